@@ -1,0 +1,31 @@
+# Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY) ## make .venv with the console script `extender` and all test packages in it
+
+$(READY): setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "extender needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+run: $(READY) ## serve the example cluster on 127.0.0.1:8888
+	$(VENV)/bin/extender serve --cluster extender/simulator/example.yaml --bind 127.0.0.1:8888
+
+test: $(READY) ## run all tests; builds the stock control plane on first use
+	$(VENV)/bin/pytest
+
+lint: $(READY) ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+clean: ## remove what setup made
+	rm -rf $(VENV) *.egg-info

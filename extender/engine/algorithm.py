@@ -1,0 +1,227 @@
+"""Fit, map, reduce, select: one decision. Source: upstream schedule_one.go (findNodesThatFitPod, prioritizeNodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.engine.rules import Check, Predicate, Priority, Scores, Verdict
+from extender.engine.status import Code, Refusal, unresolvable
+from extender.engine.trace import NO_TRACE, Trace
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+FITS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPriority:
+    """A priority and how much it counts."""
+
+    priority: Priority
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The rules that a decision is made by, in their order."""
+
+    name: str
+    predicates: Sequence[Predicate]
+    priorities: Sequence[WeightedPriority]
+
+
+class Fit:
+    """What became of each of the rows that were asked about.
+
+    Attributes:
+        rows: intp[n]: the rows asked about.
+        cause: intp[n]: index into `refusals`, or FITS.
+        refusals: the distinct refusals, in the order in which they were met.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.cause: NDArray[np.intp] = np.full(len(rows), FITS, np.intp)
+        self.refusals: list[Refusal] = []
+
+    @property
+    def feasible(self) -> Rows:
+        """The rows that can take the pod."""
+        feasible: Rows = self.rows[self.cause == FITS]
+        return feasible
+
+    def refused(self) -> Iterator[tuple[int, Refusal]]:
+        """(row, refusal) of every row that cannot."""
+        for position in np.flatnonzero(self.cause != FITS):
+            yield int(self.rows[position]), self.refusals[self.cause[position]]
+
+    def refusal(self, position: int) -> Refusal | None:
+        """The refusal of the row at `position` of `rows`, if it was refused."""
+        cause = self.cause[position]
+        return None if cause == FITS else self.refusals[cause]
+
+    def with_code(self, code: Code) -> Rows:
+        """The rows refused with exactly this code."""
+        chosen = [cause for cause, refusal in enumerate(self.refusals) if refusal.code is code]
+        return self.rows[np.isin(self.cause, chosen)]
+
+    def by_plugin(self) -> dict[str, int]:
+        """How many rows each plugin refused."""
+        counts: dict[str, int] = {}
+        for cause, rows in enumerate(np.bincount(self.cause[self.cause != FITS], minlength=len(self.refusals))):
+            plugin = self.refusals[cause].plugin
+            counts[plugin] = counts.get(plugin, 0) + int(rows)
+        return counts
+
+    def refuse(self, positions: Rows, refusal: Refusal) -> None:
+        """Notes that the rows at `positions` were refused."""
+        self.cause[positions] = len(self.refusals)
+        self.refusals.append(refusal)
+
+    def refuse_all(self, positions: Rows, verdict: Verdict) -> Rows:
+        """Notes a verdict on the rows at `positions`; returns the positions that still stand."""
+        standing: BoolColumn | None = None
+        for mask, refusal in verdict:
+            if mask.any():
+                self.refuse(positions[mask], refusal)
+                standing = ~mask if standing is None else standing & ~mask
+        return positions if standing is None else positions[standing]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A profile's predicates made ready for one pod.
+
+    Attributes:
+        checks: (plugin, check) of the predicates that have something to say.
+        refusal: what turned the pod down on every node, if anything did.
+        only: the names of the nodes that can do at all; None: any may.
+        only_by: the plugins that named them.
+    """
+
+    checks: list[tuple[str, Check]] = field(default_factory=list)
+    refusal: Refusal | None = None
+    only: frozenset[str] | None = None
+    only_by: list[str] = field(default_factory=list)
+
+    def narrow(self, plugin: str, only: frozenset[str]) -> bool:
+        """Leaves only the nodes named; whether any is left."""
+        self.only = only if self.only is None else self.only & only
+        self.only_by = sorted({*self.only_by, plugin})
+        if not self.only:
+            self.refusal = unresolvable("", _unsatisfied(self.only_by))
+        return bool(self.only)
+
+
+def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
+    """Lets every predicate look at the pod (upstream RunPreFilterPlugins).
+
+    A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
+    others are asked, for one of them may know better.
+    """
+    prepared = Prepared()
+    for predicate in profile.predicates:
+        made = predicate.prepare(pod, table)
+        if isinstance(made, Refusal):
+            prepared.refusal = made
+            if not made.may_be_preempted:
+                break
+        elif made is not None:
+            prepared.checks.append((predicate.name, made))
+            if made.only is not None and not prepared.narrow(predicate.name, made.only):
+                break
+    return prepared
+
+
+def run(prepared: Prepared, table: Table, rows: Rows, trace: Trace = NO_TRACE) -> Fit:
+    """Which of `rows` can take the pod; each row's refusal is that of the first predicate that turned it down."""
+    fit = Fit(rows)
+    standing: Rows = np.arange(len(rows))
+    if prepared.refusal is not None:
+        fit.refuse(standing, prepared.refusal)
+        return fit
+    if prepared.only is not None:
+        chosen = [table.nodes.row_of[name] for name in prepared.only if name in table.nodes.row_of]
+        outside = ~np.isin(rows, np.array(chosen, np.intp))
+        refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
+        standing = fit.refuse_all(standing, [(outside, refusal)])
+    for name, check in prepared.checks:
+        if not len(standing):
+            break
+        asked = rows if len(standing) == len(rows) else rows[standing]
+        verdict = check.refuse(asked)
+        trace.checked(name, asked, verdict)
+        standing = fit.refuse_all(standing, verdict)
+    return fit
+
+
+def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, trace: Trace = NO_TRACE) -> Fit:
+    """Which of `rows` can take the pod, pods nominated to a node counted as if they stood there.
+
+    A node with nominated pods of the same or higher priority must do both with and without them, for nobody knows
+    whether they will come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
+    """
+    prepared = prepare(profile, pod, table)
+    fit = run(prepared, table, rows, trace)
+    if prepared.refusal is None:
+        for name, awaited in _awaited(pod, table):
+            at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
+            with table.supposing(placed=[(info, name) for info in awaited]):
+                then = run(prepare(profile, pod, table), table, rows[at])
+            for refusal in then.refusals:
+                fit.refuse(at, refusal)
+    return fit
+
+
+def _awaited(pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
+    """(node, nominated pods that `pod` must leave room for)."""
+    return [
+        (name, awaited)
+        for name, infos in table.nominated.items()
+        if (awaited := [info for info in infos.values() if info.priority >= pod.priority and info.uid != pod.uid])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginScores:
+    """What one priority made of the feasible rows: int64[n] each; `scores` are normalised, not weighted."""
+
+    plugin: str
+    weight: int
+    raw: Scores
+    scores: Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The scores of the feasible rows. `total` int64[n] is the weighted sum over plugins."""
+
+    rows: Rows
+    total: Scores
+    by_plugin: Sequence[PluginScores]
+
+
+def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows, trace: Trace = NO_TRACE) -> Scoring:
+    """Every priority's map and reduce over the feasible `rows`, weighted and added up (upstream prioritizeNodes)."""
+    total = np.zeros(len(rows), np.int64)
+    by_plugin: list[PluginScores] = []
+    for weighted in profile.priorities:
+        scorer = weighted.priority.prepare(pod, table, rows)
+        if scorer is None:
+            continue
+        raw = scorer.map(rows)
+        scores = scorer.reduce(raw)
+        total += scores * weighted.weight
+        by_plugin.append(PluginScores(weighted.priority.name, weighted.weight, raw, scores))
+        trace.scored(weighted.priority.name, weighted.weight, rows, raw, scores)
+    return Scoring(rows, total, by_plugin)
+
+
+def _unsatisfied(plugins: Sequence[str]) -> str:
+    if len(plugins) == 1:
+        return f"node(s) didn't satisfy plugin {plugins[0]}"
+    return f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}] simultaneously"

@@ -1,0 +1,72 @@
+"""Node selectors over the label columns, shared by every rule that has one.
+
+Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from extender.model.meta import NodeSelector, NodeSelectorTerm
+from extender.model.pod import Pod
+from extender.model.selectors import Requirement, compile_requirement
+from extender.table import Table
+from extender.table.labels import BoolColumn, Rows
+
+NODE_NAME_FIELD = "metadata.name"
+
+
+def nodes_in_selector(selector: NodeSelector, table: Table, rows: Rows) -> BoolColumn:
+    """Whether any term of the selector holds for each of `rows`; without terms none does. bool[len(rows)]."""
+    return nodes_in_any_term(selector.node_selector_terms or (), table, rows)
+
+
+def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Rows) -> BoolColumn:
+    """Whether any of the terms holds for each of `rows`: bool[len(rows)]."""
+    matched = np.zeros(len(rows), np.bool_)
+    for term in terms:
+        matched |= nodes_in_term(term, table, rows)
+    return matched
+
+
+def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
+    """Whether every requirement of the term holds for each of `rows`; an empty term holds for none. bool[len(rows)]."""
+    if not term.match_expressions and not term.match_fields:
+        return np.zeros(len(rows), np.bool_)
+    matched = np.ones(len(rows), np.bool_)
+    for expression in term.match_expressions or ():
+        matched &= table.nodes.labels.satisfying(compile_requirement(expression), rows)
+    for field in term.match_fields or ():
+        matched &= _nodes_with_field(compile_requirement(field), table, rows)
+    return matched
+
+
+def nodes_with_labels(wanted: dict[str, str], table: Table, rows: Rows) -> BoolColumn:
+    """Whether each of `rows` has all of the labels (a pod's nodeSelector): bool[len(rows)]."""
+    matched = np.ones(len(rows), np.bool_)
+    for key, value in wanted.items():
+        matched &= table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
+    return matched
+
+
+def nodes_required_by(pod: Pod, table: Table, rows: Rows) -> BoolColumn:
+    """Whether each of `rows` satisfies the pod's nodeSelector and required node affinity (GetRequiredNodeAffinity)."""
+    matched = nodes_with_labels(pod.spec.node_selector or {}, table, rows)
+    required = required_node_selector(pod)
+    return matched if required is None else matched & nodes_in_selector(required, table, rows)
+
+
+def required_node_selector(pod: Pod) -> NodeSelector | None:
+    """The pod's required node affinity, if it has one."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    return affinity.required if affinity else None
+
+
+def _nodes_with_field(requirement: Requirement, table: Table, rows: Rows) -> BoolColumn:
+    # The one field the API allows is metadata.name, and each node has its own.
+    if requirement.key != NODE_NAME_FIELD or requirement.operator not in ("In", "NotIn"):
+        return np.zeros(len(rows), np.bool_)
+    named = np.isin(rows, [table.nodes.row_of.get(name, -1) for name in requirement.values])
+    return named if requirement.operator == "In" else ~named

@@ -1,0 +1,33 @@
+"""NodeName: a pod that names its node goes there and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.engine.rules import NO_REFUSAL, Check, Verdict
+from extender.engine.status import unresolvable
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "NodeName"
+REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """Upstream nodename.NodeName."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        wanted = pod.pod.spec.node_name
+        return _Check(table.nodes.row_of.get(wanted, -1)) if wanted else None
+
+
+class _Check(Check):
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def refuse(self, rows: Rows) -> Verdict:
+        elsewhere = rows != self._row
+        return [(elsewhere, REFUSAL)] if elsewhere.any() else NO_REFUSAL

@@ -1,0 +1,76 @@
+"""NodeResourcesFit: what the pod asks for must be free on the node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.engine.rules import NO_REFUSAL, Check, Verdict
+from extender.engine.status import Code, Refusal
+from extender.model.requests import is_counted, is_extended
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+from extender.table.nodes import PODS
+
+NAME = "NodeResourcesFit"
+TOO_MANY_PODS = "Too many pods"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourcesFit:
+    """Upstream noderesources.Fit, Filter. The arguments name extended resources, or groups of them, to overlook."""
+
+    ignored_resources: frozenset[str] = frozenset()
+    ignored_resource_groups: frozenset[str] = frozenset()
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check:
+        wanted = {name: amount for name, amount in pod.requests.items() if amount and self._counts(name)}
+        return _Check(wanted, table)
+
+    def _counts(self, resource: str) -> bool:
+        ignored = resource in self.ignored_resources or resource.split("/")[0] in self.ignored_resource_groups
+        return is_counted(resource) and not (ignored and is_extended(resource))
+
+
+class _Check(Check):
+    sees_pods = True
+
+    def __init__(self, wanted: dict[str, int], table: Table) -> None:
+        self._wanted, self._table = wanted, table
+
+    def refuse(self, rows: Rows) -> Verdict:
+        nodes = self._table.nodes
+        lacking = [(TOO_MANY_PODS, nodes.requested[PODS][rows] + 1 > nodes.allocatable[PODS][rows])]
+        too_small = np.zeros(len(rows), np.bool_)
+        for resource, amount in self._wanted.items():
+            reason = f"Insufficient {resource}"
+            index = nodes.resources.get(resource)
+            if index is None:  # no node has ever had any
+                lacking.append((reason, np.ones(len(rows), np.bool_)))
+                too_small[:] = True
+                continue
+            offered = nodes.allocatable[index][rows]
+            short = amount > offered - nodes.requested[index][rows]
+            lacking.append((reason, short))
+            if short.any():
+                too_small |= short & (amount > offered)
+        return _verdict(lacking, too_small)
+
+
+def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Verdict:
+    """One refusal for each combination of what is lacking; final where the node is too small even when empty."""
+    met = [(reason, mask) for reason, mask in lacking if mask.any()]
+    if not met:
+        return NO_REFUSAL
+    combination = too_small.astype(np.int64)
+    for bit, (_, mask) in enumerate(met, start=1):
+        combination |= mask.astype(np.int64) << bit
+    return [(combination == code, _refusal(int(code), met)) for code in np.unique(combination) if code]
+
+
+def _refusal(combination: int, met: list[tuple[str, BoolColumn]]) -> Refusal:
+    reasons = tuple(reason for bit, (reason, _) in enumerate(met, start=1) if combination >> bit & 1)
+    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if combination & 1 else Code.UNSCHEDULABLE
+    return Refusal(NAME, code, reasons)

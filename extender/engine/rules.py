@@ -1,0 +1,95 @@
+"""The forms of a rule.
+
+A predicate (upstream Filter plugin) looks at the pod once (`prepare`, upstream PreFilter) and gives a Check, which
+refuses rows of the table; a priority (upstream Score plugin) gives a Scorer, with a map (raw score per row) and a
+reduce (normalise). What a rule knows of one pod lives in its Check or Scorer; the rule itself holds nothing but its
+arguments, so one rule serves any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.engine.status import Refusal
+from extender.table import Gone, PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+MAX_SCORE = 100
+Scores = NDArray[np.int64]
+
+# Which of the rows that were asked about are refused for one and the same cause. The masks of a verdict do not overlap.
+Verdict = Sequence[tuple[BoolColumn, Refusal]]
+NO_REFUSAL: Verdict = ()
+
+
+class Check:
+    """A predicate made ready for one pod.
+
+    Attributes:
+        only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
+        sees_pods: whether the answer depends on which pods stand on the nodes; preemption asks such a check again.
+    """
+
+    only: frozenset[str] | None = None
+    sees_pods: bool = False
+
+    def refuse(self, rows: Rows) -> Verdict:
+        """Which of `rows` cannot take the pod, and why."""
+        raise NotImplementedError
+
+    def refuse_without(self, rows: Rows, gone: Gone) -> Verdict | None:
+        """The same, each node looked at as if its own pods among `gone` had left it and no other node had changed.
+
+        None means that the rule cannot tell for many nodes at once; it is then prepared anew for one after another.
+        """
+        return None if self.sees_pods else self.refuse(rows)
+
+
+class Predicate(Protocol):
+    """A rule that a node must satisfy."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        """What the rule makes of the pod; a Refusal turns down every node, None means that it has nothing to say."""
+        ...
+
+
+class Scorer:
+    """A priority made ready for one pod."""
+
+    def map(self, rows: Rows) -> Scores:
+        """The raw score of each row: int64[len(rows)]."""
+        raise NotImplementedError
+
+    def reduce(self, raw: Scores) -> Scores:
+        """Raw scores brought to 0..100; as they are, unless the rule says otherwise."""
+        return raw
+
+
+class Priority(Protocol):
+    """A rule by which nodes are preferred."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        """What the rule makes of the pod among the feasible `rows`; None means that it has nothing to say."""
+        ...
+
+
+def normalised(raw: Scores, *, reverse: bool = False) -> Scores:
+    """Raw scores scaled so that the largest becomes 100 (upstream helper.DefaultNormalizeScore).
+
+    `reverse` turns the scale round. Where all are 0 they stay so, or become 100.
+    """
+    largest = int(raw.max(initial=0))
+    if largest == 0:
+        return np.full(len(raw), MAX_SCORE if reverse else 0, np.int64)
+    scaled = raw * MAX_SCORE // largest
+    return MAX_SCORE - scaled if reverse else scaled

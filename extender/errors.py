@@ -1,0 +1,91 @@
+"""Every exception that leaves a module of this package.
+
+    ExtenderError
+    ├── ConfigurationError      settings, policies: carries every fault found, each with its path
+    ├── MalformedInput          bytes that are not what they should be
+    │   ├── MalformedQuantity   "12Gx"
+    │   ├── MalformedRequest    an HTTP body that is not the extender/v1 payload of its verb
+    │   └── MalformedCluster    a snapshot file that cannot be read, or an object in it
+    ├── IllegalTransition       an event that the assumed-pod state machine has no row for
+    ├── UnknownNode, UnknownPod a name that the cache does not hold
+    ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
+    └── ClusterError            what the API server, or the way to it, made of a call
+        ├── Refused             the API server said no: nothing was changed
+        │   ├── Conflict        409: bound already, or made anew under the same name
+        │   └── NotFound        404
+        └── OutcomeUnknown      the connection ended before an answer: it may have happened
+
+Foreign exceptions are mapped to these at the border that meets them (`cluster`, `wire`, `settings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ExtenderError(Exception):
+    """The root: catch this to catch everything the package raises on purpose."""
+
+
+class ConfigurationError(ExtenderError):
+    """Settings or a policy with faults; `faults` holds them all, each "path: what is wrong"."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = tuple(faults)
+
+
+class MalformedInput(ExtenderError):
+    """Bytes that are not what they should be; the message is one line and names the place."""
+
+
+class MalformedQuantity(MalformedInput):
+    """Not a quantity of the Kubernetes API."""
+
+
+class MalformedRequest(MalformedInput):
+    """An HTTP body that is not the payload of its verb."""
+
+
+class MalformedCluster(MalformedInput):
+    """A cluster snapshot, or an object in it, that cannot be read."""
+
+
+class IllegalTransition(ExtenderError):
+    """The pod is in a state in which this event cannot happen; nothing was changed."""
+
+
+class UnknownNode(ExtenderError):
+    """No node of this name is in the cache."""
+
+
+class UnknownPod(ExtenderError):
+    """No pod of this name or UID is in the cache."""
+
+
+class InvalidAnswer(ExtenderError):
+    """An answer that would hurt the scheduler: it must not leave the process."""
+
+
+class ClusterError(ExtenderError):
+    """A call to the API server did not succeed."""
+
+
+class Refused(ClusterError):
+    """The API server turned the call down (`status` is the HTTP status): nothing was changed."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Conflict(Refused):
+    """409: the object is no longer what the caller believes it to be."""
+
+
+class NotFound(Refused):
+    """404: the object is gone."""
+
+
+class OutcomeUnknown(ClusterError):
+    """The call ended without an answer: it may or may not have taken effect."""

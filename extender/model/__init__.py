@@ -1,0 +1,1 @@
+"""Kubernetes values as msgspec structs, decoded straight from bytes: only the fields that are used."""

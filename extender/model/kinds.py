@@ -1,0 +1,53 @@
+"""The kinds of objects that the extender knows, and where the API server keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.model.meta import Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind: its type, its API group and version ("v1", "apps/v1") and the plural that its URL ends in."""
+
+    type: type[Object]
+    api_version: str
+    plural: str
+
+    @property
+    def name(self) -> str:
+        return self.type.__name__
+
+    @property
+    def path(self) -> str:
+        """The path of the collection over all namespaces."""
+        root = "/api" if "/" not in self.api_version else "/apis"
+        return f"{root}/{self.api_version}/{self.plural}"
+
+
+_ALL = (
+    Kind(Node, "v1", "nodes"),
+    Kind(Pod, "v1", "pods"),
+    Kind(Namespace, "v1", "namespaces"),
+    Kind(Service, "v1", "services"),
+    Kind(ReplicationController, "v1", "replicationcontrollers"),
+    Kind(ReplicaSet, "apps/v1", "replicasets"),
+    Kind(StatefulSet, "apps/v1", "statefulsets"),
+    Kind(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
+    Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses"),
+)
+
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}

@@ -1,0 +1,107 @@
+"""What every object of the Kubernetes API has: metadata; and the selectors that objects share.
+
+Only the fields that something here reads are declared; msgspec skips the rest. Go writes `null` for empty maps, slices
+and pointers, so every field may be None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+Labels = dict[str, str]
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True, omit_defaults=True):
+    """Base of every API type: immutable, and kept out of the cyclic collector, for they hold no cycles."""
+
+
+class OwnerReference(Value, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(Value, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: Labels | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Object(Value, frozen=True):
+    """An object of the API, whatever its kind."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.labels or NO_LABELS
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations or NO_LABELS
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or `name` for what has no namespace."""
+        return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, if any (upstream metav1.GetControllerOf)."""
+        return next((owner for owner in self.metadata.owner_references or () if owner.controller), None)
+
+
+class LabelSelectorRequirement(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Value, frozen=True):
+    match_labels: Labels | None = None
+    match_expressions: list[LabelSelectorRequirement] | None = None
+
+
+class NodeSelectorRequirement(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Value, frozen=True):
+    match_expressions: list[NodeSelectorRequirement] | None = None
+    match_fields: list[NodeSelectorRequirement] | None = None
+
+
+class NodeSelector(Value, frozen=True):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class Condition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""

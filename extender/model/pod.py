@@ -1,0 +1,246 @@
+"""Pod, as far as the scheduler reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from extender.model.meta import Condition, LabelSelector, NodeSelector, NodeSelectorTerm, Object, Value
+from extender.model.quantity import ResourceList
+
+
+class ResourceRequirements(Value, frozen=True):
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+
+
+class ContainerPort(Value, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = ""
+
+
+class Container(Value, frozen=True):
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+
+
+class Toleration(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class PreferredSchedulingTerm(Value, frozen=True):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Value, frozen=True):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredSchedulingTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class PodAffinityTerm(Value, frozen=True):
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    topology_key: str = ""
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodAffinityTerm(Value, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Value, frozen=True):
+    """podAffinity and podAntiAffinity have the same form."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Value, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Value, frozen=True):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class PersistentVolumeClaimSource(Value, frozen=True):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class GCEPersistentDisk(Value, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStore(Value, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    read_only: bool = False
+
+
+class ISCSI(Value, frozen=True):
+    target_portal: str = ""
+    iqn: str = ""
+    lun: int = 0
+    read_only: bool = False
+
+
+class RBD(Value, frozen=True):
+    monitors: list[str] | None = None
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
+class CSIVolumeSource(Value, frozen=True):
+    driver: str = ""
+    read_only: bool | None = None
+
+
+class NamedDisk(Value, frozen=True):
+    """azureDisk and cinder, as far as limits count them."""
+
+    disk_name: str = ""
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class ImageVolumeSource(Value, frozen=True):
+    reference: str = ""
+
+
+class Volume(Value, frozen=True):
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    csi: CSIVolumeSource | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: NamedDisk | None = None
+    cinder: NamedDisk | None = None
+    iscsi: ISCSI | None = None
+    rbd: RBD | None = None
+    image: ImageVolumeSource | None = None
+
+
+class PodSchedulingGate(Value, frozen=True):
+    name: str = ""
+
+
+class PodResourceClaim(Value, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(Value, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+    volumes: list[Volume] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    scheduling_gates: list[PodSchedulingGate] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
+    host_network: bool | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class ContainerStatus(Value, frozen=True):
+    name: str = ""
+    allocated_resources: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+
+
+class PodResourceClaimStatus(Value, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodExtendedResourceClaimStatus(Value, frozen=True):
+    resource_claim_name: str = ""
+
+
+class PodStatus(Value, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] | None = None
+    nominated_node_name: str = ""
+    start_time: datetime | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class Pod(Object, frozen=True):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def node_name(self) -> str:
+        """The node that the pod is bound to; empty while it waits."""
+        return self.spec.node_name
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority or 0
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or Failed: it holds nothing on its node any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def containers(self) -> Sequence[Container]:
+        return self.spec.containers or ()
+
+    @property
+    def init_containers(self) -> Sequence[Container]:
+        return self.spec.init_containers or ()
+
+    def placed_on(self, node_name: str) -> Pod:
+        """The same pod, as it will be once it is bound to `node_name`."""
+        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, node_name=node_name))

@@ -1,0 +1,95 @@
+"""Quantities of the Kubernetes API as exact integers.
+
+A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3).
+It is held here as a count of billionths, the finest step the API knows, so that sums are exact and rounding happens
+once, upwards, as resource.Quantity's Value and MilliValue do. Source: k8s.io/apimachinery/pkg/api/resource.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from extender.errors import MalformedQuantity
+
+Quantity = str | int | float | None
+ResourceList = dict[str, Quantity]
+
+INT64_MAX = 2**63 - 1
+NANO = 10**9
+_NANO_PER_MILLI = 10**6
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_FORM = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
+_LONGEST = 256
+# Beyond this many digits on either side a number is capped at the largest, or rounded up to the smallest, quantity.
+_EXPONENT_BOUND = 64
+
+
+@lru_cache(maxsize=16384)
+def nano(quantity: Quantity) -> int:
+    """The quantity in billionths, rounded away from zero.
+
+    Raises:
+        MalformedQuantity: the text is not a quantity.
+    """
+    text = str(quantity).strip() if quantity is not None else "0"
+    form = _FORM.fullmatch(text)
+    if form is None or not (form[2] or form[3]) or len(text) > _LONGEST:
+        raise MalformedQuantity(
+            f"{text[:40]!r} is not a quantity: want a number with an optional suffix, like 100m or 2Gi"
+        )
+    sign, whole, fraction = form[1], form[2], form[3] or ""
+    digits, places = int(whole + fraction), len(fraction)
+    factor = 1 << _BINARY[form[5]] if form[5] in _BINARY else 1
+    exponent = _exponent(form[4], form[5]) - places + 9
+    magnitude = _scaled(digits * factor, exponent)
+    return -magnitude if sign == "-" else magnitude
+
+
+def _exponent(scientific: str | None, suffix: str | None) -> int:
+    if scientific:
+        return max(-_EXPONENT_BOUND, min(_EXPONENT_BOUND, int(scientific[1:])))
+    return _DECIMAL.get(suffix or "", 0)
+
+
+def _scaled(digits: int, exponent: int) -> int:
+    power: int = 10 ** abs(exponent)
+    return digits * power if exponent >= 0 else -(-digits // power)
+
+
+def _rounded_up(nanos: int, unit: int) -> int:
+    magnitude = min(-(-abs(nanos) // unit), INT64_MAX)
+    return magnitude if nanos >= 0 else -magnitude
+
+
+def milli_from_nano(nanos: int) -> int:
+    """Thousandths, rounded away from zero and capped at 2**63 - 1."""
+    return _rounded_up(nanos, _NANO_PER_MILLI)
+
+
+def units_from_nano(nanos: int) -> int:
+    """Whole units, rounded away from zero and capped at 2**63 - 1."""
+    return _rounded_up(nanos, NANO)
+
+
+def milli(quantity: Quantity) -> int:
+    """The quantity in thousandths (cpu), as Quantity.MilliValue."""
+    return milli_from_nano(nano(quantity))
+
+
+def units(quantity: Quantity) -> int:
+    """The quantity in whole units (bytes, devices, pods), as Quantity.Value."""
+    return units_from_nano(nano(quantity))
+
+
+def amount_from_nano(resource: str, nanos: int) -> int:
+    """`nanos` in the unit that the scheduler counts `resource` in: cpu in milli, everything else in units."""
+    return milli_from_nano(nanos) if resource == "cpu" else units_from_nano(nanos)
+
+
+def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:
+    """A resource list in the units the scheduler counts in."""
+    return {name: amount_from_nano(name, nano(quantity)) for name, quantity in (resources or {}).items()}

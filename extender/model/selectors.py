@@ -1,0 +1,104 @@
+"""Selectors, compiled once and compared by value, so that equal ones share what was computed for them.
+
+Sources: metav1.LabelSelectorAsSelector, labels.Requirement.Matches, component-helpers nodeaffinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from extender.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelectorRequirement
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def whole_number(text: str) -> int | None:
+    """`text` as strconv.ParseInt reads it, or None where that fails."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 40:
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label. `operator`: In, NotIn, Exists, DoesNotExist, Gt, Lt; any other matches nothing."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether `labels` satisfy it. NotIn and DoesNotExist hold where the label is absent."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return value is not None and self._compares(value)
+            case _:
+                return False
+
+    def bound(self) -> int | None:
+        """The number that Gt and Lt compare with; None where there is not exactly one."""
+        return whole_number(next(iter(self.values))) if len(self.values) == 1 else None
+
+    def _compares(self, value: str) -> bool:
+        number, bound = whole_number(value), self.bound()
+        if number is None or bound is None:
+            return False
+        return number > bound if self.operator == "Gt" else number < bound
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Conditions that must all hold; without any it matches everything, and `nothing` matches nothing."""
+
+    requirements: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return not self.nothing and all(requirement.matches(labels) for requirement in self.requirements)
+
+    def with_requirements(self, *more: Requirement) -> Selector:
+        """The same selector with further conditions."""
+        return Selector(self.requirements + more, self.nothing)
+
+
+EVERYTHING = Selector()
+NOTHING = Selector(nothing=True)
+
+
+def compile_requirement(requirement: LabelSelectorRequirement | NodeSelectorRequirement) -> Requirement:
+    """The requirement as a comparable value."""
+    return Requirement(requirement.key, requirement.operator, frozenset(requirement.values or ()))
+
+
+def compile_selector(selector: LabelSelector | None) -> Selector:
+    """A label selector; None matches nothing and an empty one everything, as metav1.LabelSelectorAsSelector."""
+    if selector is None:
+        return NOTHING
+    wanted = [
+        Requirement(key, "In", frozenset((value,))) for key, value in sorted((selector.match_labels or {}).items())
+    ]
+    wanted += [compile_requirement(requirement) for requirement in selector.match_expressions or ()]
+    return Selector(tuple(wanted)) if wanted else EVERYTHING
+
+
+@lru_cache(maxsize=4096)
+def _from_items(items: tuple[tuple[str, str], ...]) -> Selector:
+    return Selector(tuple(Requirement(key, "In", frozenset((value,))) for key, value in items))
+
+
+def selector_from_labels(labels: Mapping[str, str]) -> Selector:
+    """The selector that asks for exactly these labels (labels.SelectorFromSet); none: everything."""
+    return _from_items(tuple(sorted(labels.items())))

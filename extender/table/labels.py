@@ -1,0 +1,107 @@
+"""Node labels as columns, one per key: each cell is the id of an interned value, and a rule runs once per value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.model.selectors import Requirement, whole_number
+
+BoolColumn = NDArray[np.bool_]
+IntColumn = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+ABSENT = 0
+
+
+class LabelColumn:
+    """The values of one label key over all rows.
+
+    `ids`: intp[capacity], 0 where the node has no such label. `values[id]` is the text; `values[0]` stands for absence.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.ids = np.zeros(capacity, np.intp)
+        self.values: list[str] = [""]
+        self._id_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many ids there are, absence included: the width of a per-domain array."""
+        return len(self.values)
+
+    def intern(self, value: str) -> int:
+        """The id of `value`, a new one if it was never seen."""
+        known = self._id_of.get(value)
+        if known is None:
+            known = self._id_of[value] = len(self.values)
+            self.values.append(value)
+        return known
+
+    def find(self, value: str) -> int | None:
+        """The id of `value`, or None if no row ever had it."""
+        return self._id_of.get(value)
+
+    def satisfying(self, requirement: Requirement) -> BoolColumn:
+        """Whether each value satisfies `requirement`: bool[len(self)], absence at index 0."""
+        match requirement.operator:
+            case "In":
+                return self._among(requirement.values)
+            case "NotIn":
+                return ~self._among(requirement.values)
+            case "Exists":
+                return self._having(True)
+            case "DoesNotExist":
+                return self._having(False)
+            case "Gt" | "Lt":
+                return np.fromiter((self._compares(value, requirement) for value in self.values), np.bool_, len(self))
+            case _:
+                return np.zeros(len(self), np.bool_)
+
+    def _having(self, any_value: bool) -> BoolColumn:
+        verdict = np.full(len(self), any_value)
+        verdict[ABSENT] = not any_value
+        return verdict
+
+    def _among(self, values: Iterable[str]) -> BoolColumn:
+        verdict = np.zeros(len(self), np.bool_)
+        verdict[[known for value in values if (known := self._id_of.get(value))]] = True
+        return verdict
+
+    def _compares(self, value: str, requirement: Requirement) -> bool:
+        return whole_number(value) is not None and requirement.matches({requirement.key: value})
+
+
+class LabelColumns:
+    """All label columns of the nodes, made when a key is first seen."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._columns: dict[str, LabelColumn] = {}
+        self._absent = LabelColumn(capacity)
+
+    def __getitem__(self, key: str) -> LabelColumn:
+        """The column of `key`; one of absences if no node has it."""
+        return self._columns.get(key, self._absent)
+
+    def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        """Replaces the labels of one row."""
+        for key in old.keys() - new.keys():
+            self._columns[key].ids[row] = ABSENT
+        for key, value in new.items():
+            if old.get(key) != value:
+                column = self._columns.get(key) or self._columns.setdefault(key, LabelColumn(self._capacity))
+                column.ids[row] = column.intern(value)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for `capacity` rows."""
+        self._capacity = capacity
+        for column in (*self._columns.values(), self._absent):
+            column.ids = np.concatenate((column.ids, np.zeros(capacity - len(column.ids), np.intp)))
+
+    def satisfying(self, requirement: Requirement, rows: Rows) -> BoolColumn:
+        """Whether the nodes at `rows` satisfy `requirement`: bool[len(rows)]."""
+        column = self[requirement.key]
+        satisfied: BoolColumn = column.satisfying(requirement)[column.ids[rows]]
+        return satisfied

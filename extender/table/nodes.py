@@ -1,0 +1,199 @@
+"""The nodes as columns: resources, taints, labels, images; one row a node.
+
+A row is kept while the node or a pod on it is known: pods may be seen before their node, or outlive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.model.node import Node, Taint
+from extender.model.quantity import INT64_MAX, amounts
+from extender.model.requests import is_counted
+from extender.table.labels import LabelColumns, Rows
+from extender.table.podinfo import Footprint
+
+# The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
+# that ask for nothing.
+CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
+BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
+_FIRST_CAPACITY = 16
+
+
+class Image(NamedTuple):
+    """An image and the rows that hold it. Its size is the one reported first (upstream ImageStateSummary)."""
+
+    size_bytes: int
+    rows: set[int]
+
+
+class NodeColumns:
+    """Columns over node rows; arrays are [resource, row] or [row] and longer than the rows in use.
+
+    Attributes:
+        allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
+        requested: int64[resource, row]: what the pods on the node ask for.
+        taint_set: intp[row]: index into `taint_sets`.
+        unschedulable: bool[row].
+        present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
+    """
+
+    def __init__(self) -> None:
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.objects: list[Node | None] = []
+        self.resources: dict[str, int] = {name: i for i, name in enumerate(BUILT_IN)}
+        self.allocatable: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.requested: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.unschedulable = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.present = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.labels = LabelColumns(_FIRST_CAPACITY)
+        self.images: dict[str, Image] = {}
+        self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._vectors: dict[Footprint, NDArray[np.int64]] = {}
+        self._free: list[int] = []
+        self._rows: Rows | None = None
+
+    @property
+    def capacity(self) -> int:
+        """The width of every array."""
+        return len(self.present)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows of all known nodes, ascending."""
+        if self._rows is None:
+            self._rows = np.flatnonzero(self.present)
+        return self._rows
+
+    def node(self, row: int) -> Node:
+        """The node at a row that is present."""
+        node = self.objects[row]
+        assert node is not None
+        return node
+
+    def claim(self, name: str) -> int:
+        """The row of this name, a new one if there is none."""
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._free.pop() if self._free else self._append()
+            self.row_of[name] = row
+            self.names[row] = name
+        return row
+
+    def release(self, name: str) -> None:
+        """Gives the row of `name` back, if neither a node nor a pod is on it."""
+        row = self.row_of[name]
+        if not self.present[row] and not self.requested[PODS, row]:
+            del self.row_of[name]
+            self.names[row] = ""
+            self._free.append(row)
+
+    def write(self, node: Node) -> int:
+        """Adds the node, or replaces what was known of it; returns its row."""
+        row = self.claim(node.name)
+        old = self.objects[row]
+        self.objects[row] = node
+        if not self.present[row]:
+            self.present[row] = True
+            self._rows = None
+        if old is None or old.allocatable != node.allocatable:
+            self._write_allocatable(row, node)
+        if old is None or old.taints != node.taints:
+            self.taint_set[row] = self._intern_taints(tuple(node.taints))
+        self.unschedulable[row] = bool(node.spec.unschedulable)
+        self.labels.write(row, old.labels if old else {}, node.labels)
+        if old is None or old.status.images != node.status.images:
+            self._write_images(row, old, node)
+        return row
+
+    def erase(self, name: str) -> None:
+        """Forgets the node; its row stays while pods are on it."""
+        row = self.row_of.get(name)
+        if row is None or not self.present[row]:
+            return
+        old = self.node(row)
+        self.objects[row] = None
+        self.present[row] = False
+        self._rows = None
+        self.allocatable[:, row] = 0
+        self.taint_set[row] = 0
+        self.unschedulable[row] = False
+        self.labels.write(row, old.labels, {})
+        self._write_images(row, old, None)
+        self.release(name)
+
+    def vector(self, footprint: Footprint) -> NDArray[np.int64]:
+        """`footprint` as a column of the resource matrices: int64[resource]."""
+        vector = self._vectors.get(footprint)
+        if vector is None or len(vector) != len(self.requested):
+            counted = [(self._resource(name), amount) for name, amount in footprint.requests if is_counted(name)]
+            vector = np.zeros(len(self.requested), np.int64)
+            for index, amount in counted:
+                vector[index] = amount
+            vector[[PODS, NONZERO_CPU, NONZERO_MEMORY]] = 1, footprint.nonzero_cpu_milli, footprint.nonzero_memory_bytes
+            if len(self._vectors) > 65536:  # footprints of pods long gone
+                self._vectors.clear()
+            self._vectors[footprint] = vector
+        return vector
+
+    def _resource(self, name: str) -> int:
+        index = self.resources.get(name)
+        if index is None:
+            index = self.resources[name] = len(self.resources)
+            blank = np.zeros((1, self.capacity), np.int64)
+            self.allocatable = np.concatenate((self.allocatable, blank))
+            self.requested = np.concatenate((self.requested, blank))
+        return index
+
+    def _write_allocatable(self, row: int, node: Node) -> None:
+        offered = {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}
+        indices = [self._resource(name) for name in offered]
+        self.allocatable[:, row] = 0
+        self.allocatable[indices, row] = list(offered.values())
+        self.allocatable[NONZERO_CPU, row] = offered.get("cpu", 0)
+        self.allocatable[NONZERO_MEMORY, row] = offered.get("memory", 0)
+
+    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
+        known = self._taint_set_ids.get(taints)
+        if known is None:
+            known = self._taint_set_ids[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return known
+
+    def _write_images(self, row: int, old: Node | None, new: Node | None) -> None:
+        before, after = _image_sizes(old), _image_sizes(new)
+        for name in before.keys() - after.keys():
+            self.images[name].rows.discard(row)
+            if not self.images[name].rows:
+                del self.images[name]
+        for name, size in after.items():
+            self.images.setdefault(name, Image(size, set())).rows.add(row)
+
+    def _append(self) -> int:
+        row = len(self.names)
+        self.names.append("")
+        self.objects.append(None)
+        if row == self.capacity:
+            self._grow(2 * row)
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.capacity
+        self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))
+        self.requested = np.pad(self.requested, ((0, 0), (0, more)))
+        self.taint_set = np.pad(self.taint_set, (0, more))
+        self.unschedulable = np.pad(self.unschedulable, (0, more))
+        self.present = np.pad(self.present, (0, more))
+        self.labels.grow(capacity)
+
+
+def _image_sizes(node: Node | None) -> Mapping[str, int]:
+    images = node.status.images if node else None
+    return {name: min(image.size_bytes, INT64_MAX) for image in images or () for name in image.names or ()}

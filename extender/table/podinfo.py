@@ -1,0 +1,150 @@
+"""A pod with everything the rules ask of it, worked out once (upstream framework.PodInfo)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from extender.model.meta import LabelSelector
+from extender.model.pod import Pod, PodAffinity, PodAffinityTerm
+from extender.model.requests import NONZERO_DEFAULTS, nonzero_requests, pod_requests
+from extender.model.selectors import NOTHING, Selector, compile_selector
+
+
+class HostPort(NamedTuple):
+    """A port that a pod takes on the node's own addresses; 0.0.0.0 stands for all of them."""
+
+    protocol: str
+    port: int
+    ip: str
+
+
+class AffinityTerm(NamedTuple):
+    """An inter-pod (anti-)affinity term of one pod, with the pod's own namespace filled in where it names none.
+
+    `namespace_selector` NOTHING means that only `namespaces` count. `weight` is 0 in a required term.
+    """
+
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+    selector: Selector
+    topology_key: str
+    weight: int
+
+
+class Group(NamedTuple):
+    """What selectors can tell of a pod: pods of one group are alike to every one of them."""
+
+    namespace: str
+    labels: frozenset[tuple[str, str]]
+
+
+class PodInfo:
+    """A pod and what was worked out for it; each part is made on first use and kept."""
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.uid = pod.uid
+        self.priority = pod.priority
+
+    def __repr__(self) -> str:
+        return f"PodInfo({self.pod.key})"
+
+    @cached_property
+    def group(self) -> Group:
+        return Group(self.pod.namespace, frozenset(self.pod.labels.items()))
+
+    @cached_property
+    def requests(self) -> dict[str, int]:
+        """What the pod asks for when it is to be placed: cpu in milli, all else in units."""
+        return pod_requests(self.pod)
+
+    @cached_property
+    def requests_with_defaults(self) -> dict[str, int]:
+        """What NodeResourcesFit scores the pod by: containers that ask for nothing count with defaults.
+
+        Upstream's scorer leaves pod-level resources out (its enablePodLevelResources is never set), so this does.
+        """
+        return pod_requests(self.pod, NONZERO_DEFAULTS, pod_level=False)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """What the pod takes of the node it stands on."""
+        requests = pod_requests(self.pod, placed=True)
+        return Footprint(
+            tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
+            *nonzero_requests(self.pod, requests),
+        )
+
+    @cached_property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        """The node ports that the containers take, sidecars included (upstream util.GetHostPorts)."""
+        sidecars = (c for c in self.pod.init_containers if c.restart_policy == "Always")
+        return tuple(
+            HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104  the API's own default
+            for container in (*sidecars, *self.pod.containers)
+            for port in container.ports or ()
+            if port.host_port > 0
+        )
+
+    @cached_property
+    def images(self) -> tuple[str, ...]:
+        """The images of containers, init containers and image volumes, tagged as nodes report them."""
+        containers = (container.image for container in (*self.pod.init_containers, *self.pod.containers))
+        volumes = (volume.image.reference for volume in self.pod.spec.volumes or () if volume.image)
+        return tuple(map(_tagged, (*containers, *volumes)))
+
+    @cached_property
+    def required_affinity(self) -> tuple[AffinityTerm, ...]:
+        return self._terms(_affinity(self.pod), required=True)
+
+    @cached_property
+    def required_anti_affinity(self) -> tuple[AffinityTerm, ...]:
+        return self._terms(_anti_affinity(self.pod), required=True)
+
+    @cached_property
+    def preferred_affinity(self) -> tuple[AffinityTerm, ...]:
+        return self._terms(_affinity(self.pod), required=False)
+
+    @cached_property
+    def preferred_anti_affinity(self) -> tuple[AffinityTerm, ...]:
+        return self._terms(_anti_affinity(self.pod), required=False)
+
+    def _terms(self, affinity: PodAffinity | None, *, required: bool) -> tuple[AffinityTerm, ...]:
+        if affinity is None:
+            return ()
+        if required:
+            return tuple(self._term(term, 0) for term in affinity.required or ())
+        return tuple(self._term(term.pod_affinity_term, term.weight) for term in affinity.preferred or ())
+
+    def _term(self, term: PodAffinityTerm, weight: int) -> AffinityTerm:
+        namespaces = frozenset(term.namespaces or ())
+        if not namespaces and term.namespace_selector is None:
+            namespaces = frozenset((self.pod.namespace,))
+        return AffinityTerm(
+            namespaces, _selector(term.namespace_selector), _selector(term.label_selector), term.topology_key, weight
+        )
+
+
+class Footprint(NamedTuple):
+    """What a placed pod takes of its node; equal for all replicas of a workload."""
+
+    requests: tuple[tuple[str, int], ...]
+    nonzero_cpu_milli: int
+    nonzero_memory_bytes: int
+
+
+def _tagged(image: str) -> str:
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+def _selector(selector: LabelSelector | None) -> Selector:
+    return NOTHING if selector is None else compile_selector(selector)
+
+
+def _affinity(pod: Pod) -> PodAffinity | None:
+    return pod.spec.affinity.pod_affinity if pod.spec.affinity else None
+
+
+def _anti_affinity(pod: Pod) -> PodAffinity | None:
+    return pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None

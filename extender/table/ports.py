@@ -1,0 +1,49 @@
+"""Which node ports are taken where. Source: upstream framework HostPortInfo.CheckConflict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from extender.table.podinfo import HostPort
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  compared with, never bound
+
+
+class PortColumns:
+    """For each (protocol, port) the addresses in use and the rows that use them, with counts."""
+
+    def __init__(self) -> None:
+        self._in_use: defaultdict[tuple[str, int], dict[str, dict[int, int]]] = defaultdict(dict)
+
+    def add(self, ports: Iterable[HostPort], row: int) -> None:
+        """A pod with these ports stands on `row` now."""
+        for protocol, port, ip in ports:
+            rows = self._in_use[protocol, port].setdefault(ip, {})
+            rows[row] = rows.get(row, 0) + 1
+
+    def remove(self, ports: Iterable[HostPort], row: int) -> None:
+        """A pod with these ports has left `row`."""
+        for protocol, port, ip in ports:
+            addresses = self._in_use[protocol, port]
+            addresses[ip][row] -= 1
+            if not addresses[ip][row]:
+                del addresses[ip][row]
+            if not addresses[ip]:
+                del addresses[ip]
+            if not addresses:
+                del self._in_use[protocol, port]
+
+    def conflicting(self, ports: Iterable[HostPort]) -> dict[int, int]:
+        """Rows where any of `ports` is taken, with the number of conflicts. 0.0.0.0 conflicts with every address."""
+        taken: dict[int, int] = {}
+        for port in ports:
+            for rows in self._clashing(port):
+                for row, pods in rows.items():
+                    taken[row] = taken.get(row, 0) + pods
+        return taken
+
+    def _clashing(self, wanted: HostPort) -> Iterator[dict[int, int]]:
+        for ip, rows in self._in_use.get((wanted.protocol, wanted.port), {}).items():
+            if EVERY_ADDRESS in (ip, wanted.ip) or ip == wanted.ip:
+                yield rows
