@@ -1,0 +1,61 @@
+"""The small protocols by which the layers speak to what they must not import."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Telemetry(Protocol):
+    """What the layers below the web tell about themselves; `web.metrics` turns it into Prometheus series."""
+
+    def lock_waited(self, caller: str, seconds: float) -> None:
+        """`caller` waited this long for the cache's lock."""
+
+    def refused(self, plugin: str, nodes: int) -> None:
+        """`plugin` turned down `nodes` nodes for one pod."""
+
+    def bound(self, result: str) -> None:
+        """A bind ended: bound, already_bound, unfit, refused, unknown."""
+
+    def watch_event(self, kind: str, event: str) -> None:
+        """A watch of `kind` delivered `event` (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)."""
+
+    def synced(self, kind: str) -> None:
+        """The cache was equal to the API server's `kind` at this moment, as far as the reflector can tell."""
+
+    def relisted(self, kind: str) -> None:
+        """A reflector had to list `kind` anew."""
+
+
+class Silence:
+    """Telemetry that nobody listens to: offline use, tests."""
+
+    def lock_waited(self, caller: str, seconds: float) -> None:
+        pass
+
+    def refused(self, plugin: str, nodes: int) -> None:
+        pass
+
+    def bound(self, result: str) -> None:
+        pass
+
+    def watch_event(self, kind: str, event: str) -> None:
+        pass
+
+    def synced(self, kind: str) -> None:
+        pass
+
+    def relisted(self, kind: str) -> None:
+        pass
+
+
+class Binder(Protocol):
+    """Writes a pod's place to where the truth is: the API server, or the in-memory cluster."""
+
+    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Binds the pod of this UID to `node`.
+
+        Raises:
+            Refused: turned down (Conflict, NotFound among them); nothing was changed.
+            OutcomeUnknown: the answer never came; it may have happened.
+        """

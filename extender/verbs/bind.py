@@ -1,0 +1,138 @@
+"""bind: the pod is checked once more, counted on its node, and bound; each path ends in finish or forget."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+
+import numpy as np
+
+from extender.engine.algorithm import find_fit
+from extender.engine.profiles import Profiles
+from extender.errors import Conflict, ExtenderError, IllegalTransition, OutcomeUnknown, Refused, UnknownPod
+from extender.ports import Binder, Telemetry
+from extender.state.cache import Cache
+from extender.table import PodInfo, Table
+from extender.verbs.verb import Summary
+from extender.wire import ExtenderBindingArgs, ExtenderBindingResult, decode_binding_args, encode
+
+BOUND = ExtenderBindingResult()
+
+
+class Bind:
+    """Upstream counterpart: HTTPExtender.Bind.
+
+    Idempotent by (UID, node): calls for one pod that come at the same time share one Binding, and a call that is
+    repeated after its answer was lost finds the pod bound.
+    """
+
+    name = "bind"
+
+    def __init__(self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry) -> None:
+        self._cache, self._profiles, self._binder, self._telemetry = cache, profiles, binder, telemetry
+        self._lock = threading.Lock()
+        self._under_way: dict[str, tuple[str, Future[ExtenderBindingResult]]] = {}
+
+    def decode(self, body: bytes) -> ExtenderBindingArgs:
+        return decode_binding_args(body)
+
+    def decide(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
+        return self._once(request, judged=True)
+
+    def passed(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
+        """Binds without judging: the scheduler leaves binding to the extender, so to do nothing would strand the pod."""
+        return self._once(request, judged=False)
+
+    def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
+        return ExtenderBindingResult(message)
+
+    def encode(self, request: ExtenderBindingArgs, result: ExtenderBindingResult) -> bytes:
+        return encode(result)
+
+    def summary(self, request: ExtenderBindingArgs, result: ExtenderBindingResult) -> Summary:
+        return Summary(request.pod_uid, request.pod_namespace, request.pod_name, 1, 0 if result.error else 1)
+
+    def _once(self, request: ExtenderBindingArgs, *, judged: bool) -> ExtenderBindingResult:
+        """Binds, or waits for the call that is about to."""
+        uid, node = request.pod_uid, request.node
+        with self._lock:
+            other_node, other = self._under_way.get(uid, ("", None))
+            if other is None:
+                mine: Future[ExtenderBindingResult] = Future()
+                self._under_way[uid] = (node, mine)
+        if other is not None:
+            return other.result() if other_node == node else self._end("refused", f"is being bound to {other_node}")
+        result = ExtenderBindingResult(f"the bind of {request.pod_namespace}/{request.pod_name} broke off")
+        try:
+            result = self._bind(request, judged)
+        finally:
+            with self._lock:
+                del self._under_way[uid]
+            mine.set_result(result)
+        return result
+
+    def _bind(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:
+        uid, node = request.pod_uid, request.node
+        placement = self._cache.placement(uid)
+        if placement is not None and placement.certain:
+            if placement.node_name == node:
+                return self._end("already_bound")
+            return self._end("refused", f"is bound to {placement.node_name} already")
+        try:
+            if placement is not None:
+                # Nobody knows what became of the last attempt, so the API server is asked by trying again.
+                self._cache.forget(uid)
+            reason = self._assume(request, judged)
+        except ExtenderError as error:
+            return self._end("refused", str(error))
+        return self._end("unfit", f"{node} does not fit any more: {reason}") if reason else self._post(request)
+
+    def _assume(self, request: ExtenderBindingArgs, judged: bool) -> str:
+        """Counts the pod on its node; returns the reason against it, or ""."""
+        key, node = f"{request.pod_namespace}/{request.pod_name}", request.node
+        info = self._cache.find_pod(request.pod_uid, key)
+        if info is not None:
+            return self._cache.assume(info, node, lambda table: self._check(info, node, table) if judged else "")
+        if judged:
+            raise UnknownPod(f"no pod of UID {request.pod_uid} is known under {key}")
+        return ""
+
+    def _check(self, info: PodInfo, node: str, table: Table) -> str:
+        """The reason why the pod cannot go to the node as the cluster is now, or ""."""
+        fit = find_fit(self._profiles.of(info.pod), info, table, np.array([table.nodes.row_of[node]], np.intp))
+        refusal = fit.refusal(0)
+        return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
+
+    def _post(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
+        uid, node = request.pod_uid, request.node
+        try:
+            self._binder.bind(request.pod_namespace, request.pod_name, uid, node)
+        except Conflict as error:
+            if f'already assigned to node "{node}"' not in str(error):
+                return self._forget(uid, error)
+        except Refused as error:
+            return self._forget(uid, error)
+        except OutcomeUnknown as error:
+            self._finish(uid, certain=False)
+            return self._end("unknown", str(error))
+        except BaseException as error:
+            self._forget(uid, error)
+            raise
+        self._finish(uid, certain=True)
+        return self._end("bound")
+
+    def _finish(self, uid: str, *, certain: bool) -> None:
+        # The watch may have seen the pod go in the meantime; then there is nothing left to count.
+        with suppress(IllegalTransition):
+            self._cache.finish_binding(uid, certain=certain)
+
+    def _forget(self, uid: str, error: BaseException) -> ExtenderBindingResult:
+        # The watch may know better than the answer: a pod that it has seen on a node is not forgotten.
+        with suppress(IllegalTransition):
+            self._cache.forget(uid)
+        return self._end("refused", str(error))
+
+    def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
+        self._telemetry.bound(result)
+        return ExtenderBindingResult(error) if error else BOUND

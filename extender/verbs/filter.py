@@ -1,0 +1,106 @@
+"""filter: which of the nodes can take the pod, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from extender.engine.algorithm import Fit, find_fit
+from extender.engine.profiles import Profiles
+from extender.engine.status import Code, Refusal
+from extender.model.pod import Pod
+from extender.ports import Telemetry
+from extender.state.cache import Cache
+from extender.table import PodInfo, Table
+from extender.verbs.asked import asked
+from extender.verbs.validation import validate_filter
+from extender.verbs.verb import Summary
+from extender.wire import ExtenderArgs, ExtenderFilterResult, decode_args, encode, raw_nodes
+
+UNKNOWN_NODE = "node(s) unknown to the extender"
+
+
+class Filter:
+    """Upstream counterpart: HTTPExtender.Filter."""
+
+    name = "filter"
+
+    def __init__(self, cache: Cache, profiles: Profiles, telemetry: Telemetry) -> None:
+        self._cache, self._profiles, self._telemetry = cache, profiles, telemetry
+
+    def decode(self, body: bytes) -> ExtenderArgs:
+        return decode_args(body)
+
+    def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
+        info = PodInfo(request.pod)
+        self._cache.remember(info)
+        profile = self._profiles.of(request.pod)
+        failed: dict[str, str] = {}
+        unresolvable: dict[str, str] = {}
+        with self._cache.snapshot(self.name) as table:
+            nodes = asked(request, table)
+            for part, rows in nodes.parts():
+                fit = find_fit(profile, info, part, rows)
+                self._sort(fit, part, info.pod, failed, unresolvable)
+        unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
+        return _result(request, failed, unresolvable)
+
+    def passed(self, request: ExtenderArgs) -> ExtenderFilterResult:
+        return _result(request, {}, {})
+
+    def failed(self, request: ExtenderArgs, message: str) -> ExtenderFilterResult:
+        return ExtenderFilterResult(error=message)
+
+    def encode(self, request: ExtenderArgs, result: ExtenderFilterResult) -> bytes:
+        validate_filter(dict.fromkeys(request.names), list(dict.fromkeys(_passed(request, result))), result)
+        return encode(result)
+
+    def summary(self, request: ExtenderArgs, result: ExtenderFilterResult) -> Summary:
+        pod = request.pod
+        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(_passed(request, result)))
+
+    def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> None:
+        waits_at = _waits_for_victims_at(pod, table)
+        for plugin, nodes in fit.by_plugin().items():
+            self._telemetry.refused(plugin or "PreFilter", nodes)
+        reasons = [_reason(refusal) for refusal in fit.refusals]
+        for row, cause in zip(fit.rows.tolist(), fit.cause.tolist(), strict=True):
+            if cause >= 0:
+                name = table.nodes.names[row]
+                final = fit.refusals[cause].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE and name != waits_at
+                (unresolvable if final else failed)[name] = reasons[cause]
+
+
+def _reason(refusal: Refusal) -> str:
+    return ", ".join(refusal.reasons) or f"refused by {refusal.plugin}"
+
+
+def _waits_for_victims_at(pod: Pod, table: Table) -> str:
+    """The pod's nominated node while lesser pods are leaving it; told that it is out of the question for good, the
+    scheduler would evict another set of victims elsewhere."""
+    row = table.nodes.row_of.get(pod.status.nominated_node_name, -1)
+    if row < 0:
+        return ""
+    slots = table.pods.on(row)
+    leaving = table.pods.terminating[slots] & (table.pods.priority[slots] < pod.priority)
+    return pod.status.nominated_node_name if np.any(leaving) else ""
+
+
+def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[str, str]) -> ExtenderFilterResult:
+    refused = failed.keys() | unresolvable.keys()
+    names = _left(request.names, refused) if request.node_names is not None else None
+    nodes = raw_nodes([n for n in request.nodes or () if n.name not in refused]) if request.nodes is not None else None
+    return ExtenderFilterResult(
+        nodes=nodes, node_names=names, failed_nodes=failed, failed_and_unresolvable_nodes=unresolvable
+    )
+
+
+def _left(names: list[str], refused: Collection[str]) -> list[str]:
+    return [name for name in names if name not in refused]
+
+
+def _passed(request: ExtenderArgs, result: ExtenderFilterResult) -> list[str]:
+    if result.error:
+        return []
+    return _left(request.names, result.failed_nodes.keys() | result.failed_and_unresolvable_nodes.keys())

@@ -1,0 +1,53 @@
+"""The last look at an answer: what would hurt the scheduler does not leave the process.
+
+What hurts: a node that was not asked about (the whole call fails), a dropped node without a reason (no preemption there
+and nothing to read in `kubectl describe`), a score out of range (nobody clamps it), victims that are null or empty
+(preemption fails, or the scheduler crashes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from extender.errors import InvalidAnswer
+from extender.wire import ExtenderFilterResult, ExtenderPreemptionResult, HostPriority
+
+MAX_EXTENDER_PRIORITY = 10
+
+
+def validate_filter(asked: Collection[str], passed: Sequence[str], result: ExtenderFilterResult) -> None:
+    """Every node asked about either passes or has its reason, and no other is named; an error stands for all."""
+    if result.error:
+        return
+    wanted = set(asked)
+    named = [*passed, *result.failed_nodes, *result.failed_and_unresolvable_nodes]
+    if strangers := set(named) - wanted:
+        raise InvalidAnswer(f"filter: nodes that were not asked about: {_some(strangers)}")
+    if silent := wanted - set(named):
+        raise InvalidAnswer(f"filter: nodes dropped without a reason: {_some(silent)}")
+    if len(passed) + len(result.failed_nodes) + len(result.failed_and_unresolvable_nodes) > len(asked):
+        raise InvalidAnswer("filter: a node is answered twice")
+
+
+def validate_prioritize(asked: Collection[str], result: Sequence[HostPriority]) -> None:
+    """One integer of 0..10 for each node asked about."""
+    if {score.host for score in result} != set(asked):
+        raise InvalidAnswer("prioritize: not the nodes that were asked about")
+    if wrong := [s.host for s in result if type(s.score) is not int or not 0 <= s.score <= MAX_EXTENDER_PRIORITY]:
+        raise InvalidAnswer(f"prioritize: no integer of 0..{MAX_EXTENDER_PRIORITY} for {_some(wrong)}")
+
+
+def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
+    """Only candidates that were asked about, each with at least one victim, each victim with a UID, none twice."""
+    victims = result.node_name_to_meta_victims
+    if strangers := victims.keys() - set(asked):
+        raise InvalidAnswer(f"preempt: nodes that were not asked about: {_some(strangers)}")
+    for node, chosen in victims.items():
+        uids = [pod.uid for pod in chosen.pods]
+        if not uids or not all(uids) or len(set(uids)) != len(uids) or chosen.num_pdb_violations < 0:
+            raise InvalidAnswer(f"preempt: the victims on {node} are none, nameless or named twice")
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(sorted(names)[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,59 @@
+"""The form of a verb: what the scheduler may call over HTTP, without any HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One call for the log: whose pod, how many nodes were asked about and how many are left."""
+
+    uid: str
+    namespace: str
+    name: str
+    nodes_in: int
+    nodes_out: int
+
+
+class Verb(Protocol[Request, Result]):
+    """One of filter, prioritize, preempt, bind."""
+
+    @property
+    def name(self) -> str: ...
+
+    def decode(self, body: bytes) -> Request:
+        """The request.
+
+        Raises:
+            MalformedRequest: the body is not this verb's payload.
+        """
+        ...
+
+    def decide(self, request: Request) -> Result:
+        """The answer. What goes wrong with one pod is in the answer; only a defect raises."""
+        ...
+
+    def passed(self, request: Request) -> Result:
+        """The answer that changes nothing."""
+        ...
+
+    def failed(self, request: Request, message: str) -> Result | None:
+        """The answer that carries an error; None where the verb has no field for it."""
+        ...
+
+    def encode(self, request: Request, result: Result) -> bytes:
+        """The answer's bytes, after it was validated against the request.
+
+        Raises:
+            InvalidAnswer: the answer would hurt the scheduler.
+        """
+        ...
+
+    def summary(self, request: Request, result: Result) -> Summary:
+        """What the log tells of the call."""
+        ...

@@ -1,0 +1,245 @@
+"""The payloads of k8s.io/kube-scheduler/extender/v1: bytes to values and back.
+
+Schedulers send the wrapper's keys with Go's names, older ones in lower case; so they are read in any case and written
+in exact case. Pods are decoded to the model. Nodes stay raw bytes until somebody asks, and are echoed as they came.
+An absent list is None and an empty one is [], for the scheduler tells them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import msgspec
+
+from extender.errors import MalformedRequest
+from extender.model.node import Node
+from extender.model.pod import Pod
+
+T = TypeVar("T")
+RawObject = dict[str, msgspec.Raw]
+
+_OBJECT = msgspec.json.Decoder(RawObject)
+_ENCODER = msgspec.json.Encoder()
+# Go writes the name first of all; anything else is decoded in full.
+_NAME_FIRST = re.compile(rb'\s*\{"metadata":\{"name":"([^"\\]{1,253})"')
+
+
+class NodeBytes:
+    """One Node of a request as it came; decoded when it is looked into."""
+
+    __slots__ = ("__dict__", "name", "raw")
+
+    def __init__(self, raw: msgspec.Raw) -> None:
+        self.raw = raw
+        named = _NAME_FIRST.match(raw)
+        self.name = named[1].decode() if named else self.node.name
+
+    @cached_property
+    def node(self) -> Node:
+        return _decode(self.raw, Node, "Nodes.items[]")
+
+
+class ExtenderArgs(msgspec.Struct, frozen=True):
+    """What filter and prioritize are asked: one pod, and either names or whole nodes."""
+
+    pod: Pod
+    node_names: list[str] | None
+    nodes: list[NodeBytes] | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names asked about, whichever way they came."""
+        if self.node_names is not None:
+            return self.node_names
+        return [node.name for node in self.nodes or ()]
+
+
+class Victims(msgspec.Struct, frozen=True):
+    """Pods to be evicted from one node: UIDs in descending importance, whole pods where the request had them."""
+
+    uids: list[str]
+    pods: list[Pod] | None = None
+    pdb_violations: int = 0
+
+
+class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
+    """What preempt is asked: the preemptor, and the scheduler's candidates by node name."""
+
+    pod: Pod
+    victims: dict[str, Victims]
+
+
+class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
+    """What bind is asked."""
+
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """A v1 NodeList made of the bytes that came."""
+
+    metadata: dict[str, str]
+    items: list[msgspec.Raw]
+
+
+class ExtenderFilterResult(msgspec.Struct, frozen=True, rename="pascal", kw_only=True):
+    """The nodes that passed, in the form in which they were asked about, and the reason for every other."""
+
+    nodes: NodeList | None = None
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] = {}
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+    error: str = ""
+
+
+class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+    """The score of one node: an integer of 0..10."""
+
+    host: str
+    score: int
+
+
+class MetaPod(msgspec.Struct, frozen=True):
+    """A victim by its UID."""
+
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(msgspec.Struct, frozen=True):
+    """The victims on one node, in descending importance."""
+
+    pods: list[MetaPod] = msgspec.field(name="Pods")
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations")
+
+
+class ExtenderPreemptionResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """The candidates that are left; none: preemption does not help."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims]
+
+
+class ExtenderBindingResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """Empty where the pod is bound; else the cause."""
+
+    error: str = ""
+
+
+Result = ExtenderFilterResult | list[HostPriority] | ExtenderPreemptionResult | ExtenderBindingResult
+
+
+def encode(result: Result) -> bytes:
+    """The answer's bytes, with Go's names."""
+    return _ENCODER.encode(result)
+
+
+def decode_args(body: bytes) -> ExtenderArgs:
+    """A filter or prioritize request.
+
+    Raises:
+        MalformedRequest: the body is no JSON, lacks the pod, or has neither NodeNames nor Nodes.
+    """
+    fields = _fields(body, "the body")
+    names = _optional(fields.get("nodenames"), list[str], "NodeNames")
+    listed = _optional(fields.get("nodes"), RawObject, "Nodes")
+    nodes = None
+    if listed is not None:
+        items = _optional(_lower(listed).get("items"), list[msgspec.Raw], "Nodes.items")
+        nodes = [NodeBytes(raw) for raw in items or ()]
+    if names is None and nodes is None:
+        raise MalformedRequest("neither NodeNames nor Nodes is given")
+    return ExtenderArgs(_pod(fields), names, nodes)
+
+
+def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
+    """A preempt request, in either form.
+
+    Raises:
+        MalformedRequest: the body is no JSON, lacks the pod, or has neither map of victims.
+    """
+    fields = _fields(body, "the body")
+    victims: dict[str, Victims] = {}
+    given = False
+    for key in ("nodenametovictims", "nodenametometavictims"):
+        by_node = _optional(fields.get(key), RawObject, key)
+        given = given or by_node is not None
+        victims.update({node: _victims(raw, node) for node, raw in (by_node or {}).items()})
+    if not given:
+        raise MalformedRequest("neither NodeNameToVictims nor NodeNameToMetaVictims is given")
+    return ExtenderPreemptionArgs(_pod(fields), victims)
+
+
+def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
+    """A bind request.
+
+    Raises:
+        MalformedRequest: the body is no JSON, or one of the four fields is missing or empty.
+    """
+    fields = _fields(body, "the body")
+    wanted = ("PodName", "PodNamespace", "PodUID", "Node")
+    values = [_optional(fields.get(name.lower()), str, name) or "" for name in wanted]
+    missing = [name for name, value in zip(wanted, values, strict=True) if not value]
+    if missing:
+        raise MalformedRequest(f"{', '.join(missing)} missing or empty")
+    return ExtenderBindingArgs(*values)
+
+
+def _victims(raw: msgspec.Raw, node: str) -> Victims:
+    fields = _lower(_optional(raw, RawObject, f"victims of {node}") or {})
+    listed = _optional(fields.get("pods"), list[msgspec.Raw], f"victims of {node}: Pods") or []
+    violations = _optional(fields.get("numpdbviolations"), int, f"victims of {node}: NumPDBViolations") or 0
+    uids: list[str] = []
+    pods: list[Pod] = []
+    for item in listed:
+        entry = _lower(_decode(item, RawObject, f"victims of {node}: Pods[]"))
+        if "uid" in entry:
+            uids.append(_decode(entry["uid"], str, f"victims of {node}: Pods[].UID"))
+        else:
+            pods.append(_decode(item, Pod, f"victims of {node}: Pods[]"))
+    return Victims([pod.uid for pod in pods] + uids, pods or None, violations)
+
+
+def _pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
+    pod = _optional(fields.get("pod"), Pod, "Pod")
+    if pod is None or not pod.uid or not pod.name:
+        raise MalformedRequest("Pod is missing, or has no name and UID")
+    return pod
+
+
+def _fields(body: bytes, where: str) -> RawObject:
+    try:
+        return _lower(_OBJECT.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequest(f"{where} is not the JSON object expected: {error}") from None
+
+
+def _lower(fields: Mapping[str, msgspec.Raw]) -> RawObject:
+    return {key.lower(): value for key, value in fields.items()}
+
+
+def _optional(raw: msgspec.Raw | None, form: type[T], where: str) -> T | None:
+    if raw is None or bytes(raw) == b"null":
+        return None
+    return _decode(raw, form, where)
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decode(raw: msgspec.Raw, form: type[T], where: str) -> T:
+    decoder = _DECODERS.get(form) or _DECODERS.setdefault(form, msgspec.json.Decoder(form))
+    try:
+        value: T = decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequest(f"{where}: {error}") from None
+    return value
+
+
+def raw_nodes(nodes: Sequence[NodeBytes]) -> NodeList:
+    """The nodes as they came, as a list to answer with."""
+    return NodeList({}, [node.raw for node in nodes])

@@ -1,0 +1,206 @@
+"""The columns always equal what a recount from the objects gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from extender.model.meta import NodeSelectorRequirement
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.selectors import EVERYTHING, Requirement, compile_requirement, selector_from_labels
+from extender.table import Gone, PodInfo, Question, Table
+from extender.table.nodes import CPU, PODS
+from extender.table.podinfo import HostPort
+from tests.builders import ZONE, make_node, make_pod
+
+QUESTIONS = [
+    Question(None, EVERYTHING),
+    Question(frozenset({"default"}), selector_from_labels({"app": "web"})),
+    Question(None, selector_from_labels({"app": "web"}), terminating=False),
+]
+NAMES = [f"n{i}" for i in range(40)]  # more than the first capacity, so that columns grow
+
+
+def node(obj: Any) -> Node:
+    return msgspec.convert(obj, Node)
+
+
+def info(obj: Any) -> PodInfo:
+    return PodInfo(msgspec.convert(obj, Pod))
+
+
+class TableMachine(RuleBasedStateMachine):
+    """Random changes to a table and to a plain model: dicts of what was last said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Table()
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, tuple[PodInfo, str]] = {}
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        zone=st.sampled_from([None, "z0", "z1"]),
+        cpu=st.integers(1, 8),
+        tainted=st.booleans(),
+    )
+    def set_node(self, name: str, zone: str | None, cpu: int, tainted: bool) -> None:
+        builder = make_node(name).allocatable(cpu=str(cpu), memory="8Gi", pods="10")
+        builder = builder.label({ZONE: zone}) if zone else builder
+        builder = builder.taint("dedicated") if tainted else builder
+        self.nodes[name] = node(builder.image(f"img-{cpu}", size_bytes=cpu).obj())
+        self.table.set_node(self.nodes[name])
+
+    @rule(name=st.sampled_from(NAMES))
+    def remove_node(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.table.remove_node(name)
+
+    @rule(
+        uid=st.integers(0, 30),
+        name=st.sampled_from(NAMES),
+        app=st.sampled_from(["web", "db"]),
+        namespace=st.sampled_from(["default", "other"]),
+        gpu=st.sampled_from([None, "1"]),
+        port=st.sampled_from([0, 80]),
+        terminating=st.booleans(),
+    )
+    def place(
+        self, uid: int, name: str, app: str, namespace: str, gpu: str | None, port: int, terminating: bool
+    ) -> None:
+        builder = make_pod(f"p{uid}", namespace).uid(f"u{uid}").req(cpu="100m").label(app=app)
+        builder = builder.req({"example.com/gpu": gpu}) if gpu else builder
+        builder = builder.host_port(port) if port else builder
+        builder = builder.deleted() if terminating else builder
+        pod = info(builder.obj())
+        self.pods[pod.uid] = (pod, name)
+        self.table.place(pod, name)
+
+    @rule(uid=st.integers(0, 30))
+    def take_away(self, uid: int) -> None:
+        self.pods.pop(f"u{uid}", None)
+        self.table.take_away(f"u{uid}")
+
+    @rule(which=st.integers(0, len(QUESTIONS) - 1))
+    def ask(self, which: int) -> None:
+        self.table.matching(QUESTIONS[which])
+
+    @rule(uid=st.integers(0, 30), name=st.sampled_from(NAMES))
+    def suppose(self, uid: int, name: str) -> None:
+        imagined = info(make_pod("imagined").req(cpu="1").label(app="web").obj())
+        with self.table.supposing(placed=[(imagined, name)], gone=[f"u{uid}"]):
+            assert imagined.uid in self.table.pods.slot_of
+            assert f"u{uid}" not in self.table.pods.slot_of
+
+    @invariant()
+    def rows_are_those_of_the_nodes(self) -> None:
+        rows = self.table.nodes.rows
+        assert {self.table.nodes.names[row] for row in rows} == self.nodes.keys()
+        for row in rows:
+            known = self.nodes[self.table.nodes.names[row]]
+            assert self.table.nodes.node(row) is known
+            assert self.table.nodes.allocatable[CPU, row] == int(known.allocatable["cpu"]) * 1000
+            assert self.table.nodes.taint_sets[self.table.nodes.taint_set[row]] == tuple(known.taints)
+            zones = self.table.nodes.labels[ZONE]
+            assert zones.values[zones.ids[row]] == known.labels.get(ZONE, "")
+
+    @invariant()
+    def aggregates_are_the_sums_over_the_pods(self) -> None:
+        nodes = self.table.nodes
+        standing = [(pod, nodes.row_of[name]) for pod, name in self.pods.values()]
+        assert len(self.table.pods) == len(standing)
+        for resource, index in (("cpu", CPU), ("example.com/gpu", nodes.resources.get("example.com/gpu"))):
+            if index is not None:
+                want = np.zeros(nodes.capacity, np.int64)
+                for pod, row in standing:
+                    want[row] += pod.requests.get(resource, 0)
+                assert np.array_equal(nodes.requested[index], want)
+        counts = np.bincount([row for _, row in standing] or [0], minlength=nodes.capacity)
+        assert np.array_equal(nodes.requested[PODS], counts if standing else np.zeros(nodes.capacity))
+
+    @invariant()
+    def standing_answers_equal_a_recount(self) -> None:
+        for question in QUESTIONS:
+            answer = self.table.matches.answer(question)
+            if answer is not None:
+                want = np.zeros(self.table.nodes.capacity, np.int64)
+                for pod, name in self.pods.values():
+                    if question.finds(pod.group) and (question.terminating or not pod.pod.terminating):
+                        want[self.table.nodes.row_of[name]] += 1
+                assert np.array_equal(answer.by_node, want)
+                assert answer.total == want.sum()
+
+    @invariant()
+    def ports_and_images_are_where_they_are_used(self) -> None:
+        rows = self.table.nodes.row_of
+        taken = {rows[name] for pod, name in self.pods.values() if pod.host_ports}
+        assert self.table.ports.conflicting([HostPort("TCP", 80, "0.0.0.0")]).keys() == taken
+        for image, held in self.table.nodes.images.items():
+            holders = {rows[n] for n, known in self.nodes.items() if known.status.images[0].names == [image]}
+            assert held.rows == holders
+
+
+TableMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+test_table_machine = TableMachine.TestCase
+
+
+def labelled_table() -> Table:
+    table = Table()
+    table.set_node(node(make_node("a").label({"rank": "3"}).obj()))
+    table.set_node(node(make_node("b").label({"rank": "10"}).obj()))
+    table.set_node(node(make_node("c").label({"rank": "x"}).obj()))
+    table.set_node(node(make_node("d").obj()))
+    return table
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Near"])
+@pytest.mark.parametrize("values", [["3"], ["3", "x"], ["9"], []], ids=str)
+@pytest.mark.parametrize("key", ["rank", "absent"])
+def test_a_requirement_over_rows_decides_like_one_over_labels(key: str, operator: str, values: list[str]) -> None:
+    table = labelled_table()
+    requirement: Requirement = compile_requirement(NodeSelectorRequirement(key=key, operator=operator, values=values))
+    want = [requirement.matches(table.nodes.node(row).labels) for row in table.nodes.rows]
+    assert table.nodes.labels.satisfying(requirement, table.nodes.rows).tolist() == want
+
+
+def test_pods_outlive_their_node_and_count_again_when_it_comes_back() -> None:
+    table = Table()
+    table.place(info(make_pod("early").req(cpu="2").obj()), "n")
+    assert not len(table.nodes.rows)
+    table.set_node(node(make_node("n").obj()))
+    table.remove_node("n")
+    table.set_node(node(make_node("n").obj()))
+    assert table.nodes.requested[CPU, table.nodes.row_of["n"]] == 2000
+    table.remove_node("n")
+    table.take_away("pod-default-early")
+    assert "n" not in table.nodes.row_of
+
+
+def test_gone_tells_what_pods_would_give_back() -> None:
+    table = Table()
+    for name in ("n", "m"):
+        table.set_node(node(make_node(name).obj()))
+    for i, name in enumerate(["n", "n", "m"]):
+        table.place(info(make_pod(f"p{i}").req(cpu="1").label(app="web" if i else "db").obj()), name)
+    gone = Gone(table, np.array([table.pods.slot_of["pod-default-p0"], table.pods.slot_of["pod-default-p2"]]))
+    rows = [table.nodes.row_of["n"], table.nodes.row_of["m"]]
+    assert gone.freed(CPU)[rows].tolist() == [1000, 1000]
+    assert gone.matching(QUESTIONS[1])[rows].tolist() == [0, 1]
+
+
+def test_a_nomination_moves_and_ends() -> None:
+    table = Table()
+    pod = info(make_pod("p").obj())
+    table.nominate(pod, "n")
+    table.nominate(pod, "m")
+    assert table.nominated == {"m": {pod.uid: pod}}
+    table.withdraw(pod.uid)
+    table.withdraw(pod.uid)
+    assert table.nominated == {}

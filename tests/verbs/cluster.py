@@ -1,0 +1,65 @@
+"""A cache with a few nodes, and requests as a scheduler writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from extender.clock import ManualClock
+from extender.engine.profiles import Profiles
+from extender.engine.registry import default_profile
+from extender.errors import ExtenderError
+from extender.model.kinds import KINDS
+from extender.ports import Silence
+from extender.state.cache import Cache
+from tests.builders import Object
+
+PROFILES = Profiles([default_profile()])
+
+
+def cache_of(*objects: Object, clock: ManualClock | None = None, ttl_seconds: float = 30.0) -> Cache:
+    """A cache that a watch has told of these objects."""
+    cache = Cache(clock or ManualClock(), Silence(), ttl_seconds)
+    tell(cache, objects)
+    return cache
+
+
+def tell(cache: Cache, objects: Iterable[Object]) -> None:
+    """Lets the watch see these objects."""
+    for obj in objects:
+        cache.changed(obj["kind"], msgspec.convert(obj, KINDS[obj["kind"]].type))
+
+
+def args(pod: Object, *, names: list[str] | None = None, nodes: list[Object] | None = None) -> bytes:
+    """A filter or prioritize request as Go writes it."""
+    listed = None if nodes is None else {"metadata": {}, "items": nodes}
+    return json.dumps({"Pod": pod, "Nodes": listed, "NodeNames": names}).encode()
+
+
+def binding(pod: Object, node: str, *, uid: str | None = None) -> bytes:
+    """A bind request as Go writes it."""
+    meta = pod["metadata"]
+    fields = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": uid or meta["uid"], "Node": node}
+    return json.dumps(fields).encode()
+
+
+class FakeBinder:
+    """Remembers what was bound; `errors` are raised, one a call, before it binds anything."""
+
+    def __init__(self, *errors: ExtenderError) -> None:
+        self.bound: list[tuple[str, str]] = []
+        self.errors = list(errors)
+
+    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.bound.append((uid, node))
+
+
+def answer(verb: Any, body: bytes) -> Any:
+    """The verb's answer to the body, decoded again from its bytes."""
+    request = verb.decode(body)
+    return json.loads(verb.encode(request, verb.decide(request)))

@@ -1,0 +1,183 @@
+"""bind: each path from assume ends in finish or forget, and a repeated call does no harm."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from extender.clock import ManualClock
+from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
+from extender.ports import Silence
+from extender.state.cache import Cache
+from extender.state.pod_states import PodState
+from extender.verbs.bind import Bind
+from tests.builders import make_node, make_pod
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of, tell
+
+NODE = make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").obj()
+OTHER = make_node("m").allocatable(cpu="2", memory="4Gi", pods="10").obj()
+POD = make_pod("p").req(cpu="2").obj()
+UID = POD["metadata"]["uid"]
+
+
+def bind_with(binder: Any, cache: Cache) -> Bind:
+    return Bind(cache, PROFILES, binder, Silence())
+
+
+def state(cache: Cache, uid: str = UID) -> PodState:
+    placement = cache.placement(uid)
+    return placement.state if placement else PodState.INITIAL
+
+
+def test_a_bind_posts_once_and_keeps_the_place() -> None:
+    cache, binder = cache_of(NODE, POD), FakeBinder()
+    assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": ""}
+    assert binder.bound == [(UID, "n")]
+    assert state(cache) is PodState.FINISHED
+
+
+@pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch tells"), pytest.param(True, id="after it")])
+def test_a_repeated_bind_is_success_and_posts_nothing(seen: bool) -> None:
+    cache, binder = cache_of(NODE, OTHER, POD), FakeBinder()
+    verb = bind_with(binder, cache)
+    answer(verb, binding(POD, "n"))
+    if seen:
+        tell(cache, [make_pod("p").req(cpu="2").node("n").obj()])
+    assert answer(verb, binding(POD, "n")) == {"Error": ""}
+    assert answer(verb, binding(POD, "m")) == {"Error": "is bound to n already"}
+    assert binder.bound == [(UID, "n")]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        pytest.param(
+            Conflict('pod p is already assigned to node "m"', 409), 'already assigned to node "m"', id="conflict"
+        ),
+        pytest.param(NotFound('pods "p" not found', 404), "not found", id="gone"),
+        pytest.param(Refused("denied by policy", 403), "denied by policy", id="refused"),
+    ],
+)
+def test_what_the_api_server_refuses_is_forgotten_and_told(error: ExtenderError, message: str) -> None:
+    cache, binder = cache_of(NODE, POD), FakeBinder(error)
+    verb = bind_with(binder, cache)
+    assert message in answer(verb, binding(POD, "n"))["Error"]
+    assert state(cache) is PodState.INITIAL
+    assert answer(verb, binding(POD, "n")) == {"Error": ""}
+
+
+def test_a_conflict_that_says_the_same_node_is_success() -> None:
+    cache = cache_of(NODE, POD)
+    binder = FakeBinder(Conflict('Operation cannot be fulfilled: pod p is already assigned to node "n"', 409))
+    assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": ""}
+    assert state(cache) is PodState.FINISHED
+
+
+def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
+    clock = ManualClock()
+    cache = cache_of(NODE, POD, clock=clock)
+    verb = bind_with(FakeBinder(OutcomeUnknown("timed out")), cache)
+    assert answer(verb, binding(POD, "n")) == {"Error": "timed out"}
+    assert state(cache) is PodState.FINISHED
+    rival = make_pod("rival").req(cpu="1").obj()
+    tell(cache, [rival])
+    assert "Insufficient cpu" in answer(verb, binding(rival, "n"))["Error"]
+    clock.advance(31)
+    cache.expire()
+    assert answer(verb, binding(rival, "n")) == {"Error": ""}
+
+
+def test_after_an_unknown_outcome_a_repeated_bind_asks_the_api_server_again() -> None:
+    cache = cache_of(NODE, OTHER, POD)
+    binder = FakeBinder(OutcomeUnknown("timed out"), Conflict('pod p is already assigned to node "n"', 409))
+    verb = bind_with(binder, cache)
+    answer(verb, binding(POD, "n"))
+    assert answer(verb, binding(POD, "n")) == {"Error": ""}
+    assert state(cache) is PodState.FINISHED
+
+
+def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
+    cache, binder = cache_of(NODE, POD, make_pod("faster").req(cpu="1").node("n").obj()), FakeBinder()
+    error = answer(bind_with(binder, cache), binding(POD, "n"))["Error"]
+    assert error == "n does not fit any more: Insufficient cpu"
+    assert binder.bound == []
+    assert state(cache) is PodState.INITIAL
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(binding(POD, "ghost"), "node ghost is not in the cache", id="a node that is gone"),
+        pytest.param(binding(POD, "n", uid="made-anew"), "no pod of UID made-anew is known", id="a pod made anew"),
+        pytest.param(binding(make_pod("never-seen").obj(), "n"), "no pod of UID", id="a pod nobody has seen"),
+    ],
+)
+def test_what_cannot_be_bound_says_why(body: bytes, message: str) -> None:
+    binder = FakeBinder()
+    assert message in answer(bind_with(binder, cache_of(NODE, POD)), body)["Error"]
+    assert binder.bound == []
+
+
+@pytest.mark.parametrize(
+    "error", [None, NotFound("gone", 404), OutcomeUnknown("timed out")], ids=["bound", "refused", "unknown"]
+)
+def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind(error: ExtenderError | None) -> None:
+    cache = cache_of(NODE, POD)
+
+    class Deleting(FakeBinder):
+        def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+            cache.replaced("Pod", [])
+            super().bind(namespace, name, uid, node)
+
+    answer(bind_with(Deleting(*([error] if error else [])), cache), binding(POD, "n"))
+    assert state(cache) is PodState.INITIAL
+    assert cache.size().assumed_pods == 0
+
+
+def test_a_defect_in_the_binder_forgets_too() -> None:
+    cache = cache_of(NODE, POD)
+
+    class Broken:
+        def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        answer(bind_with(Broken(), cache), binding(POD, "n"))
+    assert state(cache) is PodState.INITIAL
+    assert answer(bind_with(FakeBinder(), cache), binding(POD, "n")) == {"Error": ""}
+
+
+def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
+    cache, posting, go_on = cache_of(NODE, OTHER, POD), threading.Event(), threading.Event()
+
+    class Slow(FakeBinder):
+        def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+            posting.set()
+            assert go_on.wait(10)
+            super().bind(namespace, name, uid, node)
+
+    binder = Slow()
+    verb = bind_with(binder, cache)
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda: answers.append(answer(verb, binding(POD, "n")))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert posting.wait(10)
+    assert answer(verb, binding(POD, "m")) == {"Error": "is being bound to n"}
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert answers == [{"Error": ""}] * 4
+    assert binder.bound == [(UID, "n")]
+
+
+def test_an_exempt_pod_is_bound_unjudged_but_counted() -> None:
+    cache, binder = cache_of(NODE, make_pod("there").req(cpu="2").node("n").obj(), POD), FakeBinder()
+    verb = bind_with(binder, cache)
+    assert verb.passed(verb.decode(binding(POD, "n"))).error == ""
+    assert state(cache) is PodState.FINISHED
+    stranger = make_pod("stranger").obj()
+    assert verb.passed(verb.decode(binding(stranger, "n"))).error == ""
+    assert binder.bound == [(UID, "n"), (stranger["metadata"]["uid"], "n")]

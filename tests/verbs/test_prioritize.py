@@ -1,0 +1,44 @@
+"""prioritize: integers of 0..10, the best node the highest."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.verbs.prioritize import Prioritize, Scale
+from tests.builders import make_node, make_pod
+from tests.verbs.cluster import PROFILES, answer, args, cache_of
+
+NODES = [make_node(name).allocatable(cpu="8", memory="16Gi", pods="110").obj() for name in ("empty", "half", "full")]
+PODS = [
+    make_pod("a").req(cpu="4", memory="8Gi").node("half").obj(),
+    make_pod("b").req(cpu="8", memory="16Gi").node("full").obj(),
+]
+POD = make_pod("p").req(cpu="1", memory="1Gi").obj()
+
+
+def scores(scale: Scale, body: bytes) -> dict[str, int]:
+    return {s["Host"]: s["Score"] for s in answer(Prioritize(cache_of(*NODES, *PODS), PROFILES, scale), body)}
+
+
+def test_relative_scores_use_the_whole_scale() -> None:
+    result = scores(Scale.RELATIVE, args(POD, names=["empty", "half", "full"]))
+    assert result["empty"] == 10
+    assert result["full"] == 0
+    assert 0 < result["half"] < 10
+
+
+def test_absolute_scores_keep_their_distance() -> None:
+    result = scores(Scale.ABSOLUTE, args(POD, names=["empty", "half"]))
+    assert 0 < result["half"] <= result["empty"] < 10
+
+
+@pytest.mark.parametrize("scale", Scale)
+def test_every_node_asked_about_has_a_score_whichever_way_it_was_asked(scale: Scale) -> None:
+    unknown = make_node("template").obj()
+    assert scores(scale, args(POD, names=["half", "ghost"])).keys() == {"half", "ghost"}
+    assert scores(scale, args(POD, nodes=[NODES[0], unknown])).keys() == {"empty", "template"}
+    assert scores(scale, args(POD, names=[])) == {}
+
+
+def test_one_node_is_as_good_as_it_gets() -> None:
+    assert scores(Scale.RELATIVE, args(POD, names=["full"])) == {"full": 10}
