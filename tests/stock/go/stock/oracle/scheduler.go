@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/ptr"
+)
+
+// stock is the stock scheduler with a case's cluster in its cache, not running.
+type stock struct {
+	scheduler *scheduler.Scheduler
+	framework framework.Framework
+	profile   config.KubeSchedulerProfile
+	nodes     []fwk.NodeInfo
+	budgets   []*policyv1.PodDisruptionBudget
+	pod       *v1.Pod
+}
+
+// newStock gives a scheduler whose informers run until ctx is done.
+func newStock(ctx context.Context, c *Case) (*stock, error) {
+	if c.Pod == nil {
+		return nil, errors.New("pod: missing")
+	}
+	objects, err := c.objects()
+	if err != nil {
+		return nil, err
+	}
+	configuration, err := c.configuration()
+	if err != nil {
+		return nil, err
+	}
+	snapshot := cache.NewEmptySnapshot()
+	sched, err := synced(ctx, objects, configuration, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	if err := sched.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
+		return nil, err
+	}
+	nodes, err := snapshot.NodeInfos().List()
+	if err != nil {
+		return nil, err
+	}
+	profile := configuration.Profiles[0]
+	return &stock{sched, sched.Profiles[profile.SchedulerName], profile, nodes, disruptionBudgets(objects), c.Pod}, nil
+}
+
+func synced(
+	ctx context.Context, objects []runtime.Object, c *config.KubeSchedulerConfiguration, snapshot *cache.Snapshot,
+) (*scheduler.Scheduler, error) {
+	client := fake.NewSimpleClientset(objects...)
+	informers := scheduler.NewInformerFactory(client, 0, nil)
+	recorders := func(string) events.EventRecorderLogger { return events.NewFakeRecorder(0) }
+	sched, err := scheduler.New(ctx, client, informers, nil, recorders,
+		scheduler.WithNodeInfoSnapshot(snapshot),
+		scheduler.WithProfiles(c.Profiles...),
+		scheduler.WithParallelism(c.Parallelism),
+		scheduler.WithPercentageOfNodesToScore(ptr.To[int32](100)))
+	if err != nil {
+		return nil, err
+	}
+	informers.Start(ctx.Done())
+	informers.WaitForCacheSync(ctx.Done())
+	return sched, handled(ctx, sched)
+}
+
+// handled waits until every object is in the scheduler's cache. WaitForHandlersSync looks once and then every 100 ms,
+// which is long beside a small case: so it is asked in short attempts.
+func handled(ctx context.Context, sched *scheduler.Scheduler) error {
+	for ctx.Err() == nil {
+		attempt, cancel := context.WithTimeout(ctx, time.Millisecond)
+		err := sched.WaitForHandlersSync(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// args are the arguments of a plugin in the profile, nil if it takes none.
+func (s *stock) args(plugin string) runtime.Object {
+	for _, c := range s.profile.PluginConfig {
+		if c.Name == plugin {
+			return c.Args
+		}
+	}
+	return nil
+}

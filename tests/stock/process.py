@@ -1,0 +1,85 @@
+"""Server processes of the tests: their output in a log, and never one left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class StartError(Exception):
+    """A server ended or did not become ready; the message holds the end of its log."""
+
+
+class Process:
+    """A server that logs to a file. It also ends when the thread that started it does: a killed pytest leaves none."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                preexec_fn=_die_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait_until(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
+        """Raises StartError when the process ends first, or the time does."""
+        deadline = time.monotonic() + timeout_seconds
+        while not ready():
+            if not self.running:
+                raise StartError(f"{self.name} ended with {self._popen.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.name} is not ready after {timeout_seconds:.0f} s:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def stop(self, grace_seconds: float = 10) -> int:
+        """SIGTERM, after the grace SIGKILL; the exit status. Safe to call again."""
+        if self.running:
+            self._popen.terminate()
+        try:
+            return self._popen.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._popen.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        self._popen.kill()
+        self._popen.wait()
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that is free now; whoever takes it may still lose a race, and has to try again."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
