@@ -8,7 +8,7 @@ An absent list is None and an empty one is [], for the scheduler tells them apar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -81,21 +81,21 @@ class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
     node: str
 
 
-class NodeList(msgspec.Struct, frozen=True):
-    """A v1 NodeList made of the bytes that came."""
-
-    metadata: dict[str, str]
-    items: list[msgspec.Raw]
-
-
-class ExtenderFilterResult(msgspec.Struct, frozen=True, rename="pascal", kw_only=True):
+class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes that passed, in the form in which they were asked about, and the reason for every other."""
 
-    nodes: NodeList | None = None
+    nodes: list[NodeBytes] | None = None
     node_names: list[str] | None = None
     failed_nodes: dict[str, str] = {}
     failed_and_unresolvable_nodes: dict[str, str] = {}
     error: str = ""
+
+    @property
+    def passed(self) -> list[str]:
+        """The names of the nodes that passed."""
+        if self.node_names is not None:
+            return self.node_names
+        return [node.name for node in self.nodes or ()]
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
@@ -130,12 +130,32 @@ class ExtenderBindingResult(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
-Result = ExtenderFilterResult | list[HostPriority] | ExtenderPreemptionResult | ExtenderBindingResult
+class _NodeList(msgspec.Struct, frozen=True):
+    metadata: dict[str, str]
+    items: list[msgspec.Raw]
+
+
+class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
+    nodes: _NodeList | None
+    node_names: list[str] | None
+    failed_nodes: dict[str, str]
+    failed_and_unresolvable_nodes: dict[str, str]
+    error: str
+
+
+Result = list[HostPriority] | ExtenderPreemptionResult | ExtenderBindingResult
 
 
 def encode(result: Result) -> bytes:
     """The answer's bytes, with Go's names."""
     return _ENCODER.encode(result)
+
+
+def encode_filter(result: ExtenderFilterResult) -> bytes:
+    """The answer's bytes, with Go's names; whole nodes as they came."""
+    nodes = None if result.nodes is None else _NodeList({}, [node.raw for node in result.nodes])
+    refused = result.failed_nodes, result.failed_and_unresolvable_nodes
+    return _ENCODER.encode(_FilterResult(nodes, result.node_names, *refused, result.error))
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
@@ -238,8 +258,3 @@ def _decode(raw: msgspec.Raw, form: type[T], where: str) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequest(f"{where}: {error}") from None
     return value
-
-
-def raw_nodes(nodes: Sequence[NodeBytes]) -> NodeList:
-    """The nodes as they came, as a list to answer with."""
-    return NodeList({}, [node.raw for node in nodes])

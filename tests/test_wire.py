@@ -19,6 +19,7 @@ from extender.wire import (
     decode_binding_args,
     decode_preemption_args,
     encode,
+    encode_filter,
 )
 from tests.builders import make_node, make_pod
 
@@ -55,7 +56,7 @@ def test_whole_victims_and_their_uids() -> None:
 def test_null_and_empty_are_kept_apart() -> None:
     assert decode_args(json.dumps({"Pod": POD, "NodeNames": [], "Nodes": None}).encode()).node_names == []
     assert decode_args(json.dumps({"Pod": POD, "NodeNames": None, "Nodes": {"items": None}}).encode()).nodes == []
-    assert json.loads(encode(ExtenderFilterResult(node_names=[]))) == {
+    assert json.loads(encode_filter(ExtenderFilterResult(node_names=[]))) == {
         "Nodes": None,
         "NodeNames": [],
         "FailedNodes": {},
@@ -123,7 +124,7 @@ def test_a_preempt_request_needs_one_of_the_maps() -> None:
 )
 def test_filter_answers_that_would_hurt(passed: list[str], failed: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidAnswer, match=message):
-        validate_filter(["a", "b"], passed, ExtenderFilterResult(node_names=passed, failed_nodes=failed))
+        validate_filter(["a", "b"], ExtenderFilterResult(node_names=passed, failed_nodes=failed))
 
 
 @pytest.mark.parametrize(

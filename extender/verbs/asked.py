@@ -6,10 +6,11 @@ an autoscaler tries, are judged by the request alone, in a table of their own th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.table import Table
 from extender.table.labels import Rows
@@ -17,35 +18,43 @@ from extender.wire import ExtenderArgs
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`rows` of `table`, and the rows of nodes that only the request knows; `unknown` names nobody knows.
-
-    Names that were asked about twice count once.
-    """
+class Part:
+    """Rows of one table, and where in the request's names they stand: intp[n] each."""
 
     table: Table
     rows: Rows
-    strangers: Table
-    unknown: list[str]
+    positions: NDArray[np.intp]
 
-    def parts(self) -> Iterator[tuple[Table, Rows]]:
-        """The tables with rows to decide on."""
-        if len(self.rows):
-            yield self.table, self.rows
-        if len(self.strangers.nodes.rows):
-            yield self.strangers, self.strangers.nodes.rows
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request's names, each once, the parts to decide on, and the names that nobody knows."""
+
+    names: Sequence[str]
+    parts: Sequence[Part]
+    unknown: Sequence[str]
 
 
 def asked(args: ExtenderArgs, table: Table) -> Asked:
     """The nodes of the request, looked up in `table`."""
+    names = list(dict.fromkeys(args.names))
     nodes = table.nodes
-    names = dict.fromkeys(args.names)
-    at = np.fromiter((nodes.row_of.get(name, -1) for name in names), np.intp, len(names))
-    known = (at >= 0) & nodes.present[at]
-    missing = [name for name, found in zip(names, known, strict=True) if not found] if not known.all() else []
-    strangers = Table()
-    if missing and args.node_names is None:
-        for name in missing:
-            strangers.set_node(next(node.node for node in args.nodes or () if node.name == name))
-        missing = []
-    return Asked(table, at[known], strangers, missing)
+    rows = np.fromiter((nodes.row_of.get(name, -1) for name in names), np.intp, len(names))
+    known = (rows >= 0) & nodes.present[rows]
+    if known.all():
+        return Asked(names, [Part(table, rows, np.arange(len(names)))], ())
+    parts = [Part(table, rows[known], np.flatnonzero(known))]
+    unknown = [(position, names[position]) for position in np.flatnonzero(~known).tolist()]
+    if args.node_names is None:
+        parts.append(_strangers(args, dict(unknown)))
+        unknown = []
+    return Asked(names, parts, [name for _, name in unknown])
+
+
+def _strangers(args: ExtenderArgs, unknown: dict[int, str]) -> Part:
+    sent = {node.name: node for node in args.nodes or ()}
+    table = Table()
+    for name in unknown.values():
+        table.set_node(sent[name].node)
+    rows = np.array([table.nodes.row_of[name] for name in unknown.values()], np.intp)
+    return Part(table, rows, np.array(list(unknown), np.intp))

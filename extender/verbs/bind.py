@@ -41,7 +41,7 @@ class Bind:
         return self._once(request, judged=True)
 
     def passed(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds without judging: the scheduler leaves binding to the extender, so to do nothing would strand the pod."""
+        """Binds unjudged: the scheduler leaves binding to the extender, so doing nothing would strand the pod."""
         return self._once(request, judged=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:

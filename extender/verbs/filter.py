@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
-from extender.engine.algorithm import Fit, find_fit
+from extender.engine.algorithm import FITS, Fit, find_fit
 from extender.engine.profiles import Profiles
 from extender.engine.status import Code, Refusal
 from extender.model.pod import Pod
@@ -16,7 +14,7 @@ from extender.table import PodInfo, Table
 from extender.verbs.asked import asked
 from extender.verbs.validation import validate_filter
 from extender.verbs.verb import Summary
-from extender.wire import ExtenderArgs, ExtenderFilterResult, decode_args, encode, raw_nodes
+from extender.wire import ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 
@@ -40,9 +38,9 @@ class Filter:
         unresolvable: dict[str, str] = {}
         with self._cache.snapshot(self.name) as table:
             nodes = asked(request, table)
-            for part, rows in nodes.parts():
-                fit = find_fit(profile, info, part, rows)
-                self._sort(fit, part, info.pod, failed, unresolvable)
+            for part in nodes.parts:
+                fit = find_fit(profile, info, part.table, part.rows)
+                self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable)
 
@@ -53,20 +51,22 @@ class Filter:
         return ExtenderFilterResult(error=message)
 
     def encode(self, request: ExtenderArgs, result: ExtenderFilterResult) -> bytes:
-        validate_filter(dict.fromkeys(request.names), list(dict.fromkeys(_passed(request, result))), result)
-        return encode(result)
+        validate_filter(request.names, result)
+        return encode_filter(result)
 
     def summary(self, request: ExtenderArgs, result: ExtenderFilterResult) -> Summary:
         pod = request.pod
-        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(_passed(request, result)))
+        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(result.passed))
 
     def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> None:
-        waits_at = _waits_for_victims_at(pod, table)
+        if not fit.refusals:
+            return
         for plugin, nodes in fit.by_plugin().items():
             self._telemetry.refused(plugin or "PreFilter", nodes)
+        waits_at = _waits_for_victims_at(pod, table)
         reasons = [_reason(refusal) for refusal in fit.refusals]
         for row, cause in zip(fit.rows.tolist(), fit.cause.tolist(), strict=True):
-            if cause >= 0:
+            if cause != FITS:
                 name = table.nodes.names[row]
                 final = fit.refusals[cause].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE and name != waits_at
                 (unresolvable if final else failed)[name] = reasons[cause]
@@ -88,19 +88,11 @@ def _waits_for_victims_at(pod: Pod, table: Table) -> str:
 
 
 def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[str, str]) -> ExtenderFilterResult:
-    refused = failed.keys() | unresolvable.keys()
-    names = _left(request.names, refused) if request.node_names is not None else None
-    nodes = raw_nodes([n for n in request.nodes or () if n.name not in refused]) if request.nodes is not None else None
+    names, nodes = request.node_names, request.nodes
+    if failed or unresolvable:
+        refused = failed.keys() | unresolvable.keys()
+        names = None if names is None else [name for name in names if name not in refused]
+        nodes = None if nodes is None else [node for node in nodes if node.name not in refused]
     return ExtenderFilterResult(
         nodes=nodes, node_names=names, failed_nodes=failed, failed_and_unresolvable_nodes=unresolvable
     )
-
-
-def _left(names: list[str], refused: Collection[str]) -> list[str]:
-    return [name for name in names if name not in refused]
-
-
-def _passed(request: ExtenderArgs, result: ExtenderFilterResult) -> list[str]:
-    if result.error:
-        return []
-    return _left(request.names, result.failed_nodes.keys() | result.failed_and_unresolvable_nodes.keys())

@@ -40,13 +40,13 @@ class Prioritize:
     def decide(self, request: ExtenderArgs) -> list[HostPriority]:
         info = PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
-        totals: dict[str, int] = dict.fromkeys(request.names, 0)
         with self._cache.snapshot(self.name) as table:
-            for part, rows in asked(request, table).parts():
-                names = (part.nodes.names[row] for row in rows.tolist())
-                totals |= zip(names, score(profile, info, part, rows).total.tolist(), strict=True)
-        scaled = self._scaled(np.fromiter(totals.values(), np.int64, len(totals)), profile)
-        return [HostPriority(host, points) for host, points in zip(totals, scaled.tolist(), strict=True)]
+            nodes = asked(request, table)
+            totals = np.zeros(len(nodes.names), np.int64)
+            for part in nodes.parts:
+                totals[part.positions] = score(profile, info, part.table, part.rows).total
+        scaled = self._scaled(totals, profile)
+        return [HostPriority(host, points) for host, points in zip(nodes.names, scaled.tolist(), strict=True)]
 
     def passed(self, request: ExtenderArgs) -> list[HostPriority]:
         return [HostPriority(name, 0) for name in dict.fromkeys(request.names)]

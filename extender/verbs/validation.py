@@ -13,28 +13,30 @@ from extender.errors import InvalidAnswer
 from extender.wire import ExtenderFilterResult, ExtenderPreemptionResult, HostPriority
 
 MAX_EXTENDER_PRIORITY = 10
+_POINTS = frozenset(range(MAX_EXTENDER_PRIORITY + 1))
 
 
-def validate_filter(asked: Collection[str], passed: Sequence[str], result: ExtenderFilterResult) -> None:
+def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
     """Every node asked about either passes or has its reason, and no other is named; an error stands for all."""
-    if result.error:
+    refused = [*result.failed_nodes, *result.failed_and_unresolvable_nodes]
+    passed = result.passed
+    if result.error or (passed == asked and not refused):
         return
-    wanted = set(asked)
-    named = [*passed, *result.failed_nodes, *result.failed_and_unresolvable_nodes]
-    if strangers := set(named) - wanted:
+    wanted, named = set(asked), {*passed, *refused}
+    if strangers := named - wanted:
         raise InvalidAnswer(f"filter: nodes that were not asked about: {_some(strangers)}")
-    if silent := wanted - set(named):
+    if silent := wanted - named:
         raise InvalidAnswer(f"filter: nodes dropped without a reason: {_some(silent)}")
-    if len(passed) + len(result.failed_nodes) + len(result.failed_and_unresolvable_nodes) > len(asked):
+    if len(set(passed)) + len(refused) != len(named):
         raise InvalidAnswer("filter: a node is answered twice")
 
 
-def validate_prioritize(asked: Collection[str], result: Sequence[HostPriority]) -> None:
+def validate_prioritize(asked: Sequence[str], result: Sequence[HostPriority]) -> None:
     """One integer of 0..10 for each node asked about."""
     if {score.host for score in result} != set(asked):
         raise InvalidAnswer("prioritize: not the nodes that were asked about")
-    if wrong := [s.host for s in result if type(s.score) is not int or not 0 <= s.score <= MAX_EXTENDER_PRIORITY]:
-        raise InvalidAnswer(f"prioritize: no integer of 0..{MAX_EXTENDER_PRIORITY} for {_some(wrong)}")
+    if not {score.score for score in result} <= _POINTS or any(type(score.score) is not int for score in result):
+        raise InvalidAnswer(f"prioritize: a score that is no integer of 0..{MAX_EXTENDER_PRIORITY}")
 
 
 def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
