@@ -1,0 +1,175 @@
+"""Every setting in one table, and what each is called in its three sources.
+
+A line in `Settings` makes the key of the file (bodyLimit), the variable (EXTENDER_BODY_LIMIT), the flag (--body-limit)
+and their documentation, so that none can lack it. `settings_sources.load` reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from extender.errors import MalformedQuantity
+from extender.model.quantity import units
+
+API_VERSION, KIND = "extender/v1", "ExtenderConfiguration"
+PREFIX = "EXTENDER_"
+
+
+def _bytes(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return units(value)
+    except MalformedQuantity:
+        raise ValueError("want a number of bytes like 64Mi") from None
+
+
+def _address(value: str) -> str:
+    host, separator, port = value.rpartition(":")
+    if not (separator and host and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ValueError("want HOST:PORT, like 127.0.0.1:8888 or [::1]:8888")
+    return value
+
+
+def _pair(value: str) -> str:
+    key, separator, _ = value.partition("=")
+    if not (key and separator):
+        raise ValueError("want KEY=VALUE")
+    return value
+
+
+def _path(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._~/-]*", value):
+        raise ValueError("want a URL path of letters, digits and . _ ~ - /")
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Address = Annotated[str, AfterValidator(_address)]
+UrlPath = Annotated[str, AfterValidator(_path)]
+Pair = Annotated[str, AfterValidator(_pair)]
+
+
+class Settings(BaseModel):
+    """Every setting, its default and what it means."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bind: Address = Field(
+        default="127.0.0.1:8888", description="HOST:PORT to listen on; beyond loopback use a client CA"
+    )
+    kubeconfig: Path | None = Field(
+        default=None,
+        description="kubeconfig of the cluster; without it and --cluster the in-cluster service account is used",
+    )
+    cluster: Path | None = Field(
+        default=None,
+        description="file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory",
+    )
+    prefix: UrlPath = Field(
+        default="/scheduler", description="path under which the verbs are served: the extender's urlPrefix"
+    )
+    filter_verb: UrlPath = Field(default="filter", description="path of filter under the prefix; may hold slashes")
+    prioritize_verb: UrlPath = Field(default="prioritize", description="path of prioritize under the prefix")
+    preempt_verb: UrlPath = Field(default="preempt", description="path of preempt under the prefix")
+    bind_verb: UrlPath = Field(default="bind", description="path of bind under the prefix")
+    score_scale: Literal["relative", "absolute"] = Field(
+        "relative",
+        description="prioritize: relative gives the best node asked about 10 and the worst 0; absolute keeps distances",
+    )
+    before_sync: Literal["fail", "pass"] = Field(
+        default="fail", description="what verbs answer before the first full sync: an error, or every node unjudged"
+    )
+    exempt_namespaces: tuple[str, ...] = Field(default=(), description="namespaces whose pods pass unjudged")
+    own_namespace: str = Field(default="", description="namespace of the extender's own pods, which pass unjudged")
+    own_name: str = Field(default="", description="pod name of the extender itself")
+    own_labels: tuple[Pair, ...] = Field(
+        default=(), description="KEY=VALUE labels that, all together, tell the extender's own pods in its namespace"
+    )
+    assumed_ttl_seconds: Seconds = Field(
+        30.0, description="until a bound pod that no watch confirms loses its place; 0: never, as in kube-scheduler"
+    )
+    watch_kinds: tuple[str, ...] = Field(default=(), description="kinds to watch; none given: all that a rule reads")
+    body_limit: Bytes = Field(default=64 * 1024 * 1024, description="largest request body in bytes, or like 64Mi")
+    connections: int = Field(
+        default=256, ge=1, description="most connections at once; the one idle for longest makes way"
+    )
+    keepalive_seconds: Seconds = Field(
+        default=120.0, description="how long an idle connection is kept; the scheduler's side: 90"
+    )
+    head_seconds: Seconds = Field(default=10.0, description="how long a client may take to send a request's head")
+    body_seconds: Seconds = Field(default=60.0, description="how long a client may take to send a request's body")
+    drain_seconds: Seconds = Field(
+        default=5.0,
+        description="after SIGTERM: how long the extender answers on with readiness down, for Services to notice",
+    )
+    graceful_seconds: Seconds = Field(default=20.0, description="after that: how long calls in flight may take to end")
+    tls_cert: Path | None = Field(
+        default=None, description="certificate chain (PEM); with it the extender speaks HTTPS"
+    )
+    tls_key: Path | None = Field(default=None, description="private key of the certificate (PEM)")
+    client_ca: Path | None = Field(
+        default=None, description="CA (PEM) of client certificates; with it all but /livez and /readyz needs one"
+    )
+    client_names: tuple[str, ...] = Field(
+        default=(),
+        description="common or DNS names in client certificates that may call; none given: all that the CA signed",
+    )
+    log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least severe level to log"
+    )
+
+    def verb_path(self, verb: str) -> str:
+        """The path under the prefix of "filter", "prioritize", "preempt" or "bind"."""
+        return str(getattr(self, f"{verb}_verb"))
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting as its three sources know it."""
+
+    name: str
+    description: str
+    default: Any  # of the type that `annotation` says
+    annotation: Any
+
+    @property
+    def key(self) -> str:
+        """In the file: bodyLimit."""
+        head, *rest = self.name.split("_")
+        return head + "".join(part.capitalize() for part in rest)
+
+    @property
+    def variable(self) -> str:
+        """In the environment: EXTENDER_BODY_LIMIT."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """On the command line: --body-limit."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def many(self) -> bool:
+        """A list: commas separate in the environment, the flag is repeated."""
+        return get_origin(self.annotation) is tuple
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """The values allowed, if they are a closed set."""
+        return get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
+
+
+OPTIONS: Mapping[str, Option] = {
+    name: Option(name, field.description or "", field.default, field.annotation)
+    for name, field in Settings.model_fields.items()
+}

@@ -1,0 +1,40 @@
+"""Who may call: with a client CA, only those whose certificate it signed, and if names are listed, only they."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Certificate = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`names` are common names or DNS names of client certificates; empty: any name that the CA signed."""
+
+    certificate_required: bool = False
+    names: frozenset[str] = frozenset()
+
+    def refusal(self, environ: Mapping[str, Any]) -> str:
+        """Why this caller is turned away; "" lets it in."""
+        if not self.certificate_required:
+            return ""
+        certificate = _peer_certificate(environ)
+        if not certificate:
+            return "a client certificate is required"
+        if self.names and self.names.isdisjoint(_names(certificate)):
+            return "the client certificate's name is not on the list"
+        return ""
+
+
+def _peer_certificate(environ: Mapping[str, Any]) -> Certificate | None:
+    # Empty unless the handshake verified it.
+    connected = environ.get("gunicorn.socket")
+    return connected.getpeercert() if isinstance(connected, ssl.SSLSocket) else None
+
+
+def _names(certificate: Certificate) -> set[str]:
+    common = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return common | {value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"}

@@ -1,0 +1,73 @@
+"""An HTTP answer, and the one-line JSON that every error of the front is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+
+import msgspec
+
+Headers = Sequence[tuple[str, str]]
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete answer. `headers` are those beside Content-Type and Content-Length."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: Headers = ()
+
+
+def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
+    """`{"error": message}` on one line."""
+    clean = message.encode("utf-8", "backslashreplace").decode()
+    return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
+
+
+@lru_cache(maxsize=64)
+def status_line(status: int) -> str:
+    """Status and reason as WSGI wants them: "404 Not Found"."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"{status} Unknown"
+
+
+def wsgi_headers(answer: Answer) -> list[tuple[str, str]]:
+    """All headers of `answer`."""
+    return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
+
+
+# What the connection decides, not the application.
+_OURS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+def render(
+    status: str, headers: Iterable[tuple[str, str]], body: bytes, connection: str = "", head_only: bool = False
+) -> bytes:
+    """The answer as it goes over the wire; always with a Content-Length, or a Go client keeps opening connections.
+
+    An answer to HEAD (`head_only`) keeps the Content-Length of the body that it leaves out.
+
+    Raises:
+        ValueError: a header would break out of its line.
+    """
+    ours = _OURS - {"content-length"} if head_only else _OURS
+    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers if name.lower() not in ours]]
+    if not head_only and not status.startswith(_BODILESS):
+        lines.append(f"Content-Length: {len(body)}")
+    if connection:
+        lines.append(f"Connection: {connection}")
+    if any(character in line for line in lines for character in "\r\n\0"):
+        raise ValueError("a header of the answer holds a control character")
+    head = "\r\n".join(lines).encode("latin-1")
+    return head + b"\r\n\r\n" if head_only or status.startswith(_BODILESS) else b"%b\r\n\r\n%b" % (head, body)
+
+
+_BODILESS = ("1", "204", "304")

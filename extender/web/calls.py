@@ -1,0 +1,119 @@
+"""One call of a verb: bytes in, answer out, whatever happens in between; counted, timed and logged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from extender.errors import MalformedRequest
+from extender.verbs.verb import Summary, Verb
+from extender.web.answers import Answer, error_answer
+from extender.web.exempt import Exemptions, Subject
+from extender.wire import ExtenderBindingResult, ExtenderFilterResult
+
+_log = logging.getLogger(__name__)
+
+BeforeSync = Literal["fail", "pass"]
+WaitingFor = Callable[[], Mapping[str, str]]
+
+
+class CallTelemetry(Protocol):
+    """What a call tells about itself; `web.metrics` implements it."""
+
+    def called(self, verb: str, result: str, seconds: float) -> None:
+        """A call ended: decided, passed, error (told in the answer), failed (an exception), unready, malformed."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known of one call so far."""
+
+    result: str = "decided"
+    subject: Subject | None = None
+    summary: Summary | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Answers verbs. `waiting_for` gives what the first decision waits for, name by name: "" or what is missing."""
+
+    waiting_for: WaitingFor
+    telemetry: CallTelemetry
+    before_sync: BeforeSync = "fail"
+    exemptions: Exemptions = field(default_factory=Exemptions)
+
+    def answer(self, verb: Verb[Any, Any], body: bytes) -> Answer:
+        """The answer to `body` posted to `verb`; raises nothing."""
+        started, call = time.perf_counter(), _Call()
+        answer = self._answered(verb, body, call)
+        seconds = time.perf_counter() - started
+        self.telemetry.called(verb.name, call.result, seconds)
+        _log_line(verb.name, call, seconds)
+        return answer
+
+    def _answered(self, verb: Verb[Any, Any], body: bytes, call: _Call) -> Answer:
+        try:
+            request = verb.decode(body)
+        except MalformedRequest as error:
+            call.result = "malformed"
+            return error_answer(400, str(error))
+        except Exception:
+            return _unanswerable(verb, call, "decoding")
+        try:
+            return self._decided(verb, request, call)
+        except Exception:
+            _log.exception("%s failed", verb.name)
+            call.result = "failed"
+            return _failed(verb, request, f"internal error in {verb.name}: the extender's log has the cause", 500, call)
+
+    def _decided(self, verb: Verb[Any, Any], request: Any, call: _Call) -> Answer:
+        call.subject = Subject.of(request)
+        missing = "; ".join(filter(None, self.waiting_for().values()))
+        if self.exemptions.cover(call.subject) or (missing and self.before_sync == "pass"):
+            call.result = "passed"
+            # Bind's passes too, by binding unjudged: to do nothing would be taken for done, and strand the pod.
+            result = verb.passed(request)
+        elif missing:
+            call.result = "unready"
+            return _failed(verb, request, f"the extender is not ready: {missing}", 503, call)
+        else:
+            result = verb.decide(request)
+        answer = Answer(200, verb.encode(request, result))
+        call.summary = verb.summary(request, result)
+        if isinstance(result, ExtenderFilterResult | ExtenderBindingResult) and result.error:
+            call.result, call.error = "error", result.error
+        return answer
+
+
+def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call: _Call) -> Answer:
+    """The error where the scheduler looks for it: in the answer if the verb has a field for it, else in the status."""
+    try:
+        result = verb.failed(request, message)
+        if result is None:
+            return error_answer(status, message)
+        return Answer(200, verb.encode(request, result))
+    except Exception:
+        return _unanswerable(verb, call, "telling an error")
+
+
+def _unanswerable(verb: Verb[Any, Any], call: _Call, doing: str) -> Answer:
+    _log.exception("%s failed while %s", verb.name, doing)
+    call.result = "failed"
+    return error_answer(500, f"internal error in {verb.name}: the extender's log has the cause")
+
+
+def _log_line(verb: str, call: _Call, seconds: float) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    fields: dict[str, object] = {"verb": verb, "result": call.result, "ms": round(seconds * 1e3, 3)}
+    if call.subject is not None:
+        fields |= {"uid": call.subject.uid, "pod": f"{call.subject.namespace}/{call.subject.name}"}
+    if call.summary is not None:
+        fields |= {"nodes_in": call.summary.nodes_in, "nodes_out": call.summary.nodes_out}
+    if call.error:
+        fields["error"] = call.error
+    _log.info("call", extra={"fields": fields})

@@ -1,0 +1,60 @@
+"""Log lines: JSON for machines, text for terminals. What a record's `extra={"fields": {...}}` carries becomes fields.
+
+Whatever users wrote (names, messages) is escaped in both, so that it cannot pose as another line or steer a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Literal, TextIO
+
+LogFormat = Literal["json", "text"]
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, ASCII only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        line |= {"msg": record.getMessage(), **getattr(record, "fields", {})}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """`12:34:56 INFO message key=value`; a traceback keeps its lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {key}={_plain(str(value))}" for key, value in getattr(record, "fields", {}).items())
+        message = _escaped(record.getMessage())
+        line = f"{_time(record)[11:19]} {record.levelname:7} {message}{fields}"
+        if record.exc_info:
+            trace = self.formatException(record.exc_info).splitlines()
+            line += "".join("\n    " + _escaped(part) for part in trace)
+        return line
+
+
+def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> None:
+    """Sends all logging of the process to `stream` (standard error if not given)."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _plain(text: str) -> str:
+    """A bare word, or a JSON string."""
+    return text if text and text.isprintable() and not any(mark in text for mark in ' "=') else json.dumps(text)

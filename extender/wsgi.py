@@ -1,0 +1,19 @@
+"""What a gunicorn of one's own loads; settings from the environment and the file that EXTENDER_CONFIG names.
+
+    gunicorn --worker-class extender.web.worker.ThreadPerConnection extender.wsgi:app
+    gunicorn --threads 4 --keep-alive 120 extender.wsgi:app
+
+One worker process only: two would be two caches. Importing this starts no thread, so preloading is safe; watches start
+in the worker, with gthread at the first request (a readiness probe, as a rule).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from extender import wiring
+from extender.settings_sources import load
+
+_config = os.environ.get("EXTENDER_CONFIG")
+app = wiring.build(load(Path(_config) if _config else None, os.environ, {}))

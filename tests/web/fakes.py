@@ -1,0 +1,140 @@
+"""A verb whose requests say what it should do, and an application that serves four of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from extender import wire
+from extender.clock import SystemClock
+from extender.errors import InvalidAnswer, MalformedRequest
+from extender.model.meta import ObjectMeta
+from extender.model.pod import Pod
+from extender.settings import Settings
+from extender.verbs.verb import Summary
+from extender.web.app import Extender, Service, create_app
+from extender.web.metrics import Metrics
+
+
+class ScriptedArgs(wire.ExtenderArgs, frozen=True):
+    """What filter, prioritize and preempt are asked here."""
+
+    do: str = ""
+
+
+class ScriptedBinding(wire.ExtenderBindingArgs, frozen=True):
+    """What bind is asked here."""
+
+    do: str = ""
+
+
+Scripted = ScriptedArgs | ScriptedBinding
+Answered = wire.Result | wire.ExtenderFilterResult
+
+
+@dataclass
+class ScriptedVerb:
+    """Its requests say what is to happen: {"pod": "namespace/name", "labels": {}, "nodes": [...], "do": ACTION}.
+
+    ACTION: "raise", "raise in decode", "unsafe" (encode refuses), "refuse" (an Error), "sleep:SECONDS". A decision
+    keeps the first node; to pass keeps all.
+    """
+
+    name: str
+    decided: list[Scripted] = field(default_factory=list)
+    let_pass: list[Scripted] = field(default_factory=list)
+
+    @property
+    def tells_errors(self) -> bool:
+        return self.name in ("filter", "bind")
+
+    def decode(self, body: bytes) -> Scripted:
+        try:
+            script = json.loads(body)
+        except ValueError as error:
+            raise MalformedRequest(f"not JSON: {error}") from None
+        if script.get("do") == "raise in decode":
+            raise RuntimeError("scripted")
+        namespace, _, name = script.get("pod", "default/pod").partition("/")
+        if self.name == "bind":
+            return ScriptedBinding(name, namespace, "uid-1", "a", script.get("do", ""))
+        pod = Pod(metadata=ObjectMeta(name=name, namespace=namespace, uid="uid-1", labels=script.get("labels")))
+        return ScriptedArgs(pod, script.get("nodes", []), None, script.get("do", ""))
+
+    def decide(self, request: Scripted) -> Answered:
+        self.decided.append(request)
+        action, _, argument = request.do.partition(":")
+        if action == "raise":
+            raise RuntimeError("scripted")
+        if action == "sleep":
+            print("sleeping", file=sys.stderr, flush=True)
+            time.sleep(float(argument))
+        return self._answer(_names(request)[:1], "no" if action == "refuse" else "")
+
+    def passed(self, request: Scripted) -> Answered:
+        self.let_pass.append(request)
+        return self._answer(_names(request), "")
+
+    def failed(self, request: Scripted, message: str) -> Answered | None:
+        return self._answer([], message) if self.tells_errors else None
+
+    def encode(self, request: Scripted, result: Answered) -> bytes:
+        if request.do == "unsafe":
+            raise InvalidAnswer("scripted")
+        return wire.encode_filter(result) if isinstance(result, wire.ExtenderFilterResult) else wire.encode(result)
+
+    def summary(self, request: Scripted, result: Answered) -> Summary:
+        return Summary("uid-1", "default", "pod", len(_names(request)), len(getattr(result, "node_names", None) or ()))
+
+    def _answer(self, names: list[str], error: str) -> Answered:
+        if self.name == "bind":
+            return wire.ExtenderBindingResult(error)
+        if self.name == "filter":
+            return wire.ExtenderFilterResult(node_names=names, error=error)
+        return [wire.HostPriority(name, 1) for name in names]
+
+
+def _names(request: Scripted) -> list[str]:
+    return request.names if isinstance(request, ScriptedArgs) else []
+
+
+@dataclass
+class Running:
+    """What tests look at: started and stopped once each, and what readiness waits for."""
+
+    started: int = 0
+    stopped: int = 0
+    missing: str = ""
+
+    def start(self) -> None:
+        self.started += 1
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def waiting_for(self) -> dict[str, str]:
+        return {"cache": self.missing}
+
+
+@dataclass
+class Fixture:
+    """An application and all that it was made of."""
+
+    app: Extender
+    metrics: Metrics
+    running: Running
+    verbs: dict[str, ScriptedVerb]
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def make_app(running: Running | None = None, **settings: Any) -> Fixture:
+    running = running or Running()
+    verbs = {name: ScriptedVerb(name) for name in ("filter", "prioritize", "preempt", "bind")}
+    metrics = Metrics(lambda: {"nodes": 3, "pods": 5, "assumed_pods": 1}, SystemClock(), "0.0.test")
+    service = Service(tuple(verbs.values()), running.waiting_for, running.start, running.stop)
+    return Fixture(create_app(service, Settings(**settings), metrics), metrics, running, verbs)

@@ -1,0 +1,51 @@
+"""What the server tests run in subprocesses: `extender serve` with scripted verbs, or `app` under a plain gunicorn.
+
+python -m tests.web.served --bind 127.0.0.1:0 --drain-seconds 1
+gunicorn tests.web.served:app
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from extender.cli import cli
+from extender.settings import Settings
+from extender.settings_sources import load
+from extender.web import log, server
+from extender.web.app import Extender
+from tests.web.fakes import Running, make_app
+
+
+class Telling(Running):
+    """Says on standard error when the application is started and stopped, and in which process."""
+
+    def start(self) -> None:
+        print("application started", flush=True, file=sys.stderr)
+
+    def stop(self) -> None:
+        print("application stopped", flush=True, file=sys.stderr)
+
+
+def build(settings: Settings) -> Extender:
+    return make_app(Telling(), **settings.model_dump()).app
+
+
+def serve(settings: Settings) -> None:
+    """In the place of extender.wiring.serve."""
+    log.configure(settings.log_format, settings.log_level)
+    server.serve(settings, lambda: build(settings))
+
+
+def main() -> None:
+    """`extender serve`'s own flags, with the scripted verbs behind them."""
+    context: Any = cli.commands["serve"].make_context("serve", sys.argv[1:])
+    flags = {name: value for name, value in context.params.items() if name != "config" and value not in (None, ())}
+    serve(load(context.params["config"], os.environ, flags))
+
+
+if __name__ == "__main__":
+    main()
+else:
+    app = build(load(None, os.environ, {}))

@@ -1,0 +1,158 @@
+"""A call of a verb through the whole application, by the front and by Flask's own routes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from extender.web.front import Front
+from tests.web.fakes import Fixture, Running, make_app
+
+JSON = "application/json"
+
+
+@pytest.fixture(params=["front", "flask"], autouse=True)
+def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in must answer alike: with the front's table of verbs emptied, Flask's routes answer."""
+    if request.param == "flask":
+        made = Front.__init__
+
+        def without_verbs(self: Front, behind: Any, door: Any, verbs: Any, lifecycle: Any) -> None:
+            made(self, behind, door, {}, lifecycle)
+
+        monkeypatch.setattr(Front, "__init__", without_verbs)
+
+
+def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
+    response = Client(fixture.app).post(path or f"/scheduler/{verb}", data=json.dumps(request), content_type=JSON)
+    return response.status_code, json.loads(response.data)
+
+
+def test_a_decision() -> None:
+    fixture = make_app()
+    status, answer = call(fixture, nodes=["a", "b"])
+    assert (status, answer["NodeNames"], answer["Error"]) == (200, ["a"], "")
+    assert fixture.count("extender_verb_duration_seconds_count", verb="filter", result="decided") == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "do", "status", "result"),
+    [
+        pytest.param("filter", "raise", 200, "failed", id="filter tells in its Error"),
+        pytest.param("bind", "raise", 200, "failed", id="bind tells in its Error"),
+        pytest.param("prioritize", "raise", 500, "failed", id="prioritize has no Error"),
+        pytest.param("preempt", "raise", 500, "failed", id="preempt has no Error"),
+        pytest.param("filter", "unsafe", 500, "failed", id="an answer that must not leave"),
+        pytest.param("filter", "raise in decode", 500, "failed", id="a defect while decoding"),
+        pytest.param("bind", "refuse", 200, "error", id="an error that the verb decided"),
+    ],
+)
+def test_errors(verb: str, do: str, status: int, result: str, caplog: pytest.LogCaptureFixture) -> None:
+    fixture = make_app()
+    answered, answer = call(fixture, verb, do=do)
+    assert answered == status
+    assert answer.get("Error") or answer["error"]
+    assert "scripted" not in json.dumps(answer)  # the cause is for the log
+    assert ("scripted" in caplog.text) == (result == "failed")
+    assert fixture.count("extender_verb_duration_seconds_count", verb=verb, result=result) == 1
+    assert fixture.count("extender_rejected_requests_total", code="500") == (1 if status == 500 else 0)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[", b"nul", b'{"a"}'])
+def test_malformed_json(body: bytes) -> None:
+    fixture = make_app()
+    response = Client(fixture.app).post("/scheduler/filter", data=body, content_type=JSON)
+    assert response.status_code == 400
+    assert json.loads(response.data)["error"].startswith("not JSON")
+    assert fixture.count("extender_rejected_requests_total", code="400") == 1
+    assert fixture.count("extender_verb_duration_seconds_count", verb="filter", result="malformed") == 1
+
+
+@pytest.mark.parametrize(("verb", "status"), [("filter", 200), ("bind", 200), ("prioritize", 503), ("preempt", 503)])
+def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
+    fixture = make_app(Running(missing="waiting for pods"))
+    answered, answer = call(fixture, verb, nodes=["a"])
+    assert answered == status
+    assert (answer.get("Error") or answer["error"]) == "the extender is not ready: waiting for pods"
+    assert not fixture.verbs[verb].decided
+
+
+def test_before_the_sync_verbs_pass_if_told_to() -> None:
+    fixture = make_app(Running(missing="waiting for pods"), before_sync="pass")
+    assert call(fixture, nodes=["a", "b"])[1]["NodeNames"] == ["a", "b"]
+    assert not fixture.verbs["filter"].decided
+
+
+@pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), ("", "kube-system/dns")])
+def test_bind_passes_by_its_own_deed(missing: str, pod: str) -> None:
+    """An answer made up here would be taken for done though nobody bound the pod."""
+    fixture = make_app(Running(missing=missing), before_sync="pass", exempt_namespaces=("kube-system",))
+    assert call(fixture, "bind", pod=pod)[0] == 200
+    bind = fixture.verbs["bind"]
+    assert (len(bind.let_pass), len(bind.decided)) == (1, 0)
+
+
+OWN = {"own_namespace": "extender", "own_name": "extender-0", "own_labels": ("app=extender", "tier=control")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "pod", "labels", "passes"),
+    [
+        pytest.param({}, "kube-system/dns", {}, False, id="nothing is exempt by itself"),
+        pytest.param({"exempt_namespaces": ("kube-system",)}, "kube-system/dns", {}, True, id="an exempt namespace"),
+        pytest.param({"exempt_namespaces": ("kube-system",)}, "kube/dns", {}, False, id="another namespace"),
+        pytest.param(OWN, "extender/extender-0", {}, True, id="the own pod by name"),
+        pytest.param(OWN, "default/extender-0", {}, False, id="the own name elsewhere"),
+        pytest.param(OWN, "extender/x", {"app": "extender", "tier": "control", "v": "1"}, True, id="by labels"),
+        pytest.param(OWN, "extender/x", {"app": "extender"}, False, id="by some of the labels"),
+        pytest.param(OWN, "default/x", {"app": "extender", "tier": "control"}, False, id="the labels elsewhere"),
+        pytest.param({"own_namespace": "extender"}, "extender/x", {}, False, id="a namespace alone"),
+    ],
+)
+def test_exempt_pods_pass(settings: dict[str, Any], pod: str, labels: dict[str, str], passes: bool) -> None:
+    fixture = make_app(**settings)
+    answer = call(fixture, pod=pod, labels=labels, nodes=["a", "b"])[1]
+    assert answer["NodeNames"] == (["a", "b"] if passes else ["a"])
+    result = "passed" if passes else "decided"
+    assert fixture.count("extender_verb_duration_seconds_count", verb="filter", result=result) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "paths"),
+    [
+        pytest.param({}, {"filter": "/scheduler/filter", "bind": "/scheduler/bind"}, id="usual"),
+        pytest.param({"prefix": "/"}, {"filter": "/filter"}, id="no prefix"),
+        pytest.param({"prefix": "a/b/", "filter_verb": "v1/filter/"}, {"filter": "/a/b/v1/filter"}, id="slashes"),
+    ],
+)
+def test_paths(settings: dict[str, Any], paths: dict[str, str]) -> None:
+    fixture = make_app(**settings)
+    for verb, path in paths.items():
+        assert call(fixture, path=path)[0] == 200
+        assert len(fixture.verbs[verb].decided) == 1
+
+
+def test_one_line_a_call(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        call(make_app(), nodes=["a", "b", "c"], pod="shop/cart-1")
+    [record] = [record for record in caplog.records if record.message == "call"]
+    fields = vars(record)["fields"]
+    assert fields.pop("ms") >= 0
+    assert fields == {
+        "verb": "filter",
+        "result": "decided",
+        "uid": "uid-1",
+        "pod": "shop/cart-1",
+        "nodes_in": 3,
+        "nodes_out": 1,
+    }
+
+
+def test_the_line_of_an_error_has_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        call(make_app(), "bind", do="refuse")
+    assert [vars(record)["fields"]["error"] for record in caplog.records] == ["no"]

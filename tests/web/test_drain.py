@@ -1,0 +1,107 @@
+"""SIGTERM over real processes: readiness first, then the door, then the calls in flight, then the application."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.web.servers import OURS, PATIENCE_SECONDS, Server, extender, get, gunicorn, post
+
+
+def test_readiness_goes_down_while_calls_are_still_answered() -> None:
+    with extender("--drain-seconds", "3") as server:
+        assert server.ask(get("/readyz")).status == 200
+        kept = server.connect()
+        kept.send(post()).reply()
+        server.terminate()
+        reply = _until_unready(server)
+        assert b"[-]shutdown failed: shutting down\n" in reply
+        assert server.ask(get("/livez")).status == 200
+        # The client is told to come back elsewhere, on a new connection.
+        answer = kept.send(post()).reply()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert server.exit_code() == 0
+
+
+def test_calls_in_flight_end_and_new_ones_find_no_door() -> None:
+    with extender() as server:
+        idle, busy = server.connect(), server.connect()
+        assert idle.send(get("/livez")).reply().status == 200
+        busy.send(post(b'{"do": "sleep:1.5", "nodes": ["a"]}'))
+        _until_called(server)
+        server.terminate()
+        assert idle.ended()
+        _until_refused(server)
+        answer = busy.reply()
+        assert (answer.json["NodeNames"], answer.headers["connection"]) == (["a"], "close")
+        assert server.exit_code() == 0
+    assert server.log.index("result=decided") < server.log.index("application stopped")
+
+
+def test_a_call_that_does_not_end_is_not_waited_for_forever() -> None:
+    with extender("--graceful-seconds", "2") as server:
+        server.connect().send(post(b'{"do": "sleep:60"}'))
+        _until_called(server)
+        server.terminate()
+        assert server.exit_code() == 0
+    assert "did not end in time" in server.log
+    assert "application stopped" in server.log
+
+
+@pytest.mark.parametrize("flags", [(), ("--preload",)], ids=["not preloaded", "preloaded"])
+@pytest.mark.parametrize("worker", [pytest.param(OURS, id="ours"), pytest.param("gthread", id="gthread")])
+def test_the_application_starts_once_in_the_worker(worker: str, flags: tuple[str, ...]) -> None:
+    with gunicorn(worker, *flags) as server:
+        for _ in range(3):
+            assert server.ask(get("/readyz")).status == 200
+        server.terminate()
+        assert server.exit_code() == 0
+    assert server.log.count("application started") == 1
+
+
+def test_our_worker_starts_the_application_before_anybody_asks() -> None:
+    with gunicorn(OURS) as server:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "application started" not in server.log and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert "application started" in server.log
+
+
+def test_plain_gunicorn_with_our_worker_drains_too() -> None:
+    with gunicorn(OURS, EXTENDER_DRAIN_SECONDS="1") as server:
+        busy = server.connect().send(post(b'{"do": "sleep:2"}'))
+        _until_called(server)
+        server.terminate()
+        _until_unready(server)
+        assert busy.reply().status == 200
+        assert server.exit_code() == 0
+    assert "application stopped" in server.log
+
+
+def _until_unready(server: Server) -> bytes:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (reply := server.ask(get("/readyz"))).status == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert reply.status == 503
+    return reply.body
+
+
+def _until_refused(server: Server) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            server.connect().socket.close()
+        except ConnectionRefusedError:
+            return
+        time.sleep(0.02)
+    pytest.fail("the door stayed open")
+
+
+def _until_called(server: Server) -> None:
+    """The scripted verb says so when it starts to sleep."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while "sleeping" not in server.log:
+        assert time.monotonic() < deadline, server.log
+        time.sleep(0.02)

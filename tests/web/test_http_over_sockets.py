@@ -1,0 +1,300 @@
+"""HTTP/1.1 as both workers speak it, over real sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.web.servers import OURS, Server, extender, get, gunicorn, post
+
+
+@pytest.fixture(scope="module", params=[pytest.param(OURS, id="ours"), pytest.param("gthread", id="gthread")])
+def either(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with gunicorn(request.param, "--keep-alive", "60", "--threads", "4", EXTENDER_BODY_LIMIT="100k") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Server]:
+    flags = ("--body-limit", "100k", "--head-seconds", "0.3", "--body-seconds", "0.3", "--keepalive-seconds", "2")
+    with extender(*flags) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        pytest.param(post(b'{"nodes": ["a", "b"]}'), 200, id="a call"),
+        pytest.param(post(Content_Type="application/json; charset=utf-8"), 200, id="a media type with a parameter"),
+        pytest.param(post(Content_Type="APPLICATION/JSON"), 200, id="a media type in capitals"),
+        pytest.param(post(b"{"), 400, id="malformed JSON"),
+        pytest.param(post(b""), 400, id="an empty body"),
+        pytest.param(post(Content_Type="text/plain"), 415, id="another media type"),
+        pytest.param(post(Content_Type=""), 415, id="no media type"),
+        pytest.param(post(Content_Encoding="gzip"), 415, id="a compressed body"),
+        pytest.param(post(b"x" * 100_001), 413, id="a body over the limit"),
+        pytest.param(get("/scheduler/filter"), 405, id="GET on a verb"),
+        pytest.param(post(path="/scheduler/nothing"), 404, id="an unknown path"),
+        pytest.param(get("/nothing"), 404, id="an unknown page"),
+    ],
+)
+def test_a_status_for_every_request(either: Server, request_bytes: bytes, status: int) -> None:
+    reply = either.ask(request_bytes)
+    assert reply.status == status
+    assert reply.body.count(b"\n") <= 1
+    assert status == 200 or reply.error
+
+
+def test_a_wrong_method_is_told_the_right_one(either: Server) -> None:
+    assert either.ask(get("/scheduler/filter")).headers["allow"] == "POST"
+
+
+def test_a_body_at_the_limit_is_read(either: Server) -> None:
+    body = json.dumps({"pad": "x" * (100_000 - 11)}).encode()
+    assert len(body) == 100_000
+    assert either.ask(post(body)).status == 200
+
+
+def test_a_connection_serves_many_requests(either: Server) -> None:
+    with (wire := either.connect()).socket:
+        for number in range(5):
+            answer = wire.send(post(json.dumps({"nodes": [f"n{number}"]}).encode())).reply()
+            assert answer.json["NodeNames"] == [f"n{number}"]
+            assert "connection" not in answer.headers or answer.headers["connection"] == "keep-alive"
+
+
+def test_pipelined_requests_are_answered_in_order(either: Server) -> None:
+    with (wire := either.connect()).socket:
+        wire.send(b"".join(post(json.dumps({"nodes": [name]}).encode()) for name in "abc"))
+        assert [wire.reply().json["NodeNames"] for _ in "abc"] == [["a"], ["b"], ["c"]]
+
+
+@pytest.mark.parametrize("sizes", [[13, 8], [1] * 21], ids=["two chunks", "a byte each"])
+def test_a_chunked_body(either: Server, sizes: list[int]) -> None:
+    rest, wire_body = b'{"nodes": ["chunks"]}', b""
+    for size in sizes:
+        wire_body += b"%x;name=value\r\n%b\r\n" % (size, rest[:size])
+        rest = rest[size:]
+    request = post(b"", Content_Length="", Transfer_Encoding="chunked") + wire_body + b"0\r\nX-Trailer: t\r\n\r\n"
+    with (wire := either.connect()).socket:
+        for _ in range(2):
+            assert wire.send(request).reply().json["NodeNames"] == ["chunks"]
+
+
+def test_a_chunked_body_over_the_limit(either: Server) -> None:
+    body = b"".join(b"400\r\n%b\r\n" % (b"x" * 1024) for _ in range(100)) + b"0\r\n\r\n"
+    assert either.ask(post(b"", Content_Length="", Transfer_Encoding="chunked") + body).status == 413
+
+
+def test_a_body_is_asked_for_with_100(either: Server) -> None:
+    with (wire := either.connect()).socket:
+        wire.send(post(b"", Content_Length="16", Expect="100-continue"))
+        assert wire.reply().status == 100
+        assert wire.send(b'{"nodes": ["a"]}').reply().json["NodeNames"] == ["a"]
+
+
+def test_http_1_0_closes(either: Server) -> None:
+    with (wire := either.connect()).socket:
+        reply = wire.send(b"GET /livez HTTP/1.0\r\n\r\n").reply()
+        assert (reply.status, reply.body) == (200, b"ok")
+        assert wire.ended()
+
+
+def test_a_client_may_close(either: Server) -> None:
+    with (wire := either.connect()).socket:
+        assert wire.send(post(Connection="close")).reply().headers["connection"] == "close"
+        assert wire.ended()
+
+
+def test_head_tells_the_length_and_sends_nothing(either: Server) -> None:
+    with (wire := either.connect()).socket:
+        assert wire.send(get("/livez", "HEAD")).reply(head_only=True).headers["content-length"] == "2"
+        assert wire.send(get("/livez")).reply().body == b"ok"
+
+
+def test_absolute_and_escaped_targets(either: Server) -> None:
+    assert either.ask(get("http://test/livez?verbose")).body.startswith(b"[+]ping ok")
+    assert either.ask(get("/%6Civez")).body == b"ok"
+
+
+def test_calls_at_once_do_not_wait_for_each_other(either: Server) -> None:
+    slow, quick = either.connect(), either.connect()
+    with slow.socket, quick.socket:
+        slow.send(post(b'{"do": "sleep:1"}'))
+        # The quick answer is there while the slow connection is still silent.
+        assert quick.send(post()).reply().status == 200
+        slow.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            slow.socket.recv(1)
+        slow.socket.settimeout(20)
+        assert slow.reply().status == 200
+
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: test\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        pytest.param("Content-Length: 4\r\nTransfer-Encoding: chunked", 400, id="length and chunked"),
+        pytest.param("Content-Length: 4\r\nContent-Length: 5", 400, id="two lengths"),
+        pytest.param("Content-Length: 4\r\nContent-Length: 4", 400, id="a length twice"),
+        pytest.param("Content-Length: +4", 400, id="a length with a sign"),
+        pytest.param("Content-Length: 0x4", 400, id="a length in hexadecimal"),
+        pytest.param("Content-Length: 99999999999999999999999", 400, id="a length beyond 64 bits"),
+        pytest.param("Content-Length: 4, 4", 400, id="a list of lengths"),
+        pytest.param("Transfer-Encoding: gzip, chunked", 501, id="a coding that is not spoken"),
+        pytest.param("Transfer-Encoding: xchunked", 400, id="almost chunked"),
+        pytest.param("Transfer-Encoding: chunked, identity", 400, id="chunked not last"),
+        pytest.param("Transfer-Encoding : chunked", 400, id="space before the colon"),
+        pytest.param("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 400, id="chunked twice"),
+        pytest.param("X: a\r\n b", 400, id="a folded line"),
+        pytest.param("X: a\rb", 400, id="a bare CR"),
+        pytest.param("X: a\nY: b", 400, id="a bare LF"),
+        pytest.param("X: a\0b", 400, id="a NUL"),
+        pytest.param(": a", 400, id="no name"),
+        pytest.param("no colon", 400, id="no colon"),
+        pytest.param("Host: other", 400, id="a second Host"),
+        pytest.param("Content-Type: a/b\r\nContent-Type: application/json", 400, id="two content types"),
+        pytest.param("Content-Length: 4\r\nExpect: miracles", 417, id="an unknown expectation"),
+        pytest.param("X: " + "x" * 40_000, 431, id="a long header"),
+        pytest.param("\r\n".join(f"X{i}: y" for i in range(150)), 431, id="many headers"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_ends_the_connection(ours: Server, head: str, status: int) -> None:
+    with (wire := ours.connect()).socket:
+        wire.send(f"POST /scheduler/filter HTTP/1.1\r\nHost: test\r\n{head}\r\n\r\n".encode() + SMUGGLED)
+        reply = wire.reply()
+        assert (reply.status, reply.headers["connection"]) == (status, "close")
+        assert reply.error
+        assert wire.ended()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        pytest.param(b"GET /livez HTTP/1.1\r\n\r\n", 400, id="no Host"),
+        pytest.param(b"GET /livez HTTP/2.0\r\nHost: a\r\n\r\n", 505, id="another version"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="the HTTP/2 preface"),
+        pytest.param(b"GET /livez\r\n\r\n", 505, id="HTTP/0.9"),
+        pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="CONNECT"),
+        pytest.param(b"GET /li\x80vez HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="a raw byte in the target"),
+        pytest.param(b"JUMP /livez HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="an unknown method"),
+        pytest.param(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, id="chunked in HTTP/1.0"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, id="TLS to a plain port"),
+        pytest.param(post(b"", Content_Length="", Transfer_Encoding="chunked") + b"zz\r\n", 400, id="a bad chunk size"),
+        pytest.param(
+            post(b"", Content_Length="", Transfer_Encoding="chunked") + b"1\r\nab\r\n0\r\n\r\n", 400, id="a long chunk"
+        ),
+        pytest.param(b"GET /" + b"x" * 40_000, 431, id="an endless target"),
+    ],
+)
+def test_malformed_requests(ours: Server, request_bytes: bytes, status: int) -> None:
+    with (wire := ours.connect()).socket:
+        assert wire.send(request_bytes).reply().status == status
+        assert wire.ended()
+
+
+def test_too_large_is_told_before_the_body_is_sent(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        assert wire.send(post(b"", Content_Length="100001", Expect="100-continue")).reply().status == 413
+        assert wire.ended()
+
+
+def test_the_answer_to_a_large_body_arrives_though_nobody_reads_it(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        assert wire.send(post(b"x" * 2_000_000)).reply().status == 413
+
+
+@pytest.mark.parametrize(
+    ("beginning", "status"),
+    [
+        pytest.param(b"POST /scheduler/filter HT", 408, id="half a head"),
+        pytest.param(post(b"{", Content_Length="100"), 408, id="half a body"),
+        pytest.param(post(b"", Content_Length="", Transfer_Encoding="chunked") + b"5\r\nab", 408, id="half a chunk"),
+    ],
+)
+def test_a_slow_client_is_told_and_dropped(ours: Server, beginning: bytes, status: int) -> None:
+    with (wire := ours.connect()).socket:
+        assert wire.send(beginning).reply().status == status
+        assert wire.ended()
+
+
+def test_bytes_that_trickle_in_do_not_extend_the_time(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        wire.socket.settimeout(0.05)
+        for _ in range(200):
+            wire.send(b"P")
+            try:
+                assert b" 408 " in wire.socket.recv(65536)
+                return
+            except TimeoutError:
+                continue
+        pytest.fail("200 single bytes at 50 ms each were waited for")
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        pytest.param(b"", id="nothing sent"),
+        pytest.param(b"POST /scheduler/filter HT", id="half a head"),
+        pytest.param(post(b"{", Content_Length="100"), id="half a body"),
+    ],
+)
+def test_a_client_that_leaves_harms_nobody(ours: Server, beginning: bytes) -> None:
+    with (wire := ours.connect()).socket:
+        wire.send(beginning)
+    assert ours.ask(get("/livez")).status == 200
+
+
+def test_half_closed_after_the_request_gets_its_answer(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        wire.send(post())
+        wire.socket.shutdown(1)
+        assert wire.reply().status == 200
+
+
+def test_an_idle_connection_is_closed_in_time(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        assert wire.send(get("/livez")).reply().status == 200
+        assert wire.ended()
+
+
+def test_an_offer_to_upgrade_is_ignored(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        request = b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+        assert wire.send(request).reply().body == b"ok"
+
+
+def test_what_is_pipelined_behind_chunks_is_not_taken_for_a_request(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        chunked = post(b"", Content_Length="", Transfer_Encoding="chunked") + b"2\r\n{}\r\n0\r\n\r\n"
+        reply = wire.send(chunked + SMUGGLED).reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert wire.ended()
+
+
+def test_refusals_below_the_application_are_counted(ours: Server) -> None:
+    before = _rejected(ours, "505")
+    ours.ask(b"GET /livez HTTP/2.0\r\nHost: a\r\n\r\n")
+    assert _rejected(ours, "505") == before + 1
+
+
+def test_the_longest_idle_connection_makes_way() -> None:
+    with extender("--connections", "3") as server:
+        wires = [server.connect() for _ in range(3)]
+        for wire in wires:
+            assert wire.send(get("/livez")).reply().status == 200
+        assert server.ask(get("/livez")).status == 200
+        assert wires[0].ended()
+        assert wires[2].send(get("/livez")).reply().status == 200
+
+
+def _rejected(server: Server, code: str) -> float:
+    text = server.ask(get("/metrics")).body.decode()
+    lines = (
+        line for line in text.splitlines() if line.startswith(f'extender_rejected_requests_total{{code="{code}"}}')
+    )
+    return float(next(lines, "x 0").split()[-1])
