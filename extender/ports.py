@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+Object = TypeVar("Object", contravariant=True)
 
 
 class Telemetry(Protocol):
@@ -18,13 +21,19 @@ class Telemetry(Protocol):
         """A bind ended: bound, already_bound, unfit, refused, unknown."""
 
     def watch_event(self, kind: str, event: str) -> None:
-        """A watch of `kind` delivered `event` (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)."""
+        """A watch of `kind` delivered `event`: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; MALFORMED: it broke off."""
 
     def synced(self, kind: str) -> None:
         """The cache was equal to the API server's `kind` at this moment, as far as the reflector can tell."""
 
     def relisted(self, kind: str) -> None:
         """A reflector had to list `kind` anew."""
+
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        """An object was left out of the cache, for it makes no sense."""
+
+    def rule_failed(self, rule: str) -> None:
+        """A user's rule raised, or answered what makes no sense, for one pod."""
 
 
 class Silence:
@@ -48,14 +57,38 @@ class Silence:
     def relisted(self, kind: str) -> None:
         pass
 
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        pass
+
+    def rule_failed(self, rule: str) -> None:
+        pass
+
 
 class Binder(Protocol):
     """Writes a pod's place to where the truth is: the API server, or the in-memory cluster."""
 
-    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Binds the pod of this UID to `node`.
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Binds the pod of this UID to `node`; a pod that is there already is as good as bound.
+
+        Args:
+            annotations: merged into the pod's in the same write.
 
         Raises:
             Refused: turned down (Conflict, NotFound among them); nothing was changed.
             OutcomeUnknown: the answer never came; it may have happened.
         """
+
+
+class Sink(Protocol[Object]):
+    """Where those who know the cluster tell what it holds: the cache."""
+
+    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        """A full list of `kind`: what is not in it is gone."""
+
+    def changed(self, kind: str, obj: Object) -> None:
+        """An object was added or modified."""
+
+    def deleted(self, kind: str, obj: Object) -> None:
+        """An object is gone."""

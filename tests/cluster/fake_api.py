@@ -1,0 +1,353 @@
+"""An API server in this process on 127.0.0.1: lists in pages, watches, bindings, and faults on request."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+Object = dict[str, Any]
+Fault = Callable[["Call"], object]
+"""Answers in its own way; or changes the call, and returns True so that it goes on."""
+
+NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+_POLL_SECONDS = 0.005
+
+
+class FakeApiServer:
+    """State and faults; `with FakeApiServer() as api:` serves it.
+
+    Attributes:
+        collections: what is served: objects by key, by path. Any other path is 404.
+        calls: every request so far, "GET /api/v1/nodes?limit=500".
+        token: what clients must send, if anything.
+    """
+
+    def __init__(self) -> None:
+        self.collections: dict[str, dict[str, Object]] = {NODES: {}, PODS: {}}
+        self.calls: list[str] = []
+        self.token: str | None = None
+        self.forgotten = 0  # versions up to this one are too old to watch from
+        self._version = 100
+        self._log: list[tuple[int, str, str, Object]] = []
+        self._faults: list[tuple[str, Fault]] = []
+        self._watches_end = 0
+        self.lock = threading.RLock()
+        self._server = self._listen(0)
+
+    # ---- what happens in the cluster
+
+    def put(self, path: str, obj: Object) -> Object:
+        """Adds or changes an object."""
+        with self.lock:
+            key = _key(obj)
+            event = "MODIFIED" if key in self.collections[path] else "ADDED"
+            self.collections[path][key] = self._note(path, event, obj)
+            return self.collections[path][key]
+
+    def remove(self, path: str, key: str, *, unnoticed: bool = False) -> None:
+        """Deletes an object; `unnoticed`: no watch tells of it."""
+        with self.lock:
+            gone = self.collections[path].pop(key)
+            if not unnoticed:
+                self._note(path, "DELETED", gone)
+
+    def bookmark(self, path: str) -> None:
+        with self.lock:
+            self._note(path, "BOOKMARK", {"metadata": {}})
+
+    def _note(self, path: str, event: str, obj: Object) -> Object:
+        self._version += 1
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        self._log.append((self._version, path, event, obj))
+        return obj
+
+    # ---- what goes wrong
+
+    def fail(self, path: str, *faults: Fault, watch: bool = False) -> None:
+        """The next calls of `path` (its watches, or all else) meet these faults, in order."""
+        with self.lock:
+            self._faults += [(f"{path}?watch" if watch else path, fault) for fault in faults]
+
+    def take_fault(self, path: str, *, watch: bool) -> Fault | None:
+        with self.lock:
+            wanted = f"{path}?watch" if watch else path
+            found = next((entry for entry in self._faults if entry[0] == wanted), None)
+            if found:
+                self._faults.remove(found)
+            return found[1] if found else None
+
+    @property
+    def faults_left(self) -> int:
+        return len(self._faults)
+
+    def end_watches(self) -> None:
+        """Every open watch ends as it does after its timeout."""
+        self._watches_end += 1
+
+    def restart(self) -> None:
+        """Every connection dies; the port answers again at once."""
+        port = self.port
+        self.__exit__()
+        self._server = self._listen(port)
+        self.__enter__()
+
+    # ---- for handlers
+
+    def page(self, path: str, limit: int, start: str) -> Object:
+        with self.lock:
+            keys = sorted(self.collections[path])
+            begin = int(start or 0)
+            end = begin + limit if limit else len(keys)
+            metadata = {"resourceVersion": str(self._version)} | ({"continue": str(end)} if end < len(keys) else {})
+            items = [self.collections[path][key] for key in keys[begin:end]]
+            return {"metadata": metadata, "items": items or None}  # Go writes null for an empty slice
+
+    def events(self, path: str, version: int) -> Iterator[tuple[str, Object] | None]:
+        """What a watch delivers, and None while there is nothing."""
+        mark, position = self._watches_end, 0
+        while self._watches_end == mark:
+            with self.lock:
+                fresh, position = self._log[position:], len(self._log)
+            for at, where, event, obj in fresh:
+                if where == path and at > version:
+                    yield event, obj
+            yield None
+
+    # ---- serving
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def _listen(self, port: int) -> _Server:
+        api = self
+
+        class Handler(Call):
+            server_state = api
+
+        return _Server(("127.0.0.1", port), Handler)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._server.hang_up()
+
+    def kubeconfig(self, directory: Path, **user: Any) -> Path:
+        """A kubeconfig that leads here."""
+        path = directory / "kubeconfig"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "me", "user": user}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
+            "current-context": "fake",
+        }
+        path.write_text(json.dumps(document))
+        return path
+
+
+class _Server(ThreadingHTTPServer):
+    """One that can end its connections, as a process does that dies."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._connections: list[socket.socket] = []
+        self.gone = False
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.append(request)
+        super().process_request(request, client_address)
+
+    def hang_up(self) -> None:
+        self.gone = True
+        for connection in self._connections:
+            with suppress(OSError):  # most have ended before
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is part of the tests."""
+
+
+class Call(BaseHTTPRequestHandler):
+    """One request, and how to answer it."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Server
+    server_state: FakeApiServer
+    path_only: str
+    query: dict[str, str]
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
+        """Silence."""
+
+    def do_GET(self) -> None:
+        self._begin()
+        api, watch = self.server_state, "watch" in self.query
+        if self._rejected() or self._faulty(watch=watch):
+            return
+        if self.path_only not in api.collections:
+            self.status(404, "the server could not find the requested resource")
+        elif not watch:
+            self.json(200, api.page(self.path_only, int(self.query.get("limit", 0)), self.query.get("continue", "")))
+        elif int(self.query["resourceVersion"]) < api.forgotten:
+            self.status(410, "too old resource version")
+        else:
+            self._watch()
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._begin()
+        if self._rejected() or self._faulty(watch=False):
+            return
+        self.bind(body)
+
+    def bind(self, binding: Object) -> None:
+        """As the real one: the UID is checked first."""
+        *_, namespace, _, name, _ = self.path_only.split("/")
+        with self.server_state.lock:
+            pod = self.server_state.collections[PODS].get(f"{namespace}/{name}")
+            code, message = _refusal(name, pod, binding["metadata"].get("uid"))
+            if pod and code == 201:
+                merged = {**pod["metadata"].get("annotations", {}), **binding["metadata"].get("annotations", {})}
+                metadata = {**pod["metadata"], "annotations": merged}
+                spec = {**pod["spec"], "nodeName": binding["target"]["name"]}
+                self.server_state.put(PODS, {**pod, "metadata": metadata, "spec": spec})
+        self.status(code, message)
+
+    def _begin(self) -> None:
+        url = urlsplit(self.path)
+        self.path_only, self.query = url.path, {key: values[0] for key, values in parse_qs(url.query).items()}
+        self.server_state.calls.append(f"{self.command} {self.path}")
+
+    def _faulty(self, *, watch: bool) -> bool:
+        fault = self.server_state.take_fault(self.path_only, watch=watch)
+        return fault is not None and fault(self) is not True
+
+    def _rejected(self) -> bool:
+        token = self.server_state.token
+        if token is None or self.headers["Authorization"] == f"Bearer {token}":
+            return False
+        self.status(401, "Unauthorized")
+        return True
+
+    def _watch(self) -> None:
+        self.start_stream()
+        for event in self.server_state.events(self.path_only, int(self.query["resourceVersion"])):
+            if self.server.gone:
+                return
+            if event is None:
+                time.sleep(_POLL_SECONDS)
+            else:
+                self.line({"type": event[0], "object": event[1]})
+        self.end_stream()
+
+    # ---- answers
+
+    def json(self, status: int, body: Object, **headers: str) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def status(self, code: int, message: str, **headers: str) -> None:
+        self.json(code, {"kind": "Status", "status": "Failure", "message": message, "code": code}, **headers)
+
+    def start_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def line(self, event: Object) -> None:
+        self.chunk(json.dumps(event).encode() + b"\n")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def end_stream(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
+
+
+# ---- faults
+
+
+def answer(code: int, message: str = "as the test wants it", **headers: str) -> Fault:
+    return lambda call: call.status(code, message, **headers)
+
+
+def hang_up(call: Call) -> None:
+    """The connection ends without an answer."""
+    call.close_connection = True
+
+
+def accept_and_hang_up(call: Call) -> bool:
+    """What is asked is done, and the connection ends before the answer."""
+    call.json = lambda *_: None  # type: ignore[method-assign]  # this one answer is lost on its way
+    call.close_connection = True
+    return True
+
+
+def stream(*chunks: bytes, end: bool = True) -> Fault:
+    """A watch that delivers these bytes; without an end the connection dies in the midst of it."""
+
+    def fault(call: Call) -> None:
+        call.start_stream()
+        for chunk in chunks:
+            call.chunk(chunk)
+        if end:
+            call.end_stream()
+        else:
+            call.close_connection = True
+
+    return fault
+
+
+def hang(release: threading.Event) -> Fault:
+    """Nothing comes until the event is set."""
+
+    def fault(call: Call) -> None:
+        call.start_stream()
+        release.wait(30)
+        call.close_connection = True
+
+    return fault
+
+
+def _refusal(name: str, pod: Object | None, uid: str | None) -> tuple[int, str]:
+    if pod is None:
+        return 404, f'pods "{name}" not found'
+    actual, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+    if uid and uid != actual:
+        return 409, f"Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
+    return (409, f'pod {name} is already assigned to node "{node}"') if node else (201, "")
+
+
+def _key(obj: Object) -> str:
+    metadata = obj["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
+
+
+@contextmanager
+def fake_api(*nodes: Object) -> Iterator[FakeApiServer]:
+    """A served API server that holds these nodes."""
+    with FakeApiServer() as api:
+        for node in nodes:
+            api.put(NODES, node)
+        yield api
