@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.engine.candidate_limits import DEFAULT_LIMITS, CandidateLimits
 from extender.engine.rules import Check, Predicate, Priority, Scores, Verdict
-from extender.engine.status import Code, Refusal, unresolvable
+from extender.engine.status import Code, Refusal, merged, unresolvable
 from extender.engine.trace import NO_TRACE, Trace
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
@@ -27,11 +28,24 @@ class WeightedPriority:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The rules that a decision is made by, in their order."""
+    """The rules that a decision is made by, in their order.
+
+    Attributes:
+        filter_order: the predicates' names in the order in which they see nodes, where that is not the order in which
+            they look at the pod (upstream has one order for preFilter and one for filter).
+        percentage_of_nodes_to_score: how many feasible nodes the scheduler's own search looks for; 0: it decides.
+        preemption: how far preemption looks; None: there is none.
+        check_all_predicates: a node that one predicate has refused is shown to the others too, for all the reasons
+            (alwaysCheckAllPredicates of a Policy).
+    """
 
     name: str
     predicates: Sequence[Predicate]
     priorities: Sequence[WeightedPriority]
+    filter_order: Sequence[str] = ()
+    percentage_of_nodes_to_score: int = 0
+    preemption: CandidateLimits | None = DEFAULT_LIMITS
+    check_all_predicates: bool = False
 
 
 class Fit:
@@ -82,6 +96,12 @@ class Fit:
         self.cause[positions] = len(self.refusals)
         self.refusals.append(refusal)
 
+    def refuse_too(self, positions: Rows, refusal: Refusal) -> None:
+        """Notes a further refusal of rows that may have been refused before."""
+        for cause in np.unique(self.cause[positions]):
+            at = positions[self.cause[positions] == cause]
+            self.refuse(at, refusal if cause == FITS else merged(self.refusals[cause], refusal))
+
     def refuse_all(self, positions: Rows, verdict: Verdict) -> Rows:
         """Notes a verdict on the rows at `positions`; returns the positions that still stand."""
         standing: BoolColumn | None = None
@@ -101,12 +121,14 @@ class Prepared:
         refusal: what turned the pod down on every node, if anything did.
         only: the names of the nodes that can do at all; None: any may.
         only_by: the plugins that named them.
+        check_all: whether every check sees every row.
     """
 
     checks: list[tuple[str, Check]] = field(default_factory=list)
     refusal: Refusal | None = None
     only: frozenset[str] | None = None
     only_by: list[str] = field(default_factory=list)
+    check_all: bool = False
 
     def narrow(self, plugin: str, only: frozenset[str]) -> bool:
         """Leaves only the nodes named; whether any is left."""
@@ -123,7 +145,7 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
     others are asked, for one of them may know better.
     """
-    prepared = Prepared()
+    prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
         made = predicate.prepare(pod, table)
         if isinstance(made, Refusal):
@@ -134,6 +156,8 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
             prepared.checks.append((predicate.name, made))
             if made.only is not None and not prepared.narrow(predicate.name, made.only):
                 break
+    if profile.filter_order:
+        prepared.checks.sort(key=lambda check: profile.filter_order.index(check[0]))
     return prepared
 
 
@@ -149,6 +173,9 @@ def run(prepared: Prepared, table: Table, rows: Rows, trace: Trace = NO_TRACE) -
         outside = ~np.isin(rows, np.array(chosen, np.intp))
         refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
         standing = fit.refuse_all(standing, [(outside, refusal)])
+    if prepared.check_all:
+        _run_all(prepared, fit, standing, trace)
+        return fit
     for name, check in prepared.checks:
         if not len(standing):
             break
@@ -159,25 +186,40 @@ def run(prepared: Prepared, table: Table, rows: Rows, trace: Trace = NO_TRACE) -
     return fit
 
 
+def _run_all(prepared: Prepared, fit: Fit, positions: Rows, trace: Trace) -> None:
+    asked = fit.rows[positions]
+    for name, check in prepared.checks:
+        verdict = check.refuse(asked)
+        trace.checked(name, asked, verdict)
+        for mask, refusal in verdict:
+            fit.refuse_too(positions[mask], refusal)
+
+
 def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, trace: Trace = NO_TRACE) -> Fit:
     """Which of `rows` can take the pod, pods nominated to a node counted as if they stood there.
 
     A node with nominated pods of the same or higher priority must do both with and without them, for nobody knows
     whether they will come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
+    Predicates that had nothing to say without them are not asked again (upstream Skip).
     """
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows, trace)
     if prepared.refusal is None:
-        for name, awaited in _awaited(pod, table):
+        for name, awaited in awaited_pods(pod, table):
             at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
             with table.supposing(placed=[(info, name) for info in awaited]):
-                then = run(prepare(profile, pod, table), table, rows[at])
+                then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
             for refusal in then.refusals:
                 fit.refuse(at, refusal)
     return fit
 
 
-def _awaited(pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
+def _still_asked(profile: Profile, prepared: Prepared) -> Profile:
+    heard = {plugin for plugin, _ in prepared.checks}
+    return replace(profile, predicates=[each for each in profile.predicates if each.name in heard])
+
+
+def awaited_pods(pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
     """(node, nominated pods that `pod` must leave room for)."""
     return [
         (name, awaited)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.engine.rules import Scores
-from extender.model.requests import is_scalar
+from extender.model.requests import is_counted, is_scalar
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.nodes import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
@@ -45,7 +45,7 @@ def allocations(
     for resource in resources:
         amount = wanted.get(resource.name, 0)
         index = table.nodes.resources.get(resource.name)
-        if index is None or (not amount and is_scalar(resource.name)):
+        if index is None or not is_counted(resource.name) or (not amount and is_scalar(resource.name)):
             continue
         allocatable = table.nodes.allocatable[index][rows]
         allocated = table.nodes.requested[_counted_as(index) if nonzero else index][rows]

@@ -32,12 +32,16 @@ def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Row
 
 
 def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
-    """Whether every requirement of the term holds for each of `rows`; an empty term holds for none. bool[len(rows)]."""
-    if not term.match_expressions and not term.match_fields:
+    """Whether every requirement of the term holds for each of `rows`: bool[len(rows)].
+
+    An empty term, and one with a requirement that is not well formed, holds for none.
+    """
+    expressions = [compile_requirement(expression) for expression in term.match_expressions or ()]
+    if not (expressions or term.match_fields) or not all(wanted.well_formed() for wanted in expressions):
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
-    for expression in term.match_expressions or ():
-        matched &= table.nodes.labels.satisfying(compile_requirement(expression), rows)
+    for wanted in expressions:
+        matched &= table.nodes.labels.satisfying(wanted, rows)
     for field in term.match_fields or ():
         matched &= _nodes_with_field(compile_requirement(field), table, rows)
     return matched
@@ -66,7 +70,11 @@ def required_node_selector(pod: Pod) -> NodeSelector | None:
 
 def _nodes_with_field(requirement: Requirement, table: Table, rows: Rows) -> BoolColumn:
     # The one field the API allows is metadata.name, and each node has its own.
-    if requirement.key != NODE_NAME_FIELD or requirement.operator not in ("In", "NotIn"):
+    if (
+        requirement.key != NODE_NAME_FIELD
+        or requirement.operator not in ("In", "NotIn")
+        or len(requirement.values) != 1
+    ):
         return np.zeros(len(rows), np.bool_)
     named = np.isin(rows, [table.nodes.row_of.get(name, -1) for name in requirement.values])
     return named if requirement.operator == "In" else ~named

@@ -32,10 +32,12 @@ class Check:
     Attributes:
         only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
         sees_pods: whether the answer depends on which pods stand on the nodes; preemption asks such a check again.
+        sees_own_pods_only: whether only pods on the node itself count, and fewer of them are never worse.
     """
 
     only: frozenset[str] | None = None
     sees_pods: bool = False
+    sees_own_pods_only: bool = False
 
     def refuse(self, rows: Rows) -> Verdict:
         """Which of `rows` cannot take the pod, and why."""
@@ -44,7 +46,9 @@ class Check:
     def refuse_without(self, rows: Rows, gone: Gone) -> Verdict | None:
         """The same, each node looked at as if its own pods among `gone` had left it and no other node had changed.
 
-        None means that the rule cannot tell for many nodes at once; it is then prepared anew for one after another.
+        Which rows are refused is all that is asked; reasons and codes do not matter. A check that sees a node's own
+        pods only counts `gone.awaited` in; others leave them out. None means that the rule cannot tell for many nodes
+        at once; it is then prepared anew for one after another.
         """
         return None if self.sees_pods else self.refuse(rows)
 

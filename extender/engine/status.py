@@ -54,3 +54,8 @@ def unresolvable(plugin: str, *reasons: str) -> Refusal:
 def failed(plugin: str, *reasons: str) -> Refusal:
     """The plugin could not tell."""
     return Refusal(plugin, Code.ERROR, reasons)
+
+
+def merged(first: Refusal, second: Refusal) -> Refusal:
+    """Both at once: every reason, as final as the more final of the two, in the name of the first."""
+    return Refusal(first.plugin, max(first.code, second.code), first.reasons + second.reasons)

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from extender.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.resource_claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from extender.model.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -48,6 +59,18 @@ _ALL = (
     Kind(StatefulSet, "apps/v1", "statefulsets"),
     Kind(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
     Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses"),
+    Kind(PersistentVolume, "v1", "persistentvolumes"),
+    Kind(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
+    Kind(StorageClass, "storage.k8s.io/v1", "storageclasses"),
+    Kind(CSINode, "storage.k8s.io/v1", "csinodes"),
+    Kind(CSIDriver, "storage.k8s.io/v1", "csidrivers"),
+    Kind(CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
+    Kind(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments"),
+    Kind(DeviceClass, "resource.k8s.io/v1", "deviceclasses"),
+    Kind(DeviceTaintRule, "resource.k8s.io/v1", "devicetaintrules"),
+    Kind(ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
+    Kind(ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"),
+    Kind(ResourceSlice, "resource.k8s.io/v1", "resourceslices"),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}

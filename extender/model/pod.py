@@ -10,6 +10,14 @@ import msgspec
 
 from extender.model.meta import Condition, LabelSelector, NodeSelector, NodeSelectorTerm, Object, Value
 from extender.model.quantity import ResourceList
+from extender.model.volume_sources import (
+    ISCSI,
+    RBD,
+    CSIVolumeSource,
+    ImageVolumeSource,
+    MigratableSources,
+    PersistentVolumeClaimSource,
+)
 
 
 class ResourceRequirements(Value, frozen=True):
@@ -24,12 +32,22 @@ class ContainerPort(Value, frozen=True):
     protocol: str = ""
 
 
+class ContainerRestartRule(Value, frozen=True):
+    action: str = ""
+
+
+class VolumeMount(Value, frozen=True):
+    bind_mount_options: list[str] | None = None
+
+
 class Container(Value, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] | None = None
+    volume_mounts: list[VolumeMount] | None = None
 
 
 class Toleration(Value, frozen=True):
@@ -93,60 +111,11 @@ class TopologySpreadConstraint(Value, frozen=True):
     match_label_keys: list[str] | None = None
 
 
-class PersistentVolumeClaimSource(Value, frozen=True):
-    claim_name: str = ""
-    read_only: bool = False
-
-
-class GCEPersistentDisk(Value, frozen=True):
-    pd_name: str = ""
-    read_only: bool = False
-
-
-class AWSElasticBlockStore(Value, frozen=True):
-    volume_id: str = msgspec.field(name="volumeID", default="")
-    read_only: bool = False
-
-
-class ISCSI(Value, frozen=True):
-    target_portal: str = ""
-    iqn: str = ""
-    lun: int = 0
-    read_only: bool = False
-
-
-class RBD(Value, frozen=True):
-    monitors: list[str] | None = None
-    image: str = ""
-    pool: str = "rbd"
-    read_only: bool = False
-
-
-class CSIVolumeSource(Value, frozen=True):
-    driver: str = ""
-    read_only: bool | None = None
-
-
-class NamedDisk(Value, frozen=True):
-    """azureDisk and cinder, as far as limits count them."""
-
-    disk_name: str = ""
-    volume_id: str = msgspec.field(name="volumeID", default="")
-
-
-class ImageVolumeSource(Value, frozen=True):
-    reference: str = ""
-
-
-class Volume(Value, frozen=True):
+class Volume(MigratableSources, frozen=True):
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     ephemeral: dict[str, Any] | None = None
     csi: CSIVolumeSource | None = None
-    gce_persistent_disk: GCEPersistentDisk | None = None
-    aws_elastic_block_store: AWSElasticBlockStore | None = None
-    azure_disk: NamedDisk | None = None
-    cinder: NamedDisk | None = None
     iscsi: ISCSI | None = None
     rbd: RBD | None = None
     image: ImageVolumeSource | None = None
@@ -173,6 +142,7 @@ class PodSpec(Value, frozen=True):
     tolerations: list[Toleration] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    ephemeral_containers: list[Container] | None = None
     overhead: ResourceList | None = None
     resources: ResourceRequirements | None = None
     volumes: list[Volume] | None = None
@@ -180,6 +150,7 @@ class PodSpec(Value, frozen=True):
     scheduling_gates: list[PodSchedulingGate] | None = None
     resource_claims: list[PodResourceClaim] | None = None
     host_network: bool | None = None
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
 
 

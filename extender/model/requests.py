@@ -43,11 +43,22 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
+    if not _leaves_out_defaulted(pod):
+        return requests.get("cpu", 0), requests.get("memory", 0)
     defaults = NONZERO_DEFAULTS
     if has_pod_level_requests(pod):
         defaults = {name: nanos for name, nanos in defaults.items() if name not in requests}
     assumed = pod_requests(pod, defaults, placed=True) if defaults else requests
     return assumed.get("cpu", 0), assumed.get("memory", 0)
+
+
+def _leaves_out_defaulted(pod: Pod) -> bool:
+    """Whether any list of the pod's leaves out a resource that has a default; most pods name them all."""
+    specs = (c.resources.requests if c.resources else None for c in (*pod.init_containers, *pod.containers))
+    statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+    seen = (found for s in statuses for found in (s.allocated_resources, s.resources and s.resources.requests))
+    lists = (*((spec or {}) for spec in specs), *(found for found in seen if found is not None))
+    return any("cpu" not in found or "memory" not in found for found in lists)
 
 
 def is_pod_level(resource: str) -> bool:

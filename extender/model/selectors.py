@@ -5,6 +5,7 @@ Sources: metav1.LabelSelectorAsSelector, labels.Requirement.Matches, component-h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,11 @@ from functools import lru_cache
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelectorRequirement
 
 _INT64 = range(-(2**63), 2**63)
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_LABEL_KEY = re.compile(
+    r"((?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"(?=.{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
 
 
 def whole_number(text: str) -> int | None:
@@ -47,6 +53,19 @@ class Requirement:
                 return value is not None and self._compares(value)
             case _:
                 return False
+
+    def well_formed(self) -> bool:
+        """Whether the scheduler can read it at all (labels.NewRequirement); -3 is a number, but no label value."""
+        match self.operator:
+            case "In" | "NotIn":
+                counted = bool(self.values)
+            case "Exists" | "DoesNotExist":
+                counted = not self.values
+            case "Gt" | "Lt":
+                counted = self.bound() is not None
+            case _:
+                counted = False
+        return counted and bool(_LABEL_KEY.fullmatch(self.key)) and all(map(_LABEL_VALUE.fullmatch, self.values))
 
     def bound(self) -> int | None:
         """The number that Gt and Lt compare with; None where there is not exactly one."""

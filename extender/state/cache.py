@@ -12,18 +12,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from extender.clock import Clock
-from extender.errors import UnknownNode
+from extender.errors import MalformedInput, UnknownNode
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.quantity import amounts
 from extender.ports import Telemetry
 from extender.state.pod_states import PodEvent, PodState, after
 from extender.table import PodInfo, Table
 
 NODE, POD = Node.__name__, Pod.__name__
 _REMEMBERED = 4096
+_CHANGES_AT_ONCE = 200
 
 Change = tuple[str, str]
 """(kind, key) of an object that is no longer what it was; pods go by UID."""
@@ -84,9 +87,9 @@ class Cache:
 
     def changed(self, kind: str, obj: Object) -> None:
         """An object was added or modified."""
-        info = PodInfo(obj) if isinstance(obj, Pod) else None
-        with self._locked("watch"):
-            self._set_pod(info) if info else self._set_object(kind, obj)
+        for readable in self._worked_out(kind, (obj,)):
+            with self._locked("watch"):
+                self._set_pod(readable) if isinstance(readable, PodInfo) else self._set_object(kind, readable)
 
     def deleted(self, kind: str, obj: Object) -> None:
         """An object is gone."""
@@ -95,18 +98,25 @@ class Cache:
 
     def replaced(self, kind: str, objects: Sequence[Object]) -> None:
         """A full list: what is not in it is gone."""
-        infos = [PodInfo(obj) for obj in objects if isinstance(obj, Pod)]
+        worked_out = self._worked_out(kind, objects)
         with self._locked("watch"):
             if kind == POD:
-                for uid in self._pods.keys() - {info.uid for info in infos}:
-                    self._remove_pod(uid)
-                for info in infos:
-                    self._set_pod(info)
+                self._replace_pods([info for info in worked_out if isinstance(info, PodInfo)])
             else:
-                for key in self._objects.get(kind, {}).keys() - {obj.key for obj in objects}:
-                    self._remove_object(kind, key)
-                for obj in objects:
-                    self._set_object(kind, obj)
+                self._replace_objects(kind, [obj for obj in worked_out if isinstance(obj, Object)])
+
+    def _worked_out(self, kind: str, objects: Sequence[Object]) -> list[Object | PodInfo]:
+        """The objects, pods with what tables want of them; what cannot be read is told of and left out.
+
+        The lock is not held here, for this is most of the work that a list makes.
+        """
+        readable: list[Object | PodInfo] = []
+        for obj in objects:
+            try:
+                readable.append(_worked_out(obj))
+            except MalformedInput as error:
+                self._telemetry.unreadable(kind, obj.key, str(error))
+        return readable
 
     # ---- what is decided
 
@@ -208,6 +218,22 @@ class Cache:
             raise
         self._idle.append(replica)
 
+    def refresh(self, tables: int) -> None:
+        """Brings that many tables up to date, if they are not lent, so that no reader has to wait for it.
+
+        The lock is held for a few changes at a time; the first tables of a large cluster take a second or so.
+        """
+        for _ in range(tables):
+            with self._locked("refresh"):
+                if not self._idle and len(self._replicas) >= tables:
+                    return
+                replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new_replica()
+            while replica.changes:
+                with self._locked("refresh"):
+                    for change in tuple(islice(replica.changes, _CHANGES_AT_ONCE)):
+                        self._bring_up_to_date(replica, change)
+            self._idle.append(replica)
+
     def size(self) -> CacheSize:
         """How many nodes and pods are known, and how many pods are assumed but not confirmed."""
         with self._locked("size"):
@@ -230,6 +256,22 @@ class Cache:
     def _state(self, uid: str) -> PodState:
         placement = self._placements.get(uid)
         return placement.state if placement else PodState.INITIAL
+
+    def _replace_pods(self, infos: Sequence[PodInfo]) -> None:
+        for uid in self._pods.keys() - {info.uid for info in infos}:
+            self._remove_pod(uid)
+        for info in infos:
+            known = self._pods.get(info.uid)
+            if known is None or _differs(known.pod, info.pod):
+                self._set_pod(info)
+
+    def _replace_objects(self, kind: str, objects: Sequence[Object]) -> None:
+        known = self._objects.get(kind, {})
+        for key in known.keys() - {obj.key for obj in objects}:
+            self._remove_object(kind, key)
+        for obj in objects:
+            if obj.key not in known or _differs(known[obj.key], obj):
+                self._set_object(kind, obj)
 
     def _set_object(self, kind: str, obj: Object) -> None:
         self._objects.setdefault(kind, {})[obj.key] = obj
@@ -276,9 +318,8 @@ class Cache:
 
     def _take_replica(self) -> Replica:
         replica = self._idle.pop() if self._idle else self._new_replica()
-        for kind, key in replica.changes:
-            self._bring_up_to_date(replica.table, kind, key)
-        replica.changes.clear()
+        for change in tuple(replica.changes):
+            self._bring_up_to_date(replica, change)
         return replica
 
     def _new_replica(self) -> Replica:
@@ -290,17 +331,20 @@ class Cache:
         self._replicas.append(replica)
         return replica
 
-    def _bring_up_to_date(self, table: Table, kind: str, key: str) -> None:
+    def _bring_up_to_date(self, replica: Replica, change: Change) -> None:
+        kind, key = change
+        table = replica.table
         if kind == POD:
             self._bring_pod_up_to_date(table, key)
-            return
-        obj = self._objects[kind].get(key)
-        if kind == NODE:
-            table.set_node(obj) if isinstance(obj, Node) else table.remove_node(key)
-        elif obj is not None:
-            table.set_object(kind, obj)
         else:
-            table.remove_object(kind, key)
+            obj = self._objects[kind].get(key)
+            if kind == NODE:
+                table.set_node(obj) if isinstance(obj, Node) else table.remove_node(key)
+            elif obj is not None:
+                table.set_object(kind, obj)
+            else:
+                table.remove_object(kind, key)
+        del replica.changes[change]
 
     def _bring_pod_up_to_date(self, table: Table, uid: str) -> None:
         placement = self._placements.get(uid)
@@ -313,3 +357,19 @@ class Cache:
             table.nominate(waiting, waiting.pod.status.nominated_node_name)
         else:
             table.withdraw(uid)
+
+
+def _differs(known: Object, listed: Object) -> bool:
+    """Whether a list tells something new of an object; objects from files have no versions."""
+    version = listed.metadata.resource_version
+    return not version or version != known.metadata.resource_version or listed.uid != known.uid
+
+
+def _worked_out(obj: Object) -> Object | PodInfo:
+    if isinstance(obj, Pod):
+        info = PodInfo(obj)
+        info.work_out()
+        return info
+    if isinstance(obj, Node):
+        amounts(obj.allocatable)
+    return obj

@@ -74,9 +74,10 @@ class LabelColumn:
 
 
 class LabelColumns:
-    """All label columns of the nodes, made when a key is first seen."""
+    """All label columns of the nodes, made when a key is first seen. `version` changes whenever a label does."""
 
     def __init__(self, capacity: int) -> None:
+        self.version = 0
         self._capacity = capacity
         self._columns: dict[str, LabelColumn] = {}
         self._absent = LabelColumn(capacity)
@@ -87,6 +88,7 @@ class LabelColumns:
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Replaces the labels of one row."""
+        self.version += old != new
         for key in old.keys() - new.keys():
             self._columns[key].ids[row] = ABSENT
         for key, value in new.items():

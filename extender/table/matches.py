@@ -1,19 +1,22 @@
 """How many pods a selector finds on each node, kept as a standing answer.
 
 The first question for a selector counts the pods that stand; from then on each pod that comes or goes adds or subtracts
-one, so that asking again costs nothing. Selectors are tried once per group of alike pods, never per pod.
+one, so that asking again costs nothing. Pods are counted by group, and a selector is tried once per group that shares a
+label with it, never per pod.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from extender.model.selectors import Selector
+from extender.table.counts import NodeCounts
+from extender.table.label_index import LabelIndex, SelectorIndex
+from extender.table.labels import BoolColumn
 from extender.table.podinfo import Group
 
 _KEPT = 512
@@ -33,95 +36,117 @@ class Question(NamedTuple):
         return self.selector.matches(dict(group.labels))
 
 
-class MatchCount:
-    """The standing answer to one question: `by_node` int64[row], and their sum."""
+class MatchCount(NodeCounts):
+    """The standing answer to one question. `groups`: the groups that it counts."""
 
-    __slots__ = ("by_node", "question", "total")
+    __slots__ = ("groups", "question")
 
     def __init__(self, question: Question, capacity: int) -> None:
+        super().__init__(capacity)
         self.question = question
-        self.by_node: NDArray[np.int64] = np.zeros(capacity, np.int64)
-        self.total = 0
-
-    def add(self, row: int, pods: int) -> None:
-        self.by_node[row] += pods
-        self.total += pods
+        self.groups: set[Group] = set()
 
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group that has pods: its slot in `Matches.groups`, how many pods, and the answers that count them."""
+    """A group that has pods: its slot, where they stand (pods by row), and the answers that count them."""
 
     slot: int
-    pods: int
-    answers: list[MatchCount]
+    standing: Counter[int] = field(default_factory=Counter)
+    terminating: Counter[int] = field(default_factory=Counter)
+    answers: list[MatchCount] = field(default_factory=list)
 
 
 class Matches:
     """All groups with pods, and the standing answers about them."""
 
-    def __init__(self) -> None:
-        self.groups: list[Group | None] = []
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._entries: dict[Group, GroupEntry] = {}
+        self._slots = 0
         self._free: list[int] = []
         self._answers: OrderedDict[Question, MatchCount] = OrderedDict()
+        self._groups_by_label: LabelIndex[Group] = LabelIndex()
+        self._answers_by_selector: SelectorIndex[MatchCount] = SelectorIndex()
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
-        """A pod of `group` stands on `row` now; returns the group's slot."""
+        """A pod of `group` stands on `row` now; returns the group's slot, which no other group has meanwhile."""
         entry = self._entries.get(group) or self._admit(group)
-        entry.pods += 1
-        self._tell(entry, row, terminating, 1)
+        self._count(entry, row, terminating, 1)
         return entry.slot
 
     def remove(self, group: Group, row: int, terminating: bool) -> None:
         """A pod of `group` has left `row`."""
         entry = self._entries[group]
-        entry.pods -= 1
-        self._tell(entry, row, terminating, -1)
-        if not entry.pods:
-            del self._entries[group]
-            self.groups[entry.slot] = None
-            self._free.append(entry.slot)
+        self._count(entry, row, terminating, -1)
+        if not entry.standing and not entry.terminating:
+            self._dismiss(group)
 
-    def found(self, question: Question) -> NDArray[np.bool_]:
+    def ask(self, question: Question) -> MatchCount:
+        """The standing answer, made now if the question was not asked before."""
+        answer = self._answers.get(question)
+        if answer is None:
+            return self._keep(question)
+        self._answers.move_to_end(question)
+        return answer
+
+    def found(self, question: Question) -> BoolColumn:
         """Which group slots the question finds: bool[slot]."""
-        return np.fromiter(
-            (group is not None and question.finds(group) for group in self.groups), np.bool_, len(self.groups)
-        )
-
-    def answer(self, question: Question) -> MatchCount | None:
-        """The standing answer, if the question was asked before."""
-        known = self._answers.get(question)
-        if known is not None:
-            self._answers.move_to_end(question)
-        return known
-
-    def keep(self, answer: MatchCount) -> None:
-        """Lets `answer` stand: it is kept up to date until many others have been asked for since."""
-        self._answers[answer.question] = answer
-        for group, entry in self._entries.items():
-            if answer.question.finds(group):
-                entry.answers.append(answer)
-        if len(self._answers) > _KEPT:
-            self._drop(self._answers.popitem(last=False)[1])
+        found = np.zeros(self._slots, np.bool_)
+        found[[self._entries[group].slot for group in self.ask(question).groups]] = True
+        return found
 
     def grow(self, capacity: int) -> None:
         """Makes room for `capacity` rows."""
-        for answer in self._answers.values():
-            answer.by_node = np.pad(answer.by_node, (0, capacity - len(answer.by_node)))
+        if capacity != self._capacity:
+            self._capacity = capacity
+            for answer in self._answers.values():
+                answer.grow(capacity)
+
+    def _keep(self, question: Question) -> MatchCount:
+        answer = self._answers[question] = MatchCount(question, self._capacity)
+        self._answers_by_selector.add(question.selector, answer)
+        for group in self._groups_by_label.candidates(question.selector):
+            if question.finds(group):
+                self._connect(answer, group)
+        if len(self._answers) > _KEPT:
+            self._drop(self._answers.popitem(last=False)[1])
+        return answer
+
+    def _drop(self, answer: MatchCount) -> None:
+        self._answers_by_selector.remove(answer.question.selector, answer)
+        for group in answer.groups:
+            self._entries[group].answers.remove(answer)
 
     def _admit(self, group: Group) -> GroupEntry:
-        slot = self._free.pop() if self._free else len(self.groups)
-        self.groups[slot : slot + 1] = [group]
-        answers = [answer for question, answer in self._answers.items() if question.finds(group)]
-        entry = self._entries[group] = GroupEntry(slot, 0, answers)
+        entry = self._entries[group] = GroupEntry(self._free.pop() if self._free else self._slots)
+        self._slots = max(self._slots, entry.slot + 1)
+        self._groups_by_label.add(group.labels, group)
+        for answer in self._answers_by_selector.candidates(group.labels):
+            if answer.question.finds(group):
+                self._connect(answer, group)
         return entry
 
-    def _tell(self, entry: GroupEntry, row: int, terminating: bool, pods: int) -> None:
+    def _dismiss(self, group: Group) -> None:
+        entry = self._entries.pop(group)
+        self._free.append(entry.slot)
+        self._groups_by_label.remove(group.labels, group)
+        for answer in entry.answers:
+            answer.groups.remove(group)
+
+    def _connect(self, answer: MatchCount, group: Group) -> None:
+        entry = self._entries[group]
+        entry.answers.append(answer)
+        answer.groups.add(group)
+        answer.add_all(entry.standing.items())
+        if answer.question.terminating:
+            answer.add_all(entry.terminating.items())
+
+    def _count(self, entry: GroupEntry, row: int, terminating: bool, pods: int) -> None:
+        counts = entry.terminating if terminating else entry.standing
+        counts[row] += pods
+        if not counts[row]:
+            del counts[row]
         for answer in entry.answers:
             if answer.question.terminating or not terminating:
                 answer.add(row, pods)
-
-    def _drop(self, answer: MatchCount) -> None:
-        for entry in self._entries.values():
-            entry.answers = [kept for kept in entry.answers if kept is not answer]

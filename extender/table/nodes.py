@@ -5,8 +5,8 @@ A row is kept while the node or a pod on it is known: pods may be seen before th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from extender.model.node import Node, Taint
 from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
 from extender.table.labels import LabelColumns, Rows
+from extender.table.node_facts import FactColumn, NodeFacts
 from extender.table.podinfo import Footprint
 
 # The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
@@ -22,6 +23,7 @@ from extender.table.podinfo import Footprint
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 _FIRST_CAPACITY = 16
+F = TypeVar("F", bound=Hashable)
 
 
 class Image(NamedTuple):
@@ -59,6 +61,7 @@ class NodeColumns:
         self._vectors: dict[Footprint, NDArray[np.int64]] = {}
         self._free: list[int] = []
         self._rows: Rows | None = None
+        self._facts = NodeFacts(self.objects)
 
     @property
     def capacity(self) -> int:
@@ -77,6 +80,15 @@ class NodeColumns:
         node = self.objects[row]
         assert node is not None
         return node
+
+    def knows(self, name: str) -> bool:
+        """Whether a node of this name is known, not merely pods on one."""
+        row = self.row_of.get(name)
+        return row is not None and bool(self.present[row])
+
+    def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
+        """What `fact`, a function of a module, tells of each node: a column, worked out once per change of a node."""
+        return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:
         """The row of this name, a new one if there is none."""
@@ -100,6 +112,7 @@ class NodeColumns:
         row = self.claim(node.name)
         old = self.objects[row]
         self.objects[row] = node
+        self._facts.changed(row)
         if not self.present[row]:
             self.present[row] = True
             self._rows = None

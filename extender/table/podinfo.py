@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinity, PodAffinityTerm
+from extender.model.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 from extender.model.requests import NONZERO_DEFAULTS, nonzero_requests, pod_requests
 from extender.model.selectors import NOTHING, Selector, compile_selector
 
@@ -49,6 +51,26 @@ class PodInfo:
 
     def __repr__(self) -> str:
         return f"PodInfo({self.pod.key})"
+
+    @property
+    def started_seconds(self) -> float:
+        """When the pod was started, since the epoch; infinity before that (upstream GetPodStartTime says now)."""
+        started = self.pod.status.start_time
+        return started.timestamp() if started else inf
+
+    @cached_property
+    def sort_key(self) -> str:
+        """Sorts like (namespace, name), but faster."""
+        return f"{self.pod.namespace}\0{self.pod.name}"
+
+    def work_out(self) -> None:
+        """Works out now what a table wants of a placed pod, so that nobody has to who holds a lock.
+
+        Raises:
+            MalformedQuantity: the pod asks for what is no quantity.
+        """
+        _ = self.footprint, self.group, self.host_ports, self.mounts, self.claims
+        _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     @cached_property
     def group(self) -> Group:
@@ -93,6 +115,18 @@ class PodInfo:
         containers = (container.image for container in (*self.pod.init_containers, *self.pod.containers))
         volumes = (volume.image.reference for volume in self.pod.spec.volumes or () if volume.image)
         return tuple(map(_tagged, (*containers, *volumes)))
+
+    @cached_property
+    def claims(self) -> tuple[ClaimUse, ...]:
+        return claims_of(self.pod)
+
+    @cached_property
+    def attachables(self) -> tuple[Attachable, ...]:
+        return attachables_of(self.pod)
+
+    @cached_property
+    def mounts(self) -> tuple[Mount, ...]:
+        return mounts_of(self.pod)
 
     @cached_property
     def required_affinity(self) -> tuple[AffinityTerm, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ class PodColumns:
     Attributes:
         row: intp[slot]: the node's row.
         priority: int64[slot].
-        started: float64[slot]: seconds since the epoch; infinity before the start (upstream GetPodStartTime says now).
-        group: intp[slot]: the group's slot in `Matches.groups`.
+        started: float64[slot]: seconds since the epoch; infinity before the start.
+        group: intp[slot]: the group's slot in `Matches`.
+        terms: intp[slot]: the slot of its affinity terms in `Terms`, 0 if it has none.
         terminating: bool[slot].
         requested: int64[resource, slot]: what the pod takes, by the indices of `NodeColumns.resources`.
         infos: PodInfo by slot, None where free.
@@ -34,6 +36,7 @@ class PodColumns:
         self.priority = np.zeros(_FIRST_CAPACITY, np.int64)
         self.started = np.zeros(_FIRST_CAPACITY, np.float64)
         self.group = np.zeros(_FIRST_CAPACITY, np.intp)
+        self.terms = np.zeros(_FIRST_CAPACITY, np.intp)
         self.terminating = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.requested = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self._free: list[int] = []
@@ -50,7 +53,12 @@ class PodColumns:
         assert info is not None
         return info
 
-    def add(self, info: PodInfo, row: int, group: int, requested: NDArray[np.int64]) -> int:
+    def at(self, slots: Rows) -> list[PodInfo]:
+        """The pods in many slots that are taken."""
+        infos = self.infos
+        return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
+
+    def add(self, info: PodInfo, row: int, group: int, terms: int, requested: NDArray[np.int64]) -> int:
         """Takes a slot for the pod; its UID must be new."""
         assert info.uid not in self.slot_of
         slot = self._free.pop() if self._free else self._append()
@@ -58,9 +66,9 @@ class PodColumns:
         self.infos[slot] = info
         self.row[slot] = row
         self.priority[slot] = info.priority
-        started = info.pod.status.start_time
-        self.started[slot] = started.timestamp() if started else np.inf
+        self.started[slot] = info.started_seconds
         self.group[slot] = group
+        self.terms[slot] = terms
         self.terminating[slot] = info.pod.terminating
         if len(requested) > len(self.requested):  # a resource was seen for the first time
             self.requested = np.pad(self.requested, ((0, len(requested) - len(self.requested)), (0, 0)))
@@ -93,6 +101,7 @@ class PodColumns:
         self.priority = np.pad(self.priority, (0, more))
         self.started = np.pad(self.started, (0, more))
         self.group = np.pad(self.group, (0, more))
+        self.terms = np.pad(self.terms, (0, more))
         self.terminating = np.pad(self.terminating, (0, more))
         self.requested = np.pad(self.requested, ((0, 0), (0, more)))
 

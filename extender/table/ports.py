@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from extender.table.podinfo import HostPort
 
@@ -43,7 +43,30 @@ class PortColumns:
                     taken[row] = taken.get(row, 0) + pods
         return taken
 
+    def held(self, ports: Iterable[HostPort]) -> set[tuple[int, HostPort]]:
+        """(row, port) of all that are in use and conflict with any of `ports`."""
+        return {
+            (row, HostPort(port.protocol, port.port, ip))
+            for port in ports
+            for ip, rows in self._in_use.get((port.protocol, port.port), {}).items()
+            if _clash(ip, port.ip)
+            for row in rows
+        }
+
     def _clashing(self, wanted: HostPort) -> Iterator[dict[int, int]]:
         for ip, rows in self._in_use.get((wanted.protocol, wanted.port), {}).items():
-            if EVERY_ADDRESS in (ip, wanted.ip) or ip == wanted.ip:
+            if _clash(ip, wanted.ip):
                 yield rows
+
+
+def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:
+    """How many pairs of a wanted and a taken port conflict, as `PortColumns.conflicting` counts them."""
+    return sum(
+        (has.protocol, has.port) == (port.protocol, port.port) and _clash(has.ip, port.ip)
+        for has in taken
+        for port in wanted
+    )
+
+
+def _clash(address: str, other: str) -> bool:
+    return EVERY_ADDRESS in (address, other) or address == other

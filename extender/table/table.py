@@ -4,7 +4,8 @@ A Table has no lock and no clock: one thread at a time works with it. The cache 
 reader and brings it up to date before, by the changes since it was last lent; so a snapshot costs what has changed,
 not what there is.
 
-Data that belongs together has its own module: nodes, labels, pods, matches (selectors over pods), ports, objects.
+Data that belongs together has its own module: nodes, labels, pods, matches (selectors over pods), ports, objects,
+storage.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 from extender.model.meta import Object
 from extender.model.node import Node
+from extender.model.workloads import Service
+from extender.table.budgets import Budgets
+from extender.table.derived import Derived
 from extender.table.matches import MatchCount, Matches, Question
+from extender.table.namespaces import Namespaces
 from extender.table.nodes import NodeColumns
 from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
-from extender.table.pods import PodColumns, counted
+from extender.table.pods import PodColumns
 from extender.table.ports import PortColumns
+from extender.table.services import Services
+from extender.table.storage import Storage
+from extender.table.terms import Terms
 
 
 class Table:
@@ -30,9 +36,15 @@ class Table:
     def __init__(self) -> None:
         self.nodes = NodeColumns()
         self.pods = PodColumns()
-        self.matches = Matches()
+        self.matches = Matches(self.nodes.capacity)
+        self.terms = Terms(self.nodes.capacity)
         self.ports = PortColumns()
         self.objects = Objects()
+        self.storage = Storage(self.nodes, self.pods, self.objects)
+        self.budgets = Budgets(self.objects)
+        self.namespaces = Namespaces(self.objects)
+        self.services = Services()
+        self.derived = Derived()
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self._nominations: dict[str, str] = {}
 
@@ -40,12 +52,16 @@ class Table:
 
     def set_node(self, node: Node) -> None:
         """Adds the node or replaces what was known of it."""
+        is_new = not self.nodes.knows(node.name)
         self.nodes.write(node)
         self._fit_capacity()
+        if is_new:
+            self.storage.node_changed(node.name)
 
     def remove_node(self, name: str) -> None:
         """Forgets the node; pods on it stay counted for the day it comes back. Unknown names are ignored."""
         self.nodes.erase(name)
+        self.storage.node_changed(name)
 
     # ---- pods
 
@@ -58,17 +74,22 @@ class Table:
         self.nodes.requested[:, row] += requested
         self.ports.add(info.host_ports, row)
         group = self.matches.add(info.group, row, info.pod.terminating)
-        self.pods.add(info, row, group, requested)
+        terms = self.terms.add(info, row)
+        slot = self.pods.add(info, row, group, terms, requested)
+        self.storage.add(info, slot)
 
     def take_away(self, uid: str) -> None:
         """Takes the pod off its node; unknown UIDs are ignored."""
-        if uid not in self.pods.slot_of:
+        slot = self.pods.slot_of.get(uid)
+        if slot is None:
             return
         info, row = self.pods.remove(uid)
+        self.storage.remove(info, slot)
         self.nodes.requested[:, row] -= self.nodes.vector(info.footprint)
         self.ports.remove(info.host_ports, row)
         self.matches.remove(info.group, row, info.pod.terminating)
-        self.nodes.release(self.nodes.names[row])
+        self.terms.remove(int(self.pods.terms[slot]), row)
+        self._release(self.nodes.names[row])
 
     # ---- nominated pods
 
@@ -91,28 +112,22 @@ class Table:
     def set_object(self, kind: str, obj: Object) -> None:
         """Adds or replaces an object of another kind."""
         self.objects.set(kind, obj)
+        self.storage.object_changed(kind, obj.key)
+        if isinstance(obj, Service):
+            self.services.set(obj)
 
     def remove_object(self, kind: str, key: str) -> None:
         """Forgets an object; unknown keys are ignored."""
         self.objects.remove(kind, key)
+        self.storage.object_changed(kind, key)
+        if kind == Service.__name__:
+            self.services.remove(key)
 
     # ---- questions
 
     def matching(self, question: Question) -> MatchCount:
         """How many pods the question finds on each node; asked once, it is kept up to date."""
-        answer = self.matches.answer(question)
-        if answer is None:
-            answer = MatchCount(question, self.nodes.capacity)
-            slots = self._slots_matching(question)
-            answer.by_node = counted(self.pods.row[slots], self.nodes.capacity)
-            answer.total = len(slots)
-            self.matches.keep(answer)
-        return answer
-
-    def _slots_matching(self, question: Question) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-        slots = np.flatnonzero(self.pods.row >= 0)
-        slots = slots[self.matches.found(question)[self.pods.group[slots]]]
-        return slots if question.terminating else slots[~self.pods.terminating[slots]]
+        return self.matches.ask(question)
 
     @contextmanager
     def supposing(self, placed: Iterable[tuple[PodInfo, str]] = (), gone: Iterable[str] = ()) -> Iterator[None]:
@@ -131,10 +146,16 @@ class Table:
                     self.place(info, node_name)
             yield
         finally:
-            for uid in new:
+            for uid in reversed(new):  # last in, first out: so every pod gets its own slot back
                 self.take_away(uid)
-            for info, node_name in undo:
+            for info, node_name in reversed(undo):
                 self.place(info, node_name)
+
+    def _release(self, name: str) -> None:
+        self.nodes.release(name)
+        if name not in self.nodes.row_of:  # the last pod of a node that went before it
+            self.storage.node_changed(name)
 
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)
+        self.terms.grow(self.nodes.capacity)

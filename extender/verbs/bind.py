@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.engine.algorithm import find_fit
 from extender.engine.profiles import Profiles
-from extender.errors import Conflict, ExtenderError, IllegalTransition, OutcomeUnknown, Refused, UnknownPod
+from extender.errors import ExtenderError, IllegalTransition, OutcomeUnknown, Refused, UnknownPod
 from extender.ports import Binder, Telemetry
 from extender.state.cache import Cache
 from extender.table import PodInfo, Table
@@ -108,9 +108,6 @@ class Bind:
         uid, node = request.pod_uid, request.node
         try:
             self._binder.bind(request.pod_namespace, request.pod_name, uid, node)
-        except Conflict as error:
-            if f'already assigned to node "{node}"' not in str(error):
-                return self._forget(uid, error)
         except Refused as error:
             return self._forget(uid, error)
         except OutcomeUnknown as error:

@@ -11,7 +11,15 @@ from tests.builders.builder import HOSTNAME, REGION, TIMESTAMP, ZONE, Builder, O
 from tests.builders.devices import make_device_class, make_resource_claim, make_resource_slice
 from tests.builders.node import NodeBuilder, make_node
 from tests.builders.pod import PAUSE_IMAGE, PodBuilder, make_pod
-from tests.builders.storage import make_csi_node, make_pv, make_pvc, make_storage_class
+from tests.builders.storage import (
+    make_csi_driver,
+    make_csi_node,
+    make_pv,
+    make_pvc,
+    make_storage_capacity,
+    make_storage_class,
+    make_volume_attachment,
+)
 from tests.builders.terms import expression, node_term, pod_term
 from tests.builders.workloads import make_namespace, make_pdb, make_priority_class, make_service
 
@@ -26,6 +34,7 @@ __all__ = [
     "Object",
     "PodBuilder",
     "expression",
+    "make_csi_driver",
     "make_csi_node",
     "make_device_class",
     "make_namespace",
@@ -38,7 +47,9 @@ __all__ = [
     "make_resource_claim",
     "make_resource_slice",
     "make_service",
+    "make_storage_capacity",
     "make_storage_class",
+    "make_volume_attachment",
     "node_term",
     "pod_term",
 ]

@@ -24,6 +24,10 @@ class Builder:
         self._metadata["uid"] = "-".join(part for part in (kind.lower(), namespace, name) if part)
         self._object: Object = {"apiVersion": api_version, "kind": kind, "metadata": self._metadata}
 
+    def namespace(self, namespace: str) -> Self:
+        self._metadata["namespace"] = namespace
+        return self
+
     def label(self, labels: Mapping[str, str] | None = None, /, **more: str) -> Self:
         """Keys that are no Python names come as a mapping: `.label({ZONE: "z1"}, app="web")`."""
         self._metadata.setdefault("labels", {}).update({**(labels or {}), **more})

@@ -37,7 +37,21 @@ class PodBuilder(Builder):
         return self
 
     def image(self, image: str) -> Self:
-        self._spec["containers"][0]["image"] = image
+        return self.first_container(image=image)
+
+    def first_container(self, **fields: Any) -> Self:
+        """Sets any of the API's fields of the first container."""
+        self._spec["containers"][0].update(fields)
+        return self
+
+    def spec(self, **fields: Any) -> Self:
+        """Sets any of the API's fields."""
+        self._spec.update(fields)
+        return self
+
+    def status(self, **fields: Any) -> Self:
+        """Sets any of the API's fields."""
+        self._status.update(fields)
         return self
 
     def host_port(self, port: int, protocol: str = "TCP", ip: str | None = None) -> Self:
@@ -52,10 +66,21 @@ class PodBuilder(Builder):
         self._spec["containers"].append(_container(f"c{len(self._spec['containers'])}", image, requests))
         return self
 
-    def init_container(self, *, sidecar: bool = False, image: str = PAUSE_IMAGE, **requests: str) -> Self:
+    def init_container(
+        self,
+        requests: Mapping[str, str] | None = None,
+        /,
+        *,
+        sidecar: bool = False,
+        image: str = PAUSE_IMAGE,
+        host_port: int | None = None,
+        **more: str,
+    ) -> Self:
         """Adds an init container; a sidecar is one with restartPolicy Always."""
         init_containers = self._spec.setdefault("initContainers", [])
-        container = _container(f"init{len(init_containers)}", image, requests)
+        container = _container(f"init{len(init_containers)}", image, {**(requests or {}), **more})
+        if host_port is not None:
+            container["ports"] = [{"containerPort": host_port, "hostPort": host_port, "protocol": "TCP"}]
         init_containers.append({**container, "restartPolicy": "Always"} if sidecar else container)
         return self
 
@@ -66,6 +91,11 @@ class PodBuilder(Builder):
 
     def overhead(self, **resources: str) -> Self:
         self._spec.setdefault("overhead", {}).update(resources)
+        return self
+
+    def grace(self, seconds: int) -> Self:
+        """Seconds that it is given to end; with 0 it is gone at once, though no kubelet is there."""
+        self._spec["terminationGracePeriodSeconds"] = seconds
         return self
 
     def node(self, name: str) -> Self:
@@ -114,7 +144,8 @@ class PodBuilder(Builder):
         self, key: str = "", value: str | None = None, *, effect: str | None = None, operator: str | None = None
     ) -> Self:
         """Without a value the operator is Exists; without key and value every taint is tolerated."""
-        toleration = {"operator": operator or ("Exists" if value is None else "Equal")}
+        usual = "Exists" if value is None else "Equal"
+        toleration = {"operator": usual if operator is None else operator}
         optional = {"key": key or None, "value": value, "effect": effect}
         toleration |= {name: given for name, given in optional.items() if given is not None}
         self._spec.setdefault("tolerations", []).append(toleration)

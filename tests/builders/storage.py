@@ -66,3 +66,21 @@ def make_csi_node(name: str, limits: Mapping[str, int]) -> Object:
         for driver, count in limits.items()
     ]
     return {**Builder("storage.k8s.io/v1", "CSINode", name).obj(), "spec": {"drivers": drivers}}
+
+
+def make_csi_driver(name: str, **spec: Any) -> Object:
+    return {**Builder("storage.k8s.io/v1", "CSIDriver", name).obj(), "spec": spec}
+
+
+def make_storage_capacity(
+    name: str, storage_class: str, *, labels: Mapping[str, str] | None = None, namespace: str = "default", **fields: Any
+) -> Object:
+    """What can still be provisioned on the nodes with these labels (none given: on no node)."""
+    capacity = Builder("storage.k8s.io/v1", "CSIStorageCapacity", name, namespace).obj()
+    topology = {} if labels is None else {"nodeTopology": {"matchLabels": dict(labels)}}
+    return {**capacity, "storageClassName": storage_class, **topology, **fields}
+
+
+def make_volume_attachment(name: str, node: str, volume: str, *, attacher: str = "csi.example.com") -> Object:
+    spec = {"attacher": attacher, "nodeName": node, "source": {"persistentVolumeName": volume}}
+    return {**Builder("storage.k8s.io/v1", "VolumeAttachment", name).obj(), "spec": spec}

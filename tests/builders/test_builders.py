@@ -9,6 +9,7 @@ from tests.builders import (
     HOSTNAME,
     ZONE,
     expression,
+    make_csi_driver,
     make_csi_node,
     make_device_class,
     make_namespace,
@@ -21,7 +22,9 @@ from tests.builders import (
     make_resource_claim,
     make_resource_slice,
     make_service,
+    make_storage_capacity,
     make_storage_class,
+    make_volume_attachment,
     node_term,
 )
 from tests.stock.api_client import ApiError
@@ -42,6 +45,9 @@ OBJECTS = [
     make_pv("v", storage_class="now", claim="default/bound"),
     make_pv("local", source={"local": {"path": "/mnt"}}, node_terms=[node_term(expression(HOSTNAME, "In", "n"))]),
     make_csi_node("n", {"csi.example.com": 4}),
+    make_csi_driver("csi.example.com", storageCapacity=True, preventPodSchedulingIfMissing=True),
+    make_storage_capacity("here", "wait", labels={ZONE: "z1"}, capacity="10Gi", maximumVolumeSize="1Gi"),
+    make_volume_attachment("n-v", "n", "v"),
     make_device_class("gpu", 'device.driver == "gpu.example.com"'),
     make_resource_claim("claim", "gpu", count=2),
     make_resource_slice("n", "gpu.example.com", "gpu-0", "gpu-1"),

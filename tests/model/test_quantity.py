@@ -52,7 +52,24 @@ def test_quantity(text: str | float | None, expected_milli: int, expected_units:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "m", "1.2.3", "1Kii", "1ki", "0x10", "1_000", "NaN", "inf", "1 Gi", "\uff11", "--1", "1e", "e3", "9" * 999],
+    [
+        "",
+        " ",
+        "m",
+        "1.2.3",
+        "1Kii",
+        "1ki",
+        "0x10",
+        "1_000",
+        "NaN",
+        "inf",
+        "1 Gi",
+        "\uff11",
+        "--1",
+        "1e",
+        "e3",
+        "9" * 999,
+    ],
 )
 def test_no_quantity(text: str) -> None:
     with pytest.raises(MalformedQuantity, match="is not a quantity"):

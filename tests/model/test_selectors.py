@@ -69,3 +69,26 @@ def test_selector_from_labels_asks_for_a_subset(wanted: dict[str, str], given_la
 def test_equal_selectors_are_one_key(a: dict[str, str], b: dict[str, str]) -> None:
     same = compile_selector(LabelSelector(match_labels=a)) == compile_selector(LabelSelector(match_labels=b))
     assert same == (a == b)
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "expected"),
+    [
+        pytest.param("app", "In", ["web", ""], True, id="In, the empty value too"),
+        pytest.param("app", "In", [], False, id="In without values"),
+        pytest.param("app", "Exists", ["web"], False, id="Exists with a value"),
+        pytest.param("rank", "Gt", ["7"], True, id="Gt"),
+        pytest.param("rank", "Gt", ["-7"], False, id="Gt, a number that is no label value"),
+        pytest.param("rank", "Lt", ["1", "2"], False, id="Lt with two values"),
+        pytest.param("app", "Like", ["web"], False, id="no such operator"),
+        pytest.param("app", "NotIn", ["-web"], False, id="a value that begins with a dash"),
+        pytest.param("app", "In", ["a" * 64], False, id="a value that is too long"),
+        pytest.param("example.com/app", "In", ["a_b.c-d"], True, id="a key with a prefix"),
+        pytest.param("Example.com/app", "Exists", [], False, id="a prefix in upper case"),
+        pytest.param("/app", "Exists", [], False, id="an empty prefix"),
+        pytest.param("a" * 64, "Exists", [], False, id="a key that is too long"),
+        pytest.param("", "Exists", [], False, id="no key"),
+    ],
+)
+def test_a_requirement_that_the_scheduler_can_read(key: str, operator: str, values: list[str], expected: bool) -> None:
+    assert Requirement(key, operator, frozenset(values)).well_formed() is expected

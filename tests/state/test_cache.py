@@ -63,6 +63,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache, self.clock = cache_with("n0", "n1", "n2")
         self.assumed: dict[str, tuple[str, float | None]] = {}  # uid -> node, expiry
         self.added: dict[str, str] = {}
+        self.watched: set[str] = set()  # what the watch has told of and not taken back
 
     uids = st.integers(0, 5).map("p{}".format)
     names = st.sampled_from(["n0", "n1", "n2"])
@@ -74,6 +75,7 @@ class CacheMachine(RuleBasedStateMachine):
     def watch_sees_it_waiting(self, name: str) -> None:
         if self.uid(name) not in self.added:  # nothing is ever unbound
             self.cache.changed("Pod", pod(name))
+            self.watched.add(self.uid(name))
 
     @rule(name=uids, on=names)
     def watch_sees_it_placed(self, name: str, on: str) -> None:
@@ -82,34 +84,32 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.changed("Pod", pod(name, on))
         self.assumed.pop(uid, None)
         self.added[uid] = on
+        self.watched.add(uid)
 
     @rule(name=uids)
     def watch_sees_it_go(self, name: str) -> None:
         self.cache.deleted("Pod", pod(name))
         self.assumed.pop(self.uid(name), None)
         self.added.pop(self.uid(name), None)
+        self.watched.discard(self.uid(name))
 
     @rule(name=uids)
     def watch_sees_it_finish(self, name: str) -> None:
         self.cache.changed("Pod", pod(name, self.added.get(self.uid(name), ""), phase="Succeeded"))
         self.assumed.pop(self.uid(name), None)
         self.added.pop(self.uid(name), None)
+        self.watched.discard(self.uid(name))
 
-    @rule(placed=st.dictionaries(uids, names, max_size=4))
-    def relist(self, placed: dict[str, str]) -> None:
+    @rule(placed=st.dictionaries(uids, names, max_size=4), waiting=st.sets(uids, max_size=3))
+    def relist(self, placed: dict[str, str], waiting: set[str]) -> None:
         placed = {name: self.added.get(self.uid(name), on) for name, on in placed.items()}
-        waiting = [name for name in ("p0", "p1") if name not in placed and self.uid(name) not in self.added]
+        waiting = {name for name in waiting - placed.keys() if self.uid(name) not in self.added}
         self.cache.replaced("Pod", [pod(name, on) for name, on in placed.items()] + [pod(name) for name in waiting])
+        listed = {self.uid(name) for name in placed.keys() | waiting}
+        gone = self.watched - listed  # what no watch ever told of cannot be missed in a list
         self.added = {self.uid(name): on for name, on in placed.items()}
-        known = self.added.keys() | {self.uid(name) for name in waiting}
-        listed_before = self.listed
-        self.assumed = {
-            u: v for u, v in self.assumed.items() if u not in self.added and (u in known or u not in listed_before)
-        }
-
-    @property
-    def listed(self) -> set[str]:
-        return set(self.cache._pods)
+        self.assumed = {u: v for u, v in self.assumed.items() if u not in self.added and u not in gone}
+        self.watched = listed
 
     @rule(name=uids, on=names, good=st.booleans())
     def assume(self, name: str, on: str, good: bool) -> None:
@@ -240,6 +240,48 @@ def test_a_relist_forgets_objects_of_any_kind_that_are_gone() -> None:
     cache.replaced("Node", [node("kept")])
     with cache.snapshot("test") as table:
         assert [table.nodes.names[row] for row in table.nodes.rows] == ["kept"]
+
+
+def test_a_relist_that_tells_nothing_new_changes_nothing() -> None:
+    cache, _ = cache_with()
+    listed = [msgspec.convert(make_node("n").resource_version(5).obj(), Node)]
+    cache.replaced("Node", listed)
+    with cache.snapshot("test") as table:
+        first = table.nodes.node(0)
+    cache.replaced("Node", [msgspec.convert(make_node("n").resource_version(5).obj(), Node)])
+    with cache.snapshot("test") as table:
+        assert table.nodes.node(0) is first
+    cache.replaced("Node", [msgspec.convert(make_node("n").resource_version(6).label(new="yes").obj(), Node)])
+    with cache.snapshot("test") as table:
+        assert table.nodes.node(0).labels["new"] == "yes"
+
+
+def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Listening(Silence):
+        def unreadable(self, kind: str, key: str, why: str) -> None:
+            told.append((key, why))
+
+    cache = Cache(ManualClock(), Listening())
+    cache.replaced("Pod", [pod("good", "n"), msgspec.convert(make_pod("bad").req(cpu="1Gx").node("n").obj(), Pod)])
+    cache.changed("Node", msgspec.convert(make_node("n").allocatable(cpu="lots").obj(), Node))
+    assert standing(cache) == {pod("good").uid: "n"}
+    assert [key for key, _ in told] == ["default/bad", "n"]
+    assert "'1Gx' is not a quantity" in told[0][1]
+
+
+def test_tables_that_are_refreshed_need_no_more_work_when_they_are_lent() -> None:
+    cache, _ = cache_with(*(f"n{i}" for i in range(500)))
+    cache.refresh(2)
+    with cache.snapshot("one") as one, cache.snapshot("two") as two:
+        assert len(one.nodes.rows) == len(two.nodes.rows) == 500
+        cache.refresh(2)  # both are lent: nothing to do, and nothing new is made
+    cache.changed("Pod", pod("p", "n1"))
+    cache.refresh(2)
+    with cache.snapshot("again") as table:
+        assert table in (one, two)
+        assert len(table.pods) == 1
 
 
 def test_each_reader_has_a_table_of_its_own_and_none_is_made_in_vain() -> None:

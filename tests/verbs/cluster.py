@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -53,7 +53,9 @@ class FakeBinder:
         self.bound: list[tuple[str, str]] = []
         self.errors = list(errors)
 
-    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.bound.append((uid, node))

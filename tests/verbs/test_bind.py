@@ -68,13 +68,6 @@ def test_what_the_api_server_refuses_is_forgotten_and_told(error: ExtenderError,
     assert answer(verb, binding(POD, "n")) == {"Error": ""}
 
 
-def test_a_conflict_that_says_the_same_node_is_success() -> None:
-    cache = cache_of(NODE, POD)
-    binder = FakeBinder(Conflict('Operation cannot be fulfilled: pod p is already assigned to node "n"', 409))
-    assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": ""}
-    assert state(cache) is PodState.FINISHED
-
-
 def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
     clock = ManualClock()
     cache = cache_of(NODE, POD, clock=clock)
@@ -91,10 +84,11 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
 
 def test_after_an_unknown_outcome_a_repeated_bind_asks_the_api_server_again() -> None:
     cache = cache_of(NODE, OTHER, POD)
-    binder = FakeBinder(OutcomeUnknown("timed out"), Conflict('pod p is already assigned to node "n"', 409))
+    binder = FakeBinder(OutcomeUnknown("timed out"))
     verb = bind_with(binder, cache)
     answer(verb, binding(POD, "n"))
     assert answer(verb, binding(POD, "n")) == {"Error": ""}
+    assert binder.bound == [(UID, "n")]
     assert state(cache) is PodState.FINISHED
 
 

@@ -15,18 +15,19 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """Upstream nodename.NodeName."""
+    """Upstream nodename.NodeName. It names the node beforehand; the filter says it once more."""
 
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         wanted = pod.pod.spec.node_name
-        return _Check(table.nodes.row_of.get(wanted, -1)) if wanted else None
+        return _Check(wanted, table) if wanted else None
 
 
 class _Check(Check):
-    def __init__(self, row: int) -> None:
-        self._row = row
+    def __init__(self, wanted: str, table: Table) -> None:
+        self.only = frozenset((wanted,))
+        self._row = table.nodes.row_of.get(wanted, -1)
 
     def refuse(self, rows: Rows) -> Verdict:
         elsewhere = rows != self._row

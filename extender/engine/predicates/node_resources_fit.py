@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.engine.devices.extended_resources import class_behind, may_be_backed
 from extender.engine.rules import NO_REFUSAL, Check, Verdict
-from extender.engine.status import Code, Refusal
+from extender.engine.status import Code, Refusal, unschedulable
 from extender.model.requests import is_counted, is_extended
-from extender.table import PodInfo, Table
+from extender.table import Gone, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.nodes import PODS
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
+CROWDED = unschedulable(NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class NodeResourcesFit:
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
         wanted = {name: amount for name, amount in pod.requests.items() if amount and self._counts(name)}
-        return _Check(wanted, table)
+        backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
+        return _Check(wanted, backed, table)
 
     def _counts(self, resource: str) -> bool:
         ignored = resource in self.ignored_resources or resource.split("/")[0] in self.ignored_resource_groups
@@ -36,9 +39,12 @@ class NodeResourcesFit:
 
 class _Check(Check):
     sees_pods = True
+    sees_own_pods_only = True
 
-    def __init__(self, wanted: dict[str, int], table: Table) -> None:
-        self._wanted, self._table = wanted, table
+    def __init__(self, wanted: dict[str, int], backed: frozenset[str], table: Table) -> None:
+        # What a device class stands behind is left to DynamicResources where no device plugin offers it
+        # (upstream shouldDelegateResourceToDRA).
+        self._wanted, self._backed, self._table = wanted, backed, table
 
     def refuse(self, rows: Rows) -> Verdict:
         nodes = self._table.nodes
@@ -48,15 +54,35 @@ class _Check(Check):
             reason = f"Insufficient {resource}"
             index = nodes.resources.get(resource)
             if index is None:  # no node has ever had any
+                if resource in self._backed:
+                    continue
                 lacking.append((reason, np.ones(len(rows), np.bool_)))
                 too_small[:] = True
                 continue
             offered = nodes.allocatable[index][rows]
             short = amount > offered - nodes.requested[index][rows]
+            if resource in self._backed:
+                short &= offered > 0
             lacking.append((reason, short))
             if short.any():
                 too_small |= short & (amount > offered)
         return _verdict(lacking, too_small)
+
+    def refuse_without(self, rows: Rows, gone: Gone) -> Verdict:
+        short = self._short(PODS, 1, rows, gone)
+        for resource, amount in self._wanted.items():
+            index = self._table.nodes.resources.get(resource)
+            lacking = True if index is None else self._short(index, amount, rows, gone)
+            if resource in self._backed:
+                lacking &= index is not None and self._table.nodes.allocatable[index][rows] > 0
+            short |= lacking
+        return [(short, CROWDED)]
+
+    def _short(self, index: int, amount: int, rows: Rows, gone: Gone) -> BoolColumn:
+        nodes = self._table.nodes
+        free = nodes.allocatable[index] - nodes.requested[index] + gone.freed(index)
+        short: BoolColumn = amount > free[rows]
+        return short
 
 
 def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Verdict:

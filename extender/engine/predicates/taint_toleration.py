@@ -18,15 +18,14 @@ REFUSAL = unresolvable(NAME, "node(s) had untolerated taint(s)")
 
 @dataclass(frozen=True, slots=True)
 class TaintToleration:
-    """Upstream tainttoleration.TaintToleration, Filter."""
+    """Upstream tainttoleration.TaintToleration, Filter. `effects`: of the taints that it looks at."""
 
+    effects: tuple[str, ...] = (NO_SCHEDULE, NO_EXECUTE)
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         tolerations = pod.pod.spec.tolerations or ()
-        refused = [
-            bool(untolerated(taints, tolerations, (NO_SCHEDULE, NO_EXECUTE))) for taints in table.nodes.taint_sets
-        ]
+        refused = [bool(untolerated(taints, tolerations, self.effects)) for taints in table.nodes.taint_sets]
         return _Check(table, np.array(refused)) if any(refused) else None
 
 

@@ -1,0 +1,16 @@
+"""Which pods would have to go so that another can come: victims on every node at once, and the node to prefer."""
+
+from extender.engine.preemption.candidates import Candidate, Candidates
+from extender.engine.preemption.eligibility import ineligibility
+from extender.engine.preemption.preempt import Preemption, preempt
+from extender.engine.preemption.revision import Revision, revise
+
+__all__ = [
+    "Candidate",
+    "Candidates",
+    "Preemption",
+    "Revision",
+    "ineligibility",
+    "preempt",
+    "revise",
+]

@@ -16,7 +16,7 @@ from extender.engine.predicates.taint_toleration import TaintToleration
 from extender.engine.status import unresolvable, unschedulable
 from extender.model.meta import NodeSelector
 from tests.builders import ZONE, expression, make_node, make_pod, node_term
-from tests.engine.cluster import refusals
+from tests.engine.cluster import pod_info, refusals, table_of
 
 AFFINITY = unresolvable("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 ZONED = [make_node(f"z{i}").zone(f"z{i}").label({"rank": str(i)}).obj() for i in range(3)] + [make_node("bare").obj()]
@@ -28,10 +28,15 @@ def names_field(*names: str, operator: str = "In") -> dict[str, Any]:
 
 def test_node_name() -> None:
     nodes = [make_node("a").obj(), make_node("b").obj()]
-    refusal = unresolvable("NodeName", "node(s) didn't match the requested node name")
+    refusal = unresolvable("", "node(s) didn't satisfy plugin(s) [NodeName]")
     assert refusals(NodeName(), make_pod("p").node("a").obj(), *nodes) == {"b": refusal}
     assert refusals(NodeName(), make_pod("p").node("ghost").obj(), *nodes) == {"a": refusal, "b": refusal}
     assert refusals(NodeName(), make_pod("p").obj(), *nodes) == {}
+    table = table_of(*nodes)
+    check = NodeName().prepare(pod_info(make_pod("p").node("a").obj()), table)
+    assert check is not None
+    [(mask, by_filter)] = check.refuse(table.nodes.rows)
+    assert (mask.tolist(), by_filter.reasons) == ([False, True], ("node(s) didn't match the requested node name",))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from extender.engine.priorities.image_locality import ImageLocality
 from extender.engine.priorities.node_affinity import NodeAffinity
 from extender.engine.priorities.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from extender.engine.priorities.node_resources_fit import NodeResourcesFit, least_allocated, most_allocated
+from extender.engine.priorities.node_resources_fit import NodeResourcesFit
 from extender.engine.priorities.taint_toleration import TaintToleration
+from extender.engine.scoring_strategies import least_allocated, most_allocated
 from tests.builders import expression, make_node, make_pod, node_term
 from tests.engine.cluster import scores
 

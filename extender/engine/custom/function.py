@@ -1,0 +1,81 @@
+"""A user's function and what its signature says: what the engine passes to it, and what the policy may set.
+
+Two positional parameters are (pod, node), the model's values: the function is called for one node after another.
+Three are (pod, table, rows): it is called once and answers for all rows. Keyword-only parameters are the rule's
+arguments: the policy sets them, their annotations say what is allowed (anything that pydantic understands).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PLAIN, _COLUMNS = 2, 3
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class RuleFunction(Generic[P, R]):
+    """What a decorator makes of a function; called, it is that function still.
+
+    Attributes:
+        columns: whether it takes (pod, table, rows), not (pod, node).
+        arguments: the model of its arguments.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        """Raises TypeError where the function has the form of no rule."""
+        parameters = list(inspect.signature(function).parameters.values())
+        self.function = function
+        self.columns = _takes_columns(function.__qualname__, parameters)
+        self.arguments = _model(function, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.function.__module__}:{self.function.__qualname__}>"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFunction:
+    """A rule's function with the arguments that the policy gave."""
+
+    function: Callable[..., object]
+    arguments: Mapping[str, object]
+
+    def __call__(self, *inputs: object) -> object:
+        return self.function(*inputs, **self.arguments)
+
+
+def _takes_columns(name: str, parameters: list[inspect.Parameter]) -> bool:
+    positional = sum(parameter.kind in _POSITIONAL for parameter in parameters)
+    variadic = any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
+    if variadic or positional not in (_PLAIN, _COLUMNS):
+        raise TypeError(
+            f"{name} must take (pod, node) or (pod, table, rows), and its own arguments by keyword: "
+            "def rule(pod, node, *, watts: int = 500)"
+        )
+    return positional == _COLUMNS
+
+
+def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:
+    """Only these parameters' annotations are looked up: those of pod and node may be there for type checkers alone."""
+    annotations = {each.name: Any if each.annotation is each.empty else each.annotation for each in parameters}
+    types = get_type_hints(
+        SimpleNamespace(__annotations__=annotations), getattr(function, "__globals__", {}), include_extras=True
+    )
+    fields: dict[str, Any] = {
+        each.name: (types[each.name], ... if each.default is each.empty else each.default) for each in parameters
+    }
+    config = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), arbitrary_types_allowed=True)
+    return create_model(function.__name__, __config__=config, **fields)

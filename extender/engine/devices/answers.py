@@ -1,0 +1,157 @@
+"""What the search found for a question on each node: kept, and looked for again only where something has changed.
+
+Pods of one workload ask the same question, and a pod that is placed changes the devices of one node; so the next
+decision searches that node alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.engine.devices.allocated import Allocated
+from extender.engine.devices.inventory import Inventories
+from extender.engine.devices.questions import AllocationError, Question, key_of, question_of
+from extender.engine.devices.search import ExhaustedError, Picks, search
+from extender.engine.status import Code
+from extender.model.devices import DeviceClass
+from extender.model.resource_claims import ResourceClaim
+from extender.table import Table
+from extender.table.labels import IntColumn, Rows
+
+FITS, _UNKNOWN = -1, -2
+NOT_ALL = "cannot allocate all claims"
+INVALID_POOLS = "invalid resource pools were encountered"
+TIMED_OUT = "timed out trying to allocate devices"
+BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
+_KEPT = 64
+_REMEMBERED = 65536
+
+
+class Failure(NamedTuple):
+    """Why the devices cannot be had. `claim`: the index of the claim that the text goes on about, if any."""
+
+    code: Code
+    text: str
+    claim: int | None = None
+
+
+class Devices:
+    """The devices of a table's cluster, and the questions about them."""
+
+    def __init__(self, table: Table) -> None:
+        self._objects = table.objects
+        self.inventories = Inventories(table)
+        self.allocated = Allocated(table)
+        self.touched: list[int] = []
+        self._answers: OrderedDict[Hashable, Answers] = OrderedDict()
+        self._epoch = 0
+
+    def ask(self, claims: Sequence[ResourceClaim]) -> Answers:
+        """What comes out for these claims together."""
+        self.refresh()
+        key = key_of(claims), self._objects.version(DeviceClass)
+        answers = self._answers.get(key)
+        if answers is None:
+            question = question_of(claims, self._objects.all(DeviceClass))
+            answers = self._answers[key] = Answers(question, self)
+            if len(self._answers) > _KEPT:
+                self._answers.popitem(last=False)
+        self._answers.move_to_end(key)
+        answers.refresh()
+        return answers
+
+    def refresh(self) -> None:
+        """Takes in what has changed of slices, nodes and claims."""
+        self.inventories.refresh()
+        for pool in self.allocated.refresh():
+            self.touched.extend(self.inventories.reaching(pool))
+        if self.inventories.epoch != self._epoch or len(self.touched) > _REMEMBERED:
+            self._epoch = self.inventories.epoch
+            self.touched.clear()
+            self._answers.clear()
+
+
+def devices_of(table: Table) -> Devices:
+    """The devices of a table's cluster; there is one of these for each table."""
+    return table.derived.get(Devices, None, lambda: Devices(table))
+
+
+class Answers:
+    """The answers to one question, by inventory.
+
+    Attributes:
+        failures: the distinct failures; `outcomes` gives indices of them.
+    """
+
+    def __init__(self, question: Question, devices: Devices) -> None:
+        self.failures: list[Failure] = []
+        self._index_of: dict[Failure, int] = {}
+        self._question, self._devices = question, devices
+        self._outcome: Rows = np.zeros(0, np.intp)
+        self._picks: dict[int, Picks] = {}
+        self._seen = len(devices.touched)
+
+    def refresh(self) -> None:
+        """Forgets what is no longer true."""
+        touched = self._devices.touched[self._seen :]
+        self._seen = len(self._devices.touched)
+        self._outcome[[number for number in touched if number < len(self._outcome)]] = _UNKNOWN
+        missing = len(self._devices.inventories.views) - len(self._outcome)
+        if missing > 0:
+            self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
+
+    def outcomes(self, rows: Rows) -> Rows:
+        """FITS, or the index of the failure, for each of `rows`: intp[len(rows)]."""
+        numbers = self._devices.inventories.number[rows]
+        outcomes = self._outcome[numbers]
+        unknown = outcomes == _UNKNOWN
+        if unknown.any():
+            for number in np.unique(numbers[unknown]).tolist():
+                self._outcome[number] = self._find(number)
+            outcomes = self._outcome[numbers]
+        return outcomes
+
+    def picks(self, row: int) -> Picks:
+        """The devices for a row that fits."""
+        return self._picks[int(self._devices.inventories.number[row])]
+
+    def scores(self, rows: Rows) -> IntColumn:
+        """How far forward in their lists the alternatives stand that were taken: int64[len(rows)]; all must fit."""
+        numbers, positions = np.unique(self._devices.inventories.number[rows], return_inverse=True)
+        scores = np.array([self._score(self._picks[number]) for number in numbers.tolist()], np.int64)
+        return scores[positions]
+
+    def _find(self, number: int) -> int:
+        views = self._devices.inventories.views[number]
+        self._picks.pop(number, None)
+        try:
+            picks = search(self._question, views, self._devices.allocated)
+        except AllocationError as fault:
+            return self._failure(Failure(Code.ERROR, fault.text, fault.claim))
+        except ExhaustedError:
+            return self._failure(Failure(Code.ERROR, TIMED_OUT))
+        if picks is None:
+            text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
+            return self._failure(Failure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))
+        self._picks[number] = picks
+        return FITS
+
+    def _failure(self, failure: Failure) -> int:
+        index = self._index_of.setdefault(failure, len(self.failures))
+        if index == len(self.failures):
+            self.failures.append(failure)
+        return index
+
+    def _score(self, picks: Picks) -> int:
+        taken = {pick.ask for of_claim in picks for pick in of_claim}
+        return sum(
+            BEST_ALTERNATIVE - place
+            for claim in self._question
+            for alternatives in claim.requests
+            for place, ask in enumerate(alternatives)
+            if ask in taken and ask.is_alternative
+        )

@@ -1,0 +1,97 @@
+"""PodTopologySpread: no domain may have too many more of the pod's like than the one that has the fewest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.engine.rules import Check, Verdict
+from extender.engine.status import unresolvable, unschedulable
+from extender.engine.topology import DomainCounts, domains_in, summed_by_domain
+from extender.engine.topology_spread import (
+    DO_NOT_SCHEDULE,
+    NAME,
+    SYSTEM_DEFAULTS,
+    Constraint,
+    constraints_of,
+    nodes_counted,
+    nodes_with_all_keys,
+)
+from extender.model.pod import TopologySpreadConstraint
+from extender.table import Gone, PodInfo, Table
+from extender.table.labels import ABSENT, BoolColumn, Rows
+
+_REASON = "node(s) didn't match pod topology spread constraints"
+TOO_SKEWED = unschedulable(NAME, _REASON)
+NO_DOMAIN = unresolvable(NAME, f"{_REASON} (missing required label)")
+
+
+@dataclass(frozen=True, slots=True)
+class PodTopologySpread:
+    """Upstream podtopologyspread.PodTopologySpread, Filter. `defaults`: for pods that have no constraints."""
+
+    defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        constraints = constraints_of(pod, table, DO_NOT_SCHEDULE, self.defaults)
+        if not constraints:
+            return None
+        counted = nodes_counted(constraints, pod.pod, table, nodes_with_all_keys(constraints, table))
+        return _Check([_Spread(constraint, pod, table, counted[constraint.policies]) for constraint in constraints])
+
+
+class _Spread:
+    """One constraint: the pods in each domain, and how many there may be."""
+
+    def __init__(self, constraint: Constraint, pod: PodInfo, table: Table, counted: BoolColumn) -> None:
+        namespace = pod.pod.namespace
+        column = table.nodes.labels[constraint.topology_key]
+        domain = np.where(counted, column.ids, ABSENT)
+        pods = summed_by_domain(column, table.matching(constraint.counted(namespace)).by_node, domain)
+        domains = domains_in(column, domain)
+        domains[ABSENT] = False
+        leaving = constraint.leaving(namespace)
+        self._pods = DomainCounts(column.ids, pods, lambda gone: gone.matching(leaving) * counted)
+        too_few = np.count_nonzero(domains) < constraint.min_domains
+        fewest = 0 if too_few else int(pods[domains].min())
+        self._most = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
+
+    def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
+        """Which of `rows` are in no domain, and which in one that has too many."""
+        crowded = self._pods.pods > self._most
+        domain = self._pods.domain[rows]
+        return domain == ABSENT, crowded[domain]
+
+    def refuse_without(self, rows: Rows, gone: Gone) -> tuple[BoolColumn, BoolColumn]:
+        """The same, once each node's own among `gone` have left.
+
+        Should its domain come to be the one with the fewest, then nothing stands against the pod there, and that
+        of all others is not asked.
+        """
+        absent = self._pods.domain[rows] == ABSENT
+        return absent, ~absent & (self._pods.around(rows) - self._pods.left(rows, gone) > self._most)
+
+
+class _Check(Check):
+    sees_pods = True
+
+    def __init__(self, spreads: Sequence[_Spread]) -> None:
+        self._spreads = spreads
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return _verdict(spread.refuse(rows) for spread in self._spreads)
+
+    def refuse_without(self, rows: Rows, gone: Gone) -> Verdict:
+        return _verdict(spread.refuse_without(rows, gone) for spread in self._spreads)
+
+
+def _verdict(refused: Iterable[tuple[BoolColumn, BoolColumn]]) -> Verdict:
+    """The first constraint that a node fails gives the reason."""
+    (missing, crowded), *others = refused
+    for absent, over in others:
+        missing = missing | (absent & ~crowded)
+        crowded = crowded | (over & ~missing)
+    return [(missing, NO_DOMAIN), (crowded, TOO_SKEWED)]

@@ -1,0 +1,153 @@
+"""Devices that drivers offer: slices of pools, device classes, taint rules (resource.k8s.io)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from extender.model.meta import NodeSelector, Object, Value
+from extender.model.quantity import Quantity
+
+QualifiedName = str  # "domain/identifier", or the bare identifier in the driver's own domain
+
+
+class DeviceAttribute(Value, frozen=True):
+    """Exactly one of the four is set."""
+
+    int_value: int | None = msgspec.field(name="int", default=None)
+    bool_value: bool | None = msgspec.field(name="bool", default=None)
+    string_value: str | None = msgspec.field(name="string", default=None)
+    version_value: str | None = msgspec.field(name="version", default=None)
+
+
+class CapacityRange(Value, frozen=True):
+    min: Quantity = None
+    max: Quantity = None
+    step: Quantity = None
+
+
+class CapacityRequestPolicy(Value, frozen=True):
+    """Which shares of a capacity may be taken (KEP-5075)."""
+
+    default: Quantity = None
+    valid_values: list[Quantity] | None = None
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(Value, frozen=True):
+    value: Quantity = None
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Value, frozen=True):
+    value: Quantity = None
+
+
+class CounterSet(Value, frozen=True):
+    """Counters that devices of a pool share (KEP-4815)."""
+
+    name: str = ""
+    counters: dict[str, Counter] | None = None
+
+
+class DeviceCounterConsumption(Value, frozen=True):
+    counter_set: str = ""
+    counters: dict[str, Counter] | None = None
+    compatibility_groups: list[str] | None = None
+
+
+class DeviceTaint(Value, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class DeviceToleration(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Device(Value, frozen=True):
+    name: str = ""
+    attributes: dict[QualifiedName, DeviceAttribute] | None = None
+    capacity: dict[QualifiedName, DeviceCapacity] | None = None
+    consumes_counters: list[DeviceCounterConsumption] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: list[DeviceTaint] | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
+    allow_multiple_allocations: bool | None = None
+
+
+class ResourcePool(Value, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Value, frozen=True):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: list[Device] | None = None
+    per_device_node_selection: bool | None = None
+    shared_counters: list[CounterSet] | None = None
+
+
+class ResourceSlice(Object, frozen=True):
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        return self.spec.devices or ()
+
+
+class CELDeviceSelector(Value, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(Value, frozen=True):
+    cel: CELDeviceSelector | None = None
+
+
+class DeviceClassConfiguration(Value, frozen=True):
+    """`opaque` is handed to the driver as it is."""
+
+    opaque: dict[str, Any] | None = None
+
+
+class DeviceClassSpec(Value, frozen=True):
+    selectors: list[DeviceSelector] | None = None
+    config: list[DeviceClassConfiguration] | None = None
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Object, frozen=True):
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceTaintSelector(Value, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Value, frozen=True):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(Object, frozen=True):
+    """A taint that an administrator puts on devices from outside their slices."""
+
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()

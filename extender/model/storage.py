@@ -1,0 +1,214 @@
+"""Persistent volumes, claims, storage classes and what CSI drivers report, as far as the scheduler reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from extender.model.meta import LabelSelector, NodeSelector, Object, Value
+from extender.model.quantity import Quantity, ResourceList, nano
+from extender.model.volume_sources import CSIPersistentVolumeSource, MigratableSources
+
+STORAGE = "storage"
+FILESYSTEM = "Filesystem"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+BETA_STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED_ANNOTATION = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+MIGRATED_PLUGINS_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
+
+
+class ClaimReference(Value, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Value, frozen=True):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(MigratableSources, frozen=True):
+    capacity: ResourceList | None = None
+    access_modes: list[str] | None = None
+    storage_class_name: str = ""
+    claim_ref: ClaimReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    csi: CSIPersistentVolumeSource | None = None
+
+
+class PersistentVolumeStatus(Value, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(Object, frozen=True):
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+    @property
+    def class_name(self) -> str:
+        """The storage class; the old annotation goes before the field (upstream GetPersistentVolumeClass)."""
+        return self.annotations.get(BETA_STORAGE_CLASS_ANNOTATION, self.spec.storage_class_name)
+
+    @property
+    def storage(self) -> Quantity:
+        return (self.spec.capacity or {}).get(STORAGE)
+
+    @property
+    def node_selector(self) -> NodeSelector | None:
+        """Which nodes reach the volume; None: all of them."""
+        return self.spec.node_affinity.required if self.spec.node_affinity else None
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether it is reserved for `claim`, by the user or the controller (upstream IsVolumeBoundToClaim)."""
+        reference = self.spec.claim_ref
+        if reference is None or (reference.namespace, reference.name) != (claim.namespace, claim.name):
+            return False
+        return reference.uid in ("", claim.uid)
+
+
+class VolumeResources(Value, frozen=True):
+    requests: ResourceList | None = None
+
+
+class PersistentVolumeClaimSpec(Value, frozen=True):
+    access_modes: list[str] | None = None
+    selector: LabelSelector | None = None
+    resources: VolumeResources | None = None
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaimStatus(Value, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Object, frozen=True):
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+    @property
+    def class_name(self) -> str:
+        """The storage class; the old annotation goes before the field (upstream GetPersistentVolumeClaimClass)."""
+        return self.annotations.get(BETA_STORAGE_CLASS_ANNOTATION, self.spec.storage_class_name or "")
+
+    @property
+    def requested_storage(self) -> Quantity:
+        """How much it asks for; None: it does not say."""
+        resources = self.spec.resources
+        return (resources.requests or {}).get(STORAGE) if resources else None
+
+    @property
+    def requested_nanos(self) -> int:
+        return nano(self.requested_storage)
+
+    @property
+    def lost(self) -> bool:
+        return self.status.phase == "Lost"
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def fully_bound(self) -> bool:
+        """Bound, and both sides of the binding written (upstream isPVCFullyBound)."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.annotations
+
+    @property
+    def selected_node(self) -> str | None:
+        """The node that a scheduler has already chosen for the volume to be provisioned on."""
+        return self.annotations.get(SELECTED_NODE_ANNOTATION)
+
+
+class TopologySelectorLabelRequirement(Value, frozen=True):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologySelectorTerm(Value, frozen=True):
+    match_label_expressions: list[TopologySelectorLabelRequirement] | None = None
+
+
+class StorageClass(Object, frozen=True):
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologySelectorTerm] | None = None
+
+    @property
+    def provisions(self) -> bool:
+        """Whether volumes are made on demand."""
+        return self.provisioner not in ("", NO_PROVISIONER)
+
+
+class VolumeNodeResources(Value, frozen=True):
+    count: int | None = None
+
+
+class CSINodeDriver(Value, frozen=True):
+    name: str = ""
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Value, frozen=True):
+    drivers: list[CSINodeDriver] | None = None
+
+
+class CSINode(Object, frozen=True):
+    spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def drivers(self) -> Sequence[CSINodeDriver]:
+        return self.spec.drivers or ()
+
+    @property
+    def migrated_plugins(self) -> frozenset[str]:
+        """The in-tree plugins whose volumes the node leaves to CSI drivers."""
+        return frozenset(self.annotations.get(MIGRATED_PLUGINS_ANNOTATION, "").split(","))
+
+
+class CSIDriverSpec(Value, frozen=True):
+    storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CSIDriver(Object, frozen=True):
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Object, frozen=True):
+    """How much a driver can still provision for a class, on the nodes that `node_topology` selects (None: on none)."""
+
+    node_topology: LabelSelector | None = None
+    storage_class_name: str = ""
+    capacity: Quantity = None
+    maximum_volume_size: Quantity = None
+
+    @property
+    def volume_limit(self) -> Quantity:
+        """The largest volume that can be made; None: unknown."""
+        return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
+
+
+class VolumeAttachmentSource(Value, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Value, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Object, frozen=True):
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

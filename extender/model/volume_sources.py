@@ -1,0 +1,76 @@
+"""Where the bytes of a volume are: the sources that pods name inline and that persistent volumes have."""
+
+from __future__ import annotations
+
+import msgspec
+
+from extender.model.meta import Value
+
+
+class GCEPersistentDisk(Value, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStore(Value, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    read_only: bool = False
+
+
+class AzureDisk(Value, frozen=True):
+    disk_name: str = ""
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+    kind: str | None = None
+
+
+class Cinder(Value, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class PortworxVolume(Value, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class MigratableSources(Value, frozen=True):
+    """The in-tree sources that a CSI driver has taken over, under the same keys in pods and persistent volumes."""
+
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: Cinder | None = None
+    portworx_volume: PortworxVolume | None = None
+
+
+class ISCSI(Value, frozen=True):
+    target_portal: str = ""
+    iqn: str = ""
+    lun: int = 0
+    read_only: bool = False
+
+
+class RBD(Value, frozen=True):
+    monitors: list[str] | None = None
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
+class PersistentVolumeClaimSource(Value, frozen=True):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class CSIVolumeSource(Value, frozen=True):
+    """A pod's own CSI volume. It is made on the node and attached nowhere, so no rule counts it."""
+
+    driver: str = ""
+    read_only: bool | None = None
+
+
+class CSIPersistentVolumeSource(Value, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class ImageVolumeSource(Value, frozen=True):
+    reference: str = ""

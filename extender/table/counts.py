@@ -1,0 +1,32 @@
+"""A number per node, kept together with their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from extender.table.labels import IntColumn
+
+
+class NodeCounts:
+    """`by_node`: int64[row]; `total`: their sum."""
+
+    __slots__ = ("by_node", "total")
+
+    def __init__(self, capacity: int) -> None:
+        self.by_node: IntColumn = np.zeros(capacity, np.int64)
+        self.total = 0
+
+    def add(self, row: int, amount: int) -> None:
+        self.by_node[row] += amount
+        self.total += amount
+
+    def add_all(self, amounts: Iterable[tuple[int, int]], factor: int = 1) -> None:
+        """Adds `factor` times the amount of each (row, amount)."""
+        for row, amount in amounts:
+            self.add(row, factor * amount)
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for `capacity` rows."""
+        self.by_node = np.pad(self.by_node, (0, capacity - len(self.by_node)))

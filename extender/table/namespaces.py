@@ -1,0 +1,40 @@
+"""What selectors can tell of namespaces; answers are kept until a namespace changes."""
+
+from __future__ import annotations
+
+from extender.model.selectors import Selector
+from extender.model.workloads import Namespace
+from extender.table.objects import Objects
+
+NO_LABELS: frozenset[tuple[str, str]] = frozenset()
+
+
+class Namespaces:
+    """The Namespace objects among `objects`, asked by name and by selector."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._version = 0
+        self._labels: dict[str, frozenset[tuple[str, str]]] = {}
+        self._matching: dict[Selector, frozenset[str]] = {}
+
+    def labels(self, name: str) -> frozenset[tuple[str, str]]:
+        """The labels of the namespace; none if it is not known (upstream GetNamespaceLabelsSnapshot)."""
+        self._refresh()
+        return self._labels.get(name, NO_LABELS)
+
+    def matching(self, selector: Selector) -> frozenset[str]:
+        """The names of the known namespaces whose labels the selector matches."""
+        self._refresh()
+        names = self._matching.get(selector)
+        if names is None:
+            known = self._objects.all(Namespace).values()
+            names = self._matching[selector] = frozenset(n.name for n in known if selector.matches(n.labels))
+        return names
+
+    def _refresh(self) -> None:
+        version = self._objects.version(Namespace)
+        if version != self._version:
+            self._version = version
+            self._matching.clear()
+            self._labels = {n.name: frozenset(n.labels.items()) for n in self._objects.all(Namespace).values()}

@@ -1,0 +1,100 @@
+"""preempt: which of the scheduler's candidates will do, and with which victims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from extender.engine.preemption import revise
+from extender.engine.profiles import Profiles
+from extender.state.cache import Cache
+from extender.table import PodInfo, Table
+from extender.verbs.validation import validate_preempt
+from extender.verbs.verb import Summary
+from extender.wire import (
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    MetaPod,
+    MetaVictims,
+    Victims,
+    decode_preemption_args,
+    encode,
+)
+
+
+class Preempt:
+    """Upstream counterpart: HTTPExtender.ProcessPreemption.
+
+    The scheduler holds every victim of the answer against its own snapshot, and one that it does not know there fails
+    the whole preemption. So its own choice is kept wherever it suffices, cut down to what is needed; pods beyond it are
+    chosen only where it does not, or where the scheduler leaves the choice to the extender. Pods among its victims that
+    the cache has not seen yet, or no more, stay in.
+    """
+
+    name = "preempt"
+
+    def __init__(self, cache: Cache, profiles: Profiles) -> None:
+        self._cache, self._profiles = cache, profiles
+
+    def decode(self, body: bytes) -> ExtenderPreemptionArgs:
+        return decode_preemption_args(body)
+
+    def decide(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        info = PodInfo(request.pod)
+        profile = self._profiles.of(request.pod)
+        answered: dict[str, MetaVictims] = {}
+        if profile.preemption is None:  # the policy has it disabled
+            return ExtenderPreemptionResult(answered)
+        with self._cache.snapshot(self.name) as table:
+            revision = revise(profile, info, table, {node: given.uids for node, given in request.victims.items()})
+            for node, candidate in revision.candidates.items():
+                uids = _ordered(candidate.victims, request.victims[node])
+                uids += _unseen(request.victims[node], node, info, table)
+                answered[node] = _meta_victims(uids, candidate.num_pdb_violations)
+            for node in revision.needless:
+                given = request.victims[node]
+                answered[node] = _meta_victims(_lesser(given, info, table), given.pdb_violations)
+        return ExtenderPreemptionResult({node: victims for node, victims in answered.items() if victims.pods})
+
+    def passed(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        given = {node: _meta_victims(victims.uids, victims.pdb_violations) for node, victims in request.victims.items()}
+        return ExtenderPreemptionResult({node: victims for node, victims in given.items() if victims.pods})
+
+    def failed(self, request: ExtenderPreemptionArgs, message: str) -> None:
+        return None
+
+    def encode(self, request: ExtenderPreemptionArgs, result: ExtenderPreemptionResult) -> bytes:
+        validate_preempt(request.victims, result)
+        return encode(result)
+
+    def summary(self, request: ExtenderPreemptionArgs, result: ExtenderPreemptionResult) -> Summary:
+        pod = request.pod
+        kept = len(result.node_name_to_meta_victims)
+        return Summary(pod.uid, pod.namespace, pod.name, len(request.victims), kept)
+
+
+def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
+    return MetaVictims([MetaPod(uid) for uid in dict.fromkeys(uids)], max(violations, 0))
+
+
+def _ordered(victims: Sequence[PodInfo], given: Victims) -> list[str]:
+    """The most important first, as the scheduler needs them; where it is a toss-up, in the order that it gave."""
+    turn = {uid: index for index, uid in enumerate(given.uids)}
+    ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
+    return [info.uid for info in ordered]
+
+
+def _lesser(given: Victims, pod: PodInfo, table: Table) -> list[str]:
+    """The UIDs given, without those of pods that are known to be as important as `pod`."""
+    priorities = {victim.uid: victim.priority for victim in given.pods or ()}
+    for uid in given.uids:
+        slot = table.pods.slot_of.get(uid)
+        if slot is not None:
+            priorities[uid] = int(table.pods.priority[slot])
+    return [uid for uid in given.uids if uid and priorities.get(uid, pod.priority - 1) < pod.priority]
+
+
+def _unseen(given: Victims, node: str, pod: PodInfo, table: Table) -> list[str]:
+    """The lesser victims given that the table does not know on the node."""
+    row = table.nodes.row_of[node]
+    slot_of = table.pods.slot_of
+    return [uid for uid in _lesser(given, pod, table) if uid not in slot_of or table.pods.row[slot_of[uid]] != row]

@@ -1,0 +1,13 @@
+"""A listener that remembers."""
+
+from __future__ import annotations
+
+
+class Remembered:
+    """Every failure that was told: (rule, type of the error)."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def failed(self, rule: str, error: Exception) -> None:
+        self.told.append((rule, type(error).__name__))

@@ -1,0 +1,137 @@
+"""What standing pods' affinity terms say of a pod is, after any changes, what asking every pod anew would say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from extender.model.pod import Pod
+from extender.table import PodInfo, Table
+from extender.table.podinfo import Group
+from extender.table.terms import Asking, Effect, TermKind, held_terms
+from tests.builders import HOSTNAME, ZONE, PodBuilder, make_pod
+
+ROWS = 20  # more than the first capacity, so that the sums grow
+PROD = frozenset({("env", "prod")})
+ASKINGS = [
+    Asking(Group("default", frozenset({("app", "web")})), frozenset()),
+    Asking(Group("default", frozenset({("app", "db"), ("tier", "back")})), PROD),
+    Asking(Group("other", frozenset()), PROD),
+]
+
+
+def with_no_terms(pod: PodBuilder) -> PodBuilder:
+    return pod
+
+
+def refusing_web(pod: PodBuilder) -> PodBuilder:
+    return pod.anti_affinity(HOSTNAME, labels={"app": "web"})
+
+
+def of_two_minds(pod: PodBuilder) -> PodBuilder:
+    return pod.affinity(ZONE, weight=5, labels={"app": "web"}).anti_affinity(ZONE, weight=7, labels={"app": "web"})
+
+
+def refusing_twice(pod: PodBuilder) -> PodBuilder:
+    term: dict[str, Any] = {"namespaceSelector": {}, "labels": {"app": "db"}}
+    return pod.anti_affinity(ZONE, **term).anti_affinity(ZONE, **term)
+
+
+def wanting_prod(pod: PodBuilder) -> PodBuilder:
+    return pod.affinity(ZONE, namespaceSelector={"matchLabels": {"env": "prod"}}).affinity(HOSTNAME, weight=3)
+
+
+KINDS_OF_PODS = [with_no_terms, refusing_web, of_two_minds, refusing_twice, wanting_prod]
+
+
+class TermsMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Table()
+        self.pods: dict[str, tuple[PodInfo, str]] = {}
+        self.asked: set[Asking] = set()
+
+    @rule(
+        uid=st.integers(0, 12),
+        row=st.integers(0, ROWS),
+        kind=st.sampled_from(KINDS_OF_PODS),
+        namespace=st.sampled_from(["default", "other"]),
+    )
+    def place(self, uid: int, row: int, kind: Any, namespace: str) -> None:
+        pod = PodInfo(msgspec.convert(kind(make_pod("p", namespace).uid(f"u{uid}")).obj(), Pod))
+        self.table.place(pod, f"n{row}")
+        self.pods[pod.uid] = (pod, f"n{row}")
+
+    @rule(uid=st.integers(0, 12))
+    def take_away(self, uid: int) -> None:
+        self.table.take_away(f"u{uid}")
+        self.pods.pop(f"u{uid}", None)
+
+    @rule(asking=st.sampled_from(ASKINGS))
+    def ask(self, asking: Asking) -> None:
+        self.asked.add(asking)
+
+    @rule()
+    def forget_by_asking_for_many_others(self) -> None:
+        for i in range(520):
+            self.table.terms.concerning(Asking(Group("x", frozenset({("i", str(i))})), frozenset()))
+
+    @invariant()
+    def answers_equal_asking_every_pod(self) -> None:
+        for asking in self.asked:
+            told = {
+                effect: count.by_node
+                for effect, count in self.table.terms.concerning(asking).effects.items()
+                if count.amounts
+            }
+            want = self.recount(asking)
+            assert told.keys() == want.keys()
+            for effect, by_row in want.items():
+                assert {row: amount for row, amount in enumerate(told[effect].tolist()) if amount} == {
+                    row: amount for row, amount in by_row.items() if amount
+                }
+
+    @invariant()
+    def slots_tell_what_each_pod_adds(self) -> None:
+        for asking in self.asked:
+            for effect, count in self.table.terms.concerning(asking).effects.items():
+                amounts = count.amount_by_slot(self.table.terms.slots)[self.table.pods.terms]
+                standing = self.table.pods.row >= 0
+                sums = np.bincount(self.table.pods.row[standing], amounts[standing], self.table.nodes.capacity)
+                assert np.array_equal(sums, count.by_node), effect
+
+    def recount(self, asking: Asking) -> dict[Effect, Counter[int]]:
+        sums: dict[Effect, Counter[int]] = {}
+        for pod, name in self.pods.values():
+            for held in held_terms(pod):
+                if asking.is_meant_by(held.term):
+                    sums.setdefault(held.effect, Counter())[self.table.nodes.row_of[name]] += held.amount
+        return sums
+
+
+TermsMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+test_terms_machine = TermsMachine.TestCase
+
+
+def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
+    terms = Table().terms
+    first = terms.concerning(ASKINGS[0])
+    for i in range(1000):
+        terms.concerning(Asking(Group("x", frozenset({("i", str(i))})), frozenset()))
+        assert terms.concerning(ASKINGS[0]) is first
+
+
+def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_count_one() -> None:
+    pod = of_two_minds(refusing_web(make_pod("p"))).obj()
+    held = held_terms(PodInfo(msgspec.convert(pod, Pod)))
+    assert [(term.effect, term.amount) for term in held] == [
+        (Effect(TermKind.REQUIRED_ANTI_AFFINITY, HOSTNAME), 1),
+        (Effect(TermKind.PREFERRED, ZONE), 5),
+        (Effect(TermKind.PREFERRED, ZONE), -7),
+    ]

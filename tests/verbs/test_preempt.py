@@ -1,0 +1,146 @@
+"""preempt: the scheduler's candidates, each with victims that are needed and suffice, or left out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.errors import InvalidAnswer
+from extender.verbs.preempt import Preempt
+from extender.wire import ExtenderPreemptionResult, MetaPod, MetaVictims
+from tests.builders import Object, make_node, make_pdb, make_pod
+from tests.recordings import Call, Mode
+from tests.verbs.cluster import PROFILES, answer, cache_of
+from tests.verbs.test_recordings import Replay, in_order_of_cause
+
+NODES = [make_node(name).allocatable(cpu="4", memory="16Gi", pods="110").obj() for name in ("n", "m")]
+
+
+def standing(name: str, minute: int, cpu: str = "1", priority: int = 0, on: str = "n") -> Object:
+    pod = make_pod(name).uid(name).node(on).req(cpu=cpu).priority(priority).label(app="web")
+    return pod.start_time(f"2026-11-21T09:{minute:02}:00Z").obj()
+
+
+PODS = [standing(name, minute) for minute, name in enumerate("abcd")]
+PREEMPTOR = make_pod("p").req(cpu="2").priority(100).obj()
+UNSEEN = make_pod("unseen").uid("unseen").node("n").priority(0).obj()
+PEER = standing("peer", 0, priority=100)
+FULL_OF_PEERS = [standing("peer", 0, "4", 100)]
+
+
+def preempt_of(*objects: Object) -> Preempt:
+    return Preempt(cache_of(*NODES, *objects), PROFILES)
+
+
+def meta(**victims: list[str]) -> bytes:
+    """A request with UIDs, as Go writes it."""
+    by_node = {n: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for n, uids in victims.items()}
+    return json.dumps({"Pod": PREEMPTOR, "NodeNameToVictims": None, "NodeNameToMetaVictims": by_node}).encode()
+
+
+def whole(**victims: list[Object]) -> bytes:
+    """A request with whole pods, as Go writes it."""
+    by_node = {node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in victims.items()}
+    return json.dumps({"Pod": PREEMPTOR, "NodeNameToVictims": by_node, "NodeNameToMetaVictims": None}).encode()
+
+
+def chosen(verb: Preempt, body: bytes) -> dict[str, list[str]]:
+    """Node -> UIDs of the victims."""
+    victims: dict[str, Any] = answer(verb, body)["NodeNameToMetaVictims"]
+    return {node: [pod["UID"] for pod in given["Pods"]] for node, given in victims.items()}
+
+
+@pytest.mark.parametrize(
+    ("objects", "given", "expected"),
+    [
+        pytest.param(PODS, ["c", "d"], ["c", "d"], id="what suffices stays"),
+        pytest.param(PODS, ["d", "c"], ["c", "d"], id="the most important first"),
+        pytest.param(PODS, ["a", "b"], ["a", "b"], id="the scheduler's choice goes before one's own"),
+        pytest.param(PODS, ["a", "b", "c"], ["b", "c"], id="no more than needed"),
+        pytest.param(PODS, ["a", "a", "b"], ["a", "b"], id="named twice"),
+        pytest.param(PODS, ["d"], ["c", "d"], id="too few: chosen anew"),
+        pytest.param(PODS, [], ["c", "d"], id="none: you choose"),
+        pytest.param([PEER, *PODS[1:]], ["peer", "d"], ["c", "d"], id="a peer is no victim"),
+        pytest.param(FULL_OF_PEERS, ["peer"], None, id="nothing but peers"),
+        pytest.param([*PODS[:2], *FULL_OF_PEERS], ["a", "b"], None, id="hopeless"),
+        pytest.param(PODS, ["unseen", "c", "d"], ["c", "d", "unseen"], id="one that the cache has not seen stays in"),
+        pytest.param(PODS, ["unseen"], ["c", "d", "unseen"], id="one that the cache has not seen does not suffice"),
+        pytest.param(PODS[:1], ["unseen"], ["unseen"], id="it fits already, says the cache: as given"),
+        pytest.param(PODS[:1], ["a"], ["a"], id="none of them is needed: as given"),
+        pytest.param(PODS[:1], [], None, id="it fits already and nobody was given"),
+        pytest.param([PEER], ["peer"], None, id="it fits already and a peer was given"),
+    ],
+)
+def test_victims_of_one_candidate(objects: list[Object], given: list[str], expected: list[str] | None) -> None:
+    verb = preempt_of(*objects)
+    wanted = {} if expected is None else {"n": expected}
+    assert chosen(verb, meta(n=given)) == wanted
+    known = {obj["metadata"]["uid"]: obj for obj in (*objects, UNSEEN)}
+    assert chosen(verb, whole(n=[known[uid] for uid in given])) == wanted
+
+
+def test_candidates_are_judged_together_each_by_itself() -> None:
+    elsewhere = [standing(f"m{i}", i, on="m") for i in range(4)]
+    verb = preempt_of(*PODS, *elsewhere)
+    assert chosen(verb, meta(n=["a"], m=["m0", "m1"], ghost=["x"])) == {"n": ["c", "d"], "m": ["m0", "m1"]}
+    assert chosen(verb, meta(n=["m0", "m1"], m=[])) == {"n": ["c", "d", "m0", "m1"], "m": ["m2", "m3"]}
+
+
+def test_whole_pods_of_a_peers_priority_are_left_out_though_nobody_knows_them() -> None:
+    peer = make_pod("other").uid("other").priority(100).obj()
+    assert chosen(preempt_of(*PODS), whole(n=[peer, PODS[2], PODS[3]])) == {"n": ["c", "d"]}
+
+
+def test_violations_are_counted_anew() -> None:
+    pdb = {**make_pdb("pdb", {"app": "web"}), "status": {"disruptionsAllowed": 0}}
+    result = answer(preempt_of(*PODS, pdb), meta(n=["c", "d"]))
+    assert result == {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "c"}, {"UID": "d"}], "NumPDBViolations": 2}}}
+
+
+def test_no_candidates_is_an_empty_map_and_never_null() -> None:
+    assert answer(preempt_of(*FULL_OF_PEERS), meta(n=["peer"])) == {"NodeNameToMetaVictims": {}}
+    assert answer(preempt_of(), meta()) == {"NodeNameToMetaVictims": {}}
+
+
+def test_passing_changes_nothing_but_leaves_out_what_would_fail_the_preemption() -> None:
+    verb = preempt_of()
+    request = verb.decode(meta(n=["x", "y"], m=[]))
+    result = verb.passed(request)
+    assert result == ExtenderPreemptionResult({"n": MetaVictims([MetaPod("x"), MetaPod("y")], 0)})
+    assert verb.encode(request, result)
+
+
+def test_what_would_hurt_the_scheduler_does_not_leave() -> None:
+    verb = preempt_of()
+    request = verb.decode(meta(n=["x"]))
+    for victims in ({"stranger": MetaVictims([MetaPod("x")], 0)}, {"n": MetaVictims([], 0)}):
+        with pytest.raises(InvalidAnswer):
+            verb.encode(request, ExtenderPreemptionResult(victims))
+
+
+def test_the_summary_counts_candidates() -> None:
+    verb = preempt_of(*PODS)
+    request = verb.decode(meta(n=["c", "d"], ghost=["x"]))
+    summary = verb.summary(request, verb.decide(request))
+    assert (summary.name, summary.nodes_in, summary.nodes_out) == ("p", 2, 1)
+
+
+@pytest.mark.parametrize("mode", ["names", "full"])
+def test_what_the_recorded_scheduler_chose_is_what_is_answered(mode: Mode) -> None:
+    replay = Replay()
+    for entry in in_order_of_cause(mode):
+        replay.take(entry)
+    calls = [(call, answered) for call, answered in replay.answers if call.verb == "preempt"]
+    assert calls
+    for call, answered in calls:
+        assert answered["NodeNameToMetaVictims"] == offered(call)
+
+
+def offered(call: Call) -> dict[str, Any]:
+    whole_pods = call.request["NodeNameToVictims"] or {}
+    return call.request["NodeNameToMetaVictims"] or {
+        node: {**victims, "Pods": [{"UID": pod["metadata"]["uid"]} for pod in victims["Pods"]]}
+        for node, victims in whole_pods.items()
+    }
