@@ -4,7 +4,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint clean
+.PHONY: help setup run test lint bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,6 +26,9 @@ test: $(READY) ## run all tests; builds the stock control plane on first use
 lint: $(READY) ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+
+bench: $(READY) ## time decisions beside the stock scheduler's plugins, and the verbs; about two minutes
+	@$(VENV)/bin/python -m tests.bench
 
 clean: ## remove what setup made
 	rm -rf $(VENV) *.egg-info

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from extender.cli_explain import explain
 from extender.errors import ConfigurationError, ExtenderError
 from extender.settings import OPTIONS, Option, Settings
 from extender.settings_sources import load
@@ -88,6 +89,9 @@ def serve(config: Path | None, **flags: Any) -> None:
     from extender import wiring  # --help, and a fault in the settings, need not wait for NumPy
 
     wiring.serve(settings)
+
+
+cli.add_command(explain)
 
 
 def settings_from(config: Path | None, flags: dict[str, Any]) -> Settings:

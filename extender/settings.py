@@ -74,6 +74,12 @@ class Settings(BaseModel):
         default=None,
         description="file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory",
     )
+    policy: Path | None = Field(
+        None, description="KubeSchedulerConfiguration or classic Policy (YAML, JSON, or a ConfigMap of one): the rules"
+    )
+    provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = Field(
+        "DefaultProvider", description="the rules where there is no policy: kube-scheduler's, or full nodes preferred"
+    )
     prefix: UrlPath = Field(
         default="/scheduler", description="path under which the verbs are served: the extender's urlPrefix"
     )

@@ -13,9 +13,11 @@ from extender.cli import cli, settings_options
 from extender.settings import OPTIONS
 
 
-def extender(*arguments: str) -> subprocess.CompletedProcess[str]:
+def extender(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command; `given` on standard input."""
     code = "import sys; from extender.cli import main; sys.argv[0] = 'extender'; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
 
 
 def test_help_teaches_by_example() -> None:

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "extender"
 # Each layer may import those below it. Siblings on one line do not import each other.
 LAYERS = [
     {"cli", "wsgi"},
+    {"cli_explain"},
     {"wiring"},
     {"web", "simulator"},
     {"verbs", "scheduler"},
@@ -22,10 +23,16 @@ LAYERS = [
     {"strict_yaml"},
     {"table"},
     {"model"},
-    {"errors", "clock", "ports"},
+    {"errors", "clock", "ports", "ticker"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-ONLY_IN = {"kubernetes": {"cluster"}, "flask": {"web"}, "gunicorn": {"web"}, "click": {"cli"}, "werkzeug": {"web"}}
+ONLY_IN = {
+    "kubernetes": {"cluster"},
+    "flask": {"web"},
+    "werkzeug": {"web"},
+    "gunicorn": {"web"},
+    "click": {"cli", "cli_explain"},
+}
 PURE = {"engine", "table", "model", "state"}
 IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "requests"}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from extender.errors import MalformedRequest
+from extender.errors import MalformedInput, MalformedRequest
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import Answer, error_answer
 from extender.web.exempt import Exemptions, Subject
@@ -65,6 +65,9 @@ class Calls:
             return _unanswerable(verb, call, "decoding")
         try:
             return self._decided(verb, request, call)
+        except MalformedInput as error:
+            call.result = "malformed"
+            return _failed(verb, request, str(error), 400, call)
         except Exception:
             _log.exception("%s failed", verb.name)
             call.result = "failed"

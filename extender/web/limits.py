@@ -19,7 +19,7 @@ class Limits:
     send_seconds: float = 60.0
 
 
-class Refusal(Exception):  # noqa: N818 - an answer to the client, not a fault of the server
+class Refusal(Exception):
     """The request gets this status and the connection ends, because what follows on it cannot be trusted."""
 
     def __init__(self, status: int, message: str) -> None:

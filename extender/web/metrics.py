@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from extender.clock import Clock
+
+_log = logging.getLogger(__name__)
 
 
 def _exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -71,7 +74,9 @@ SERIES: Mapping[str, Series] = {
         ),
         Series("extender_cache_size", "gauge", ("type",), "Objects in the cache: nodes, pods, assumed_pods."),
         Series("extender_watch_events_total", "counter", ("kind", "event"), "Watch events by kind and event type."),
+        Series("extender_unreadable_objects_total", "counter", ("kind",), "Objects left out, for they make no sense."),
         Series("extender_relists_total", "counter", ("kind",), "Times that a kind had to be listed anew."),
+        Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
         Series(
             "extender_watch_staleness_seconds",
             "gauge",
@@ -106,7 +111,9 @@ class Metrics:
         self._refused = self._counter("extender_refused_nodes_total")
         self._binds = self._counter("extender_binds_total")
         self._events = self._counter("extender_watch_events_total")
+        self._unreadable = self._counter("extender_unreadable_objects_total")
         self._relists = self._counter("extender_relists_total")
+        self._rule_failures = self._counter("extender_rule_failures_total")
         self._rejected = self._counter("extender_rejected_requests_total")
         self.registry.register(_AtScrape(sizes, self._staleness, version))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -152,6 +159,15 @@ class Metrics:
     def relisted(self, kind: str) -> None:
         """See ports.Telemetry."""
         self._relists.labels(kind).inc()
+
+    def rule_failed(self, rule: str) -> None:
+        """See ports.Telemetry."""
+        self._rule_failures.labels(rule).inc()
+
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        """See ports.Telemetry."""
+        self._unreadable.labels(kind).inc()
+        _log.warning("%s %s is left out of the cache: %s", kind, key, why)
 
     def _staleness(self) -> Mapping[str, float]:
         now = self._clock.monotonic()

@@ -1,0 +1,67 @@
+"""Many decisions: one case a line in, one answer a line out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from extender.engine.profiles import Profiles
+from extender.errors import ExtenderError
+from extender.simulator import explanation
+from extender.simulator.cluster import Cluster
+from extender.simulator.decision import Decision
+
+Answer = dict[str, Any]
+
+
+class Items(msgspec.Struct):
+    """A v1 List."""
+
+    items: list[dict[str, Any]] | None = None
+
+
+class Case(msgspec.Struct):
+    """A cluster, and a pod to place in it."""
+
+    cluster: Items
+    pod: dict[str, Any]
+
+
+def answers(lines: Iterable[bytes], profiles: Profiles | None = None) -> Iterator[Answer]:
+    """The answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
+
+        {"name", "feasible": [node, ...],
+         "nodes": {node: {"code", "plugin", "reasons"}},       every other node
+         "scores": {node: {plugin: weighted score}}, "total": {node: number},
+         "preemption": {"candidates": {node: {"victims", "numPDBViolations"}}, "nominatedNode"}}
+
+    A line that is no case is answered by {"name", "error"}.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _answer(line, number, profiles)
+
+
+def _answer(line: bytes, number: int, profiles: Profiles | None) -> Answer:
+    name: object = f"line {number}"
+    try:
+        given = msgspec.json.decode(line)
+        name = given.get("name", name) if isinstance(given, dict) else name
+        case = msgspec.convert(given, Case)
+        decision = Cluster.from_objects(case.cluster.items or (), profiles).decide(case.pod)
+        return {"name": name, **decided(decision)}
+    except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
+        return {"name": name, "error": f"line {number}: {error}"}
+
+
+def decided(decision: Decision) -> Answer:
+    """A decision in the form of an answer."""
+    return {
+        "feasible": decision.feasible,
+        "nodes": explanation.refusals(decision),
+        "scores": explanation.weighted_scores(decision),
+        "total": explanation.totals(decision),
+        "preemption": explanation.preemption(decision),
+    }

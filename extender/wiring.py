@@ -1,0 +1,258 @@
+"""The composition root: the one place that knows which part is plugged into which."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from extender.clock import Clock, SystemClock
+from extender.cluster.access import Credentials, Kubeconfig, ServiceAccount
+from extender.cluster.binder import ApiBinder
+from extender.cluster.connection import Connection
+from extender.cluster.source import ClusterSource
+from extender.engine.custom import CountedFailures, Failures
+from extender.engine.policy.library import Library
+from extender.engine.policy.loading import load as load_policy
+from extender.engine.policy.providers import provider
+from extender.engine.profiles import Profiles
+from extender.errors import ClusterError, ConfigurationError
+from extender.model.kinds import KINDS, Kind
+from extender.model.meta import Object
+from extender.ports import Binder, Silence, Sink, Telemetry
+from extender.settings import Settings
+from extender.simulator.files import load
+from extender.simulator.memory import InMemoryCluster
+from extender.state.cache import Cache
+from extender.ticker import Ticker
+from extender.verbs.bind import Bind
+from extender.verbs.filter import Filter
+from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import Prioritize, Scale
+from extender.verbs.verb import Verb
+from extender.web import log, server
+from extender.web.app import Extender, Service, create_app
+from extender.web.metrics import Metrics
+
+HOUSEKEEPING_SECONDS = 1.0
+# A scheduler filters and binds at the same time.
+TABLES = 2
+LISTING_SECONDS = 60.0
+# Objects that live long are many, and a full collection visits all of them while every call waits.
+GC_THRESHOLDS = (50_000, 50, 1_000)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What keeps a cache filled, and where its binds go; `missing` names the kinds that are not there yet."""
+
+    start: Callable[[], None]
+    stop: Callable[[], None]
+    missing: Callable[[], Sequence[str]]
+    binder: Binder
+
+
+Origin = Callable[[Sink[Object], Telemetry, Clock], Feed]
+"""Where the cluster comes from, not yet attached to a cache: made before the fork, where a fault ends the command."""
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT, then exits the process.
+
+    Raises:
+        ConfigurationError, MalformedCluster, OSError: before anything is served.
+    """
+    log.configure(settings.log_format, settings.log_level)
+    profiles_of(settings.policy, settings.provider)
+    origin = origin_of(settings)
+    server.serve(settings, lambda: application(settings, origin))
+
+
+def build(settings: Settings) -> Extender:
+    """The WSGI application for a gunicorn of one's own. Raises what `serve` raises."""
+    log.configure(settings.log_format, settings.log_level)
+    return application(settings, origin_of(settings))
+
+
+def application(settings: Settings, origin: Origin) -> Extender:
+    """The application over one cache, fed from `origin` once it is started."""
+    clock = SystemClock()
+    metrics = Metrics(lambda: asdict(cache.size()), clock, version("extender"))
+    cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
+    feed = origin(cache, metrics, clock)
+    ready = Readiness(feed.missing, lambda: _prepare(cache))
+    housekeeping = Ticker("housekeeping", HOUSEKEEPING_SECONDS, lambda: _keep_house(cache, ready))
+
+    def start() -> None:
+        gc.set_threshold(*GC_THRESHOLDS)
+        feed.start()
+        housekeeping.start()
+
+    def stop() -> None:
+        housekeeping.stop()
+        feed.stop()
+
+    verbs = verbs_over(cache, feed.binder, metrics, settings)
+    return create_app(Service(verbs, ready.waiting_for, start, stop), settings, metrics)
+
+
+def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Settings) -> list[Verb[Any, Any]]:
+    """The four verbs."""
+    profiles = profiles_of(settings.policy, settings.provider, CountedFailures(telemetry, _log_failure))
+    return [
+        Filter(cache, profiles, telemetry),
+        Prioritize(cache, profiles, Scale(settings.score_scale)),
+        Preempt(cache, profiles),
+        Bind(cache, profiles, binder, telemetry),
+    ]
+
+
+def profiles_of(policy: Path | None, provider_name: str, failures: Failures | None = None) -> Profiles:
+    """The rules that the settings name; `failures` is told when users' rules fail, without it their errors are raised.
+
+    A user's module is looked for beside the policy first.
+
+    Raises:
+        ConfigurationError: with every fault of the policy.
+    """
+    if policy is None:
+        return Profiles([provider(provider_name)])
+    if (beside := str(policy.parent.resolve())) not in sys.path:
+        sys.path.insert(0, beside)
+    try:
+        return Profiles(load_policy(policy.read_bytes(), Library(failures=failures)).profiles)
+    except OSError as error:
+        raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
+    except ConfigurationError as error:
+        raise ConfigurationError([f"policy {policy}: {fault}" for fault in error.faults]) from None
+
+
+def _log_failure(rule: str, error: Exception) -> None:
+    _log.error("rule %s failed; further failures of its kind are only counted", rule, exc_info=error)
+
+
+class Readiness:
+    """Whether the first full sync, and what `prepare` does after it, is behind us; asked at every call."""
+
+    def __init__(self, missing: Callable[[], Sequence[str]], prepare: Callable[[], None]) -> None:
+        self._missing, self._prepare = missing, prepare
+        self._lock = threading.Lock()
+        self.ready = False
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """{"cache": what it waits for}, or {"cache": ""}."""
+        if self.ready:
+            return {"cache": ""}
+        if missing := self._missing():
+            return {"cache": f"waiting for the first list of {', '.join(missing)}"}
+        with self._lock:
+            if not self.ready:
+                self._prepare()
+                self.ready = True
+        return {"cache": ""}
+
+
+def origin_of(settings: Settings) -> Origin:
+    """The file, or the live cluster, that the settings name.
+
+    Raises:
+        ConfigurationError: no cluster, or kinds that nobody knows.
+        MalformedCluster, OSError: the file cannot be read.
+    """
+    kinds = _kinds(settings.watch_kinds)
+    if settings.cluster is not None:
+        return _file_origin(load(settings.cluster))
+    credentials = Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount()
+    credentials.load()
+    return _live_origin(credentials, kinds)
+
+
+def _file_origin(objects: Sequence[Object]) -> Origin:
+    def origin(sink: Sink[Object], _telemetry: Telemetry, _clock: Clock) -> Feed:
+        cluster = InMemoryCluster(objects, sink)
+        return Feed(cluster.start, lambda: None, lambda: (), cluster)
+
+    return origin
+
+
+def _live_origin(credentials: Credentials, kinds: Iterable[Kind]) -> Origin:
+    def origin(sink: Sink[Object], telemetry: Telemetry, clock: Clock) -> Feed:
+        connection = Connection(credentials)
+        source = ClusterSource(connection, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
+        return Feed(source.start, source.stop, source.unsynced, ApiBinder(connection))
+
+    return origin
+
+
+class _Gathering:
+    """A sink that keeps what it is told, for a look at a cluster that is not followed."""
+
+    def __init__(self) -> None:
+        self.objects: list[Object] = []
+
+    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        self.objects = [obj for obj in self.objects if type(obj).__name__ != kind] + [*objects]
+
+    def changed(self, kind: str, obj: Object) -> None:
+        pass  # What happens after the list is of no matter here.
+
+    def deleted(self, kind: str, obj: Object) -> None:
+        pass
+
+
+def live_objects(kubeconfig: Path) -> list[Object]:
+    """Everything that rules look at, as the cluster has it now.
+
+    Raises:
+        ConfigurationError: the kubeconfig cannot be used.
+        ClusterError: a kind could not be listed in `LISTING_SECONDS`.
+    """
+    credentials = Kubeconfig(kubeconfig)
+    gathering = _Gathering()
+    connection = Connection(credentials)
+    source = ClusterSource(connection, KINDS.values(), gathering, Silence(), SystemClock(), random.Random())  # noqa: S311  for pauses
+    source.start()
+    try:
+        if not source.wait_until_synced(LISTING_SECONDS):
+            missing = ", ".join(source.unsynced())
+            raise ClusterError(
+                f"no list of {missing} in {LISTING_SECONDS:g} s: is the API server up, and may you list them?"
+            )
+    finally:
+        source.stop()
+    return gathering.objects
+
+
+def _kinds(names: Sequence[str]) -> list[Kind]:
+    unknown = [name for name in names if name not in KINDS]
+    if unknown:
+        raise ConfigurationError([f"watchKinds: {name} is no kind that rules read{_nearest(name)}" for name in unknown])
+    return [KINDS[name] for name in names or KINDS]
+
+
+def _nearest(name: str) -> str:
+    close = get_close_matches(name, KINDS, n=1)
+    return f" (did you mean {close[0]}?)" if close else f": want one of {', '.join(KINDS)}"
+
+
+def _prepare(cache: Cache) -> None:
+    """Makes the table that the first call would have to wait for."""
+    cache.refresh(1)
+    gc.freeze()  # What was listed stays: no collection needs to look at it again.
+
+
+def _keep_house(cache: Cache, ready: Readiness) -> None:
+    for key in cache.expire():
+        _log.warning("%s was bound, but no watch has confirmed it: its place is free again", key)
+    if ready.ready:
+        cache.refresh(TABLES)

@@ -1,0 +1,40 @@
+"""Random cases: a small cluster and a pod to place in it, about one feature or several at once."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.builders import Object
+from tests.conformance.draft import Dice, draft
+from tests.conformance.features import FEATURES
+from tests.conformance.uniform import BACKEND
+
+MIXED = "mixed"
+KINDS = (*FEATURES, MIXED)
+
+
+@st.composite
+def cases(draw: st.DrawFn, kind: str) -> Object:
+    """A case about one feature, or, of the kind `mixed`, about two to four."""
+    dice = Dice(draw)
+    drafted = draft(dice)
+    features = dice.some(list(FEATURES), 2, 4) if kind == MIXED else [kind]
+    for name in sorted(features, key=list(FEATURES).index):
+        FEATURES[name](dice, drafted)
+    return drafted.case(kind)
+
+
+def named(kind: str, number: int, first_seed: int) -> list[Object]:
+    """That many cases, the same for the same seed, named by kind and number."""
+    made: list[Object] = []
+    drawing = settings(
+        max_examples=number,
+        phases=[Phase.generate],
+        backend=BACKEND,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    seed(f"{kind} {first_seed}")(drawing(given(case=cases(kind))(lambda case: made.append(case))))()
+    return [{**case, "name": f"{kind}-{index:03}"} for index, case in enumerate(made[:number])]

@@ -1,0 +1,17 @@
+"""Our decision on a case, through the library door."""
+
+from __future__ import annotations
+
+from extender import Cluster
+from extender.simulator.decision import Decision
+from tests.builders import Object
+from tests.conformance.judge import Difference, differences
+
+
+def decide(case: Object) -> Decision:
+    return Cluster.from_objects(case["cluster"]["items"]).decide(case["pod"])
+
+
+def disagreements(case: Object, stock: Object) -> list[Difference]:
+    """What we decide otherwise; nothing too where stock itself cannot decide."""
+    return [] if "error" in stock else differences(case, stock, decide(case))

@@ -1,0 +1,139 @@
+"""Where a decision differs from the stock scheduler's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from extender.engine.preemption import Candidate
+from extender.simulator.decision import Decision, PluginScore
+from tests.builders import Object
+
+_BETWEEN_PLUGINS = "prefilter result"  # how the oracle names a node that no pre-filter left; stock words name plugins
+_NOT_STARTED = "9"  # sorts after every timestamp: who has not started counts as started just now
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that was decided otherwise. `subject`: feasible, refusal, scores, raw, total, victims or nominated."""
+
+    subject: str
+    node: str
+    stock: object
+    ours: object
+
+    @property
+    def cause(self) -> str:
+        """What two cases have in common that fail for the same reason, as far as can be told."""
+        return f"{self.subject} {self.stock}" if self.subject == "refusal" else self.subject
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.node}: stock {self.stock}, ours {self.ours}"
+
+
+def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]:
+    """What differs between the oracle's answer and our decision on a case; nothing where they are equal.
+
+    Reasons are compared without order, for stock goes through maps. Victims of equal importance may change places, and
+    of nodes that are equally cheap to preempt on stock takes any.
+    """
+    found = [*_feasible(stock, ours), *_refusals(stock, ours)]
+    if stock.get("scores"):
+        found += [*_scores(stock, ours), *_totals(stock, ours)]
+    if not stock.get("feasible"):
+        found += _preemption(case, stock, ours)
+    return found
+
+
+def _feasible(stock: Object, ours: Decision) -> Iterator[Difference]:
+    theirs = set(stock.get("feasible") or ())
+    for node in sorted(theirs ^ set(ours.feasible)):
+        yield Difference("feasible", node, node in theirs, node not in theirs)
+
+
+def _refusals(stock: Object, ours: Decision) -> Iterator[Difference]:
+    for node, refusal in sorted(ours.refusals.items()):
+        theirs = stock.get("filter", {}).get(node) or stock["prefilter"]
+        told = (refusal.code.title, refusal.plugin, sorted(refusal.reasons))
+        wanted = (theirs["code"], theirs.get("plugin", ""), sorted(theirs.get("reasons") or ()))
+        same = told[0] == wanted[0] if _BETWEEN_PLUGINS in wanted[2] else told == wanted
+        if not same and theirs["code"] != "Success":
+            yield Difference("refusal", node, wanted, told)
+
+
+def _scores(stock: Object, ours: Decision) -> Iterator[Difference]:
+    weighted = {plugin: score.weighted.tolist() for plugin, score in ours.scores.items()}
+    raw = {plugin: _shown_by_stock(score) for plugin, score in ours.scores.items()}
+    for index, node in enumerate(ours.feasible):
+        for subject, theirs, column in (("scores", stock["scores"], weighted), ("raw", stock["raw"], raw)):
+            of_node = theirs.get(node, {})
+            for plugin in sorted(column.keys() | of_node.keys()):
+                wanted, told = of_node.get(plugin, 0), column[plugin][index] if plugin in column else 0
+                if wanted != told:
+                    yield Difference(f"{subject} by {plugin}", node, wanted, told)
+
+
+def _shown_by_stock(score: PluginScore) -> list[int]:
+    """Raw scores; PodTopologySpread's -1 for a node that it leaves out is a 0 and a note beside it at upstream."""
+    left_out = (score.raw == -1) if score.plugin == "PodTopologySpread" else False
+    shown: list[int] = np.where(left_out, 0, score.raw).tolist()
+    return shown
+
+
+def _totals(stock: Object, ours: Decision) -> Iterator[Difference]:
+    for node, total in zip(ours.feasible, ours.total.tolist(), strict=True):
+        if node in stock["total"] and total != stock["total"][node]:
+            yield Difference("total", node, stock["total"][node], total)
+
+
+def _preemption(case: Object, stock: Object, ours: Decision) -> Iterator[Difference]:
+    pods = {f"{o['metadata']['namespace']}/{o['metadata']['name']}": o for o in _pods(case)}
+    theirs: Mapping[str, Any] = stock.get("candidates") or {}
+    told = ours.preemption.candidates if ours.preemption else {}
+    for node in sorted(theirs.keys() | told.keys()):
+        wanted = _wanted(theirs[node], pods) if node in theirs else None
+        given = _told(told[node], pods) if node in told else None
+        if wanted != given:
+            yield Difference("victims", node, theirs.get(node), given)
+    chosen = ours.preemption.nominated_node if ours.preemption else None
+    best = {node for node in theirs if _cost(theirs[node], pods) == _least(theirs, pods)}
+    if chosen not in best and (best or chosen):
+        yield Difference("nominated", "the cluster", best, chosen)
+
+
+def _pods(case: Object) -> Iterator[Object]:
+    return (item for item in case["cluster"]["items"] if item["kind"] == "Pod")
+
+
+def _wanted(victims: Object, pods: Mapping[str, Object]) -> tuple[object, ...]:
+    return sorted(victims["pods"]), [_importance(pods[key]) for key in victims["pods"]], victims["numPDBViolations"]
+
+
+def _told(candidate: Candidate, pods: Mapping[str, Object]) -> tuple[object, ...]:
+    keys = [victim.pod.key for victim in candidate.victims]
+    return sorted(keys), [_importance(pods[key]) for key in keys], candidate.num_pdb_violations
+
+
+def _importance(pod: Object) -> tuple[int, str]:
+    return -(pod["spec"].get("priority") or 0), (pod.get("status", {}).get("startTime") or _NOT_STARTED)
+
+
+def _least(candidates: Mapping[str, Any], pods: Mapping[str, Object]) -> tuple[object, ...]:
+    return min(_cost(victims, pods) for victims in candidates.values())
+
+
+def _cost(victims: Object, pods: Mapping[str, Object]) -> tuple[Any, ...]:
+    """What upstream's pickOneNodeForPreemption compares, in its order."""
+    priorities = [pods[key]["spec"].get("priority") or 0 for key in victims["pods"]]
+    top = max(priorities, default=0)
+    started = [_importance(pods[k])[1] for k, p in zip(victims["pods"], priorities, strict=True) if p == top]
+    latest_first = -_seconds(min(started, default=_NOT_STARTED))
+    return victims["numPDBViolations"], top, sum(p + 2**31 for p in priorities), len(priorities), latest_first
+
+
+def _seconds(timestamp: str) -> float:
+    return float("inf") if timestamp == _NOT_STARTED else datetime.fromisoformat(timestamp).timestamp()

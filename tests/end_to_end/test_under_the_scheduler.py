@@ -1,0 +1,132 @@
+"""All four verbs, in both modes, called by the stock kube-scheduler."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.builders import Object, make_node, make_pod, make_priority_class
+from tests.end_to_end.conftest import ONLY_EXTENDER, StartExtender
+from tests.end_to_end.workload import nodes, pods, violations
+from tests.stock.control_plane import ControlPlane
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+
+MODES = pytest.mark.parametrize("names", [pytest.param(True, id="names"), pytest.param(False, id="full")])
+
+
+def placed(control_plane: ControlPlane) -> dict[str, str]:
+    """Pod name -> node of every pod that is bound."""
+    listed = control_plane.client.list("Pod", "default")
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in listed if pod["spec"].get("nodeName")}
+
+
+def sized(name: str, cpu: str) -> Object:
+    resources = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    return make_node(name).allocatable(resources).capacity(resources).obj()
+
+
+@MODES
+def test_every_verb_is_called_and_believed(
+    control_plane: ControlPlane, start_extender: StartExtender, names: bool
+) -> None:
+    client = control_plane.client
+    client.create(*(sized(f"n{i}", "2") for i in range(3)), sized("tiny", "100m"))
+    client.create(make_priority_class("high", 1000), make_priority_class("low", 1))
+    with start_extender() as extender, control_plane.scheduler(extender.configuration(names=names)):
+        low = [make_pod(f"low-{i}").req(cpu="2").priority_class("low").grace(0).obj() for i in range(3)]
+        client.create(*low)
+        assert wait_until(lambda: len(placed(control_plane)) == 3)
+        client.create(make_pod("high").req(cpu="2").priority_class("high").obj())
+        assert wait_until(lambda: "high" in placed(control_plane))
+        assert len(placed(control_plane)) == 3
+        assert all(extender.calls(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
+        assert extender.metric('extender_binds_total{result="bound"}') == 4
+        assert wait_until(lambda: extender.metric('extender_cache_size{type="assumed_pods"}') == 0)
+
+
+@MODES
+def test_500_pods_of_many_shapes_find_lawful_places_though_every_in_tree_rule_is_off(
+    control_plane: ControlPlane, start_extender: StartExtender, names: bool
+) -> None:
+    random = Random(7)
+    client = control_plane.client
+    client.create(*nodes(50, random))
+    with start_extender() as extender:
+        configuration = extender.configuration(names=names, plugins=ONLY_EXTENDER)
+        with control_plane.scheduler(configuration):
+            client.create(*pods(500, random))
+            wait_until(lambda: len(placed(control_plane)) == 500, timeout_seconds=90)
+    assert len(placed(control_plane)) == 500
+    assert violations(client.list("Node"), client.list("Pod", "default")) == []
+
+
+def test_a_full_cluster_refuses_the_rest_with_stock_reasons(
+    control_plane: ControlPlane, start_extender: StartExtender
+) -> None:
+    client = control_plane.client
+    client.create(sized("a", "2"), sized("b", "2"))
+    with start_extender() as extender, control_plane.scheduler(extender.configuration(plugins=ONLY_EXTENDER)):
+        client.create(*(make_pod(f"p{i}").req(cpu="1").obj() for i in range(6)))
+        assert wait_until(lambda: len(placed(control_plane)) == 4)
+
+        def refused() -> list[str]:
+            waiting = [pod for pod in client.list("Pod", "default") if not pod["spec"].get("nodeName")]
+            conditions = [pod["status"].get("conditions") for pod in waiting]
+            return [found[0]["message"] for found in conditions if found]
+
+        # A bind that lost a race for the last place is told otherwise at first, and tried again.
+        assert wait_until(lambda: sum("2 Insufficient cpu" in message for message in refused()) == 2)
+
+
+def test_a_bind_that_the_api_server_refuses_leaves_no_trace_and_is_tried_again(
+    control_plane: ControlPlane, start_extender: StartExtender
+) -> None:
+    client = control_plane.client
+    client.create(
+        sized("n", "2"),
+        *_account_that_may("look", {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"]}),
+    )
+    token = control_plane.service_account_token("default", "extender")
+    kubeconfig = control_plane.write_kubeconfig("look-only", token)
+    with start_extender(kubeconfig=kubeconfig) as extender, control_plane.scheduler(extender.configuration()):
+        client.create(make_pod("p").req(cpu="2").obj())
+        assert wait_until(lambda: extender.metric('extender_binds_total{result="refused"}') >= 1)
+        assert "is forbidden" in extender.calls("bind")[0]["error"]
+        assert extender.metric('extender_cache_size{type="assumed_pods"}') == 0
+        client.create(
+            *_account_that_may("bind", {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]})[1:]
+        )
+        client.patch("Pod", "p", {"metadata": {"labels": {"try": "again"}}})
+        assert wait_until(lambda: placed(control_plane).get("p") == "n", timeout_seconds=60)
+
+
+def _account_that_may(name: str, rule: Object) -> list[Object]:
+    """The service account `extender`, and what it is allowed."""
+    group, account = "rbac.authorization.k8s.io", {"kind": "ServiceAccount", "name": "extender", "namespace": "default"}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "extender", "namespace": "default"}},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [account],
+        },
+    ]
+
+
+def test_only_as_many_victims_fall_as_are_needed(control_plane: ControlPlane, start_extender: StartExtender) -> None:
+    client = control_plane.client
+    client.create(sized("n", "4"), make_priority_class("high", 1000), make_priority_class("low", 1))
+    with start_extender() as extender, control_plane.scheduler(extender.configuration()):
+        client.create(*(make_pod(f"low-{i}").req(cpu="1").priority_class("low").grace(0).obj() for i in range(4)))
+        assert wait_until(lambda: len(placed(control_plane)) == 4)
+        client.create(make_pod("high").req(cpu="2").priority_class("high").obj())
+        assert wait_until(lambda: "high" in placed(control_plane))
+        left: list[Any] = [name for name in placed(control_plane) if name.startswith("low")]
+        assert len(left) == 2
