@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from extender.cli_explain import explain
+from extender.cli_reference import reference
 from extender.errors import ConfigurationError, ExtenderError
 from extender.settings import OPTIONS, Option, Settings
 from extender.settings_sources import load
@@ -92,6 +93,7 @@ def serve(config: Path | None, **flags: Any) -> None:
 
 
 cli.add_command(explain)
+cli.add_command(reference)
 
 
 def settings_from(config: Path | None, flags: dict[str, Any]) -> Settings:

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "extender"
 # Each layer may import those below it. Siblings on one line do not import each other.
 LAYERS = [
     {"cli", "wsgi"},
-    {"cli_explain"},
+    {"cli_explain", "cli_reference"},
     {"wiring"},
     {"web", "simulator"},
     {"verbs", "scheduler"},
@@ -31,7 +31,7 @@ ONLY_IN = {
     "flask": {"web"},
     "werkzeug": {"web"},
     "gunicorn": {"web"},
-    "click": {"cli", "cli_explain"},
+    "click": {"cli", "cli_explain", "cli_reference"},
 }
 PURE = {"engine", "table", "model", "state"}
 IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "requests"}

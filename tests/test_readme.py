@@ -1,0 +1,104 @@
+"""What the README says is so: its commands are run, its rules are loaded, its endpoints are all there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from extender.engine.policy.library import Library
+from extender.engine.policy.loading import load
+from extender.settings import Settings
+from extender.simulator.files import load as load_cluster
+from extender.wiring import build
+from tests.builders import make_node, make_pod
+from tests.engine.cluster import pod_info, table_of
+from tests.engine.custom import examples
+from tests.stock.process import Process, free_port
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+EXAMPLE = ROOT / "extender/simulator/example.yaml"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """`make run`, on a port of its own; its address."""
+    address = f"127.0.0.1:{free_port()}"
+    command: list[str | Path] = ["make", "-C", ROOT, "run", f"BIND={address}"]
+    process = Process("make", command, tmp_path / "log")
+    try:
+        process.wait_until(lambda: "Booting worker" in process.log.read_text(), timeout_seconds=120)
+        subprocess.run(["curl", "-s", "--retry", "20", "--retry-connrefused", f"{address}/readyz"], check=True)
+        yield address
+    finally:
+        process.stop()
+
+
+def test_the_recorded_call_gets_the_answer_that_is_shown(served: str) -> None:
+    command, shown = re.findall(r"^\$ (curl .*)\n((?:.*\n)*?)\n", README, re.MULTILINE)[0]
+    answered = subprocess.run(
+        command.replace("127.0.0.1:8888", served), shell=True, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    answer = json.loads(answered.stdout)
+    names = re.search(r'"NodeNames":(\[.*?\])', shown)
+    assert names is not None
+    assert answer["NodeNames"] == json.loads(names[1])
+    for node, reason in re.findall(r'"([\w-]+)":"(node\(s\)[^"]*)"', shown):
+        assert {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}[node] == reason
+
+
+def test_explain_prints_what_is_shown() -> None:
+    shown = re.search(r"^\$ \.venv/bin/(extender explain .*)\n((?:.*\n)*?)```", README, re.MULTILINE)
+    assert shown is not None
+    command = [sys.executable, "-c", "from extender.cli import main; main()", *shown[1].split()[1:]]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line for line in shown[2].splitlines() if line not in (*printed, "...")] == []
+
+
+def test_the_targets_named_are_there() -> None:
+    for target in re.findall(r"^\$ make (\w+)", README, re.MULTILINE):
+        assert subprocess.run(["make", "-C", ROOT, "-n", target], capture_output=True, check=False).returncode == 0
+
+
+def test_the_rules_shown_are_those_that_are_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "\n".join(block for block in blocks("python") if "Cluster.load" not in block)
+    (tmp_path / "rules.py").write_text(source)
+    policy = next(block for block in blocks("yaml") if "rules:" in block)
+    (profile,) = load(policy, Library()).profiles
+    assert profile.predicates[-1].name == "rules:keep_namespace"
+    assert (profile.priorities[-1].priority.name, profile.priorities[-1].weight) == ("rules:warm_cache", 5)
+    tested = Path(examples.__file__).read_text()
+    for rule in re.findall(r"^(@\w+\ndef .*?)(?=^@|\Z)", source, re.MULTILINE | re.DOTALL):
+        assert rule.strip() in tested
+        assert len(rule.strip().splitlines()) < 10
+    payments = pod_info(make_pod("p", "payments").obj())
+    table = table_of(make_node("kept").label(team="payments").obj(), make_node("other").obj())
+    check = profile.predicates[-1].prepare(payments, table)
+    assert check is not None
+    assert check.refuse(table.nodes.rows)[0][0].tolist() == [False, True]  # type: ignore[union-attr]  # no refusal outright
+
+
+def test_the_library_example_runs() -> None:
+    example = next(block for block in blocks("python") if "Cluster.load" in block)
+    exec(example.replace("cluster.yaml", str(EXAMPLE)), {})
+
+
+def test_every_endpoint_is_documented() -> None:
+    app = build(Settings(cluster=EXAMPLE))
+    for rule in app.url_map.iter_rules():
+        assert f"/{rule.rule.rsplit('/', 1)[-1]}`" in README, rule.rule
+
+
+def test_the_example_is_of_the_size_that_is_told() -> None:
+    assert sum(type(obj).__name__ == "Node" for obj in load_cluster(EXAMPLE)) == 20
