@@ -1,0 +1,130 @@
+"""What happens in the cluster, as far as it can help a pod that waits.
+
+Sources: upstream kube-scheduler/framework/types.go (ClusterEvent, ActionType, EventResource), MatchClusterEvents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, Flag, auto
+from typing import Any, NamedTuple
+
+
+class Action(Flag):
+    """What happened to the object; several together where a rule registers for any of them."""
+
+    ADD = auto()
+    DELETE = auto()
+    UPDATE_NODE_ALLOCATABLE = auto()
+    UPDATE_NODE_LABEL = auto()
+    UPDATE_NODE_TAINT = auto()
+    """The taints, or spec.unschedulable."""
+    UPDATE_NODE_CONDITION = auto()
+    UPDATE_NODE_ANNOTATION = auto()
+    UPDATE_NODE_DECLARED_FEATURE = auto()
+    UPDATE_POD_LABEL = auto()
+    UPDATE_POD_SCALE_DOWN = auto()
+    """Some request became smaller."""
+    UPDATE_POD_SCALE_UP = auto()
+    UPDATE_POD_TOLERATION = auto()
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
+    """The names of the claims that were generated for the pod, in its status."""
+    UPDATE = (
+        UPDATE_NODE_ALLOCATABLE
+        | UPDATE_NODE_LABEL
+        | UPDATE_NODE_TAINT
+        | UPDATE_NODE_CONDITION
+        | UPDATE_NODE_ANNOTATION
+        | UPDATE_NODE_DECLARED_FEATURE
+        | UPDATE_POD_LABEL
+        | UPDATE_POD_SCALE_DOWN
+        | UPDATE_POD_SCALE_UP
+        | UPDATE_POD_TOLERATION
+        | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+        | UPDATE_POD_GENERATED_RESOURCE_CLAIM
+    )
+    """An update that is none of the special ones; who registers for it gets those too."""
+    ALL = ADD | DELETE | UPDATE
+
+
+class Resource(Enum):
+    """What kind of object it happened to."""
+
+    ASSIGNED_POD = "AssignedPod"
+    UNSCHEDULED_POD = "UnscheduledPod"
+    TARGET_POD = "TargetPod"
+    """The waiting pod itself."""
+    POD = "Pod"
+    """In a registration: any of the three."""
+    NODE = "Node"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    STORAGE_CLASS = "storage.k8s.io/StorageClass"
+    CSI_NODE = "storage.k8s.io/CSINode"
+    CSI_DRIVER = "storage.k8s.io/CSIDriver"
+    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
+    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
+    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
+    RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
+    DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    WILDCARD = "*"
+
+
+_PODS = frozenset((Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD, Resource.TARGET_POD))
+_WORDS = {action: "".join(word.title() for word in str(action.name).split("_")) for action in (*Action, Action.UPDATE)}
+
+
+class ClusterEvent(NamedTuple):
+    """A kind of event. `custom_label` is its name where resource and action would not say it."""
+
+    resource: Resource
+    action: Action
+    custom_label: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name in metrics: `AssignedPodDelete`, `NodeUpdateNodeTaint`."""
+        return self.custom_label or f"{self.resource.value}{_WORDS[self.action]}"
+
+    @property
+    def frees_room(self) -> bool:
+        """Whether it only takes something away from a node, as preemption would."""
+        return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
+
+    def is_met_by(self, event: ClusterEvent) -> bool:
+        """Whether who registers for this hears of `event`: the same, or a special case of it."""
+        return self._covers(event.resource) and event.action in self.action
+
+    def _covers(self, resource: Resource) -> bool:
+        return self.resource in (Resource.WILDCARD, resource) or (self.resource is Resource.POD and resource in _PODS)
+
+
+UNSCHEDULED_POD_ADD = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD)
+ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
+ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
+NODE_DELETE = ClusterEvent(Resource.NODE, Action.DELETE)
+
+# Names in metrics of what is no cluster event.
+SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE = "BackoffComplete"
+POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
+FORCE_ACTIVATE = "ForceActivate"
+UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
+
+Room = Callable[[int], Mapping[str, int]]
+"""priority -> what one node has free, by resource (cpu in milli, else units), pods of lower priority taken away."""
+
+
+class Change(NamedTuple):
+    """An event and the objects it is about: `old` is None where one came, `new` where one went.
+
+    Pods are given as PodInfo, everything else as the model's objects. `room` describes the node that a pod left or
+    takes less of; where it is known, only those pods are woken that it is enough for.
+    """
+
+    event: ClusterEvent
+    old: Any = None
+    new: Any = None
+    room: Room | None = None
