@@ -55,12 +55,16 @@ class Fit:
         rows: intp[n]: the rows asked about.
         cause: intp[n]: index into `refusals`, or FITS.
         refusals: the distinct refusals, in the order in which they were met.
+        narrowed_by: the plugins that named the nodes that can do at all; they refused all others.
+        refused_at_once: the pod was turned down on every node before any was looked at (upstream PreFilter).
     """
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.cause: NDArray[np.intp] = np.full(len(rows), FITS, np.intp)
         self.refusals: list[Refusal] = []
+        self.narrowed_by: Sequence[str] = ()
+        self.refused_at_once = False
 
     @property
     def feasible(self) -> Rows:
@@ -164,8 +168,10 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
 def run(prepared: Prepared, table: Table, rows: Rows, trace: Trace = NO_TRACE) -> Fit:
     """Which of `rows` can take the pod; each row's refusal is that of the first predicate that turned it down."""
     fit = Fit(rows)
+    fit.narrowed_by = prepared.only_by
     standing: Rows = np.arange(len(rows))
     if prepared.refusal is not None:
+        fit.refused_at_once = True
         fit.refuse(standing, prepared.refusal)
         return fit
     if prepared.only is not None:

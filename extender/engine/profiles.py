@@ -9,7 +9,7 @@ from extender.model.pod import Pod
 
 
 class Profiles:
-    """Profiles by schedulerName; a pod of another scheduler gets the first, for extenders serve all of a scheduler's."""
+    """Profiles by schedulerName; a pod of another gets the first, for an extender serves all of a scheduler's."""
 
     def __init__(self, profiles: Sequence[Profile]) -> None:
         self._by_name = {profile.name: profile for profile in profiles}

@@ -215,3 +215,7 @@ class Pod(Object, frozen=True):
     def placed_on(self, node_name: str) -> Pod:
         """The same pod, as it will be once it is bound to `node_name`."""
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, node_name=node_name))
+
+    def nominated_to(self, node_name: str) -> Pod:
+        """The same pod, as it will be once its status says that it waits for room on `node_name`; empty: on none."""
+        return msgspec.structs.replace(self, status=msgspec.structs.replace(self.status, nominated_node_name=node_name))

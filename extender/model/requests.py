@@ -53,7 +53,12 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _leaves_out_defaulted(pod: Pod) -> bool:
-    """Whether any list of the pod's leaves out a resource that has a default; most pods name them all."""
+    """Whether any list of the pod's leaves out a resource that has a default; most pods name them all.
+
+    Where a resize is infeasible, a container without a status has no list at all.
+    """
+    if _resize_infeasible(pod):
+        return True
     specs = (c.resources.requests if c.resources else None for c in (*pod.init_containers, *pod.containers))
     statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
     seen = (found for s in statuses for found in (s.allocated_resources, s.resources and s.resources.requests))
@@ -90,7 +95,7 @@ def is_extended(resource: str) -> bool:
 
 
 def _container_requests(pod: Pod, defaults: Mapping[str, int], placed: bool) -> Nanos:
-    if not placed or not (pod.status.container_statuses or pod.status.init_container_statuses or pod.status.resources):
+    if not placed or not _was_resized(pod):
         return _aggregate(pod, _from_spec, defaults, False)
     infeasible = _resize_infeasible(pod)
     seen = [] if infeasible else [_aggregate(pod, _from_spec, defaults, infeasible)]
@@ -163,6 +168,13 @@ def _pod_level_requests(pod: Pod, placed: bool) -> Nanos:
         spec = {} if _resize_infeasible(pod) else wanted
         wanted = _largest(spec, _nanos(pod.status.resources.requests), _nanos(pod.status.allocated_resources))
     return {name: nanos for name, nanos in wanted.items() if is_pod_level(name)}
+
+
+def _was_resized(pod: Pod) -> bool:
+    """Whether the status tells of requests that may differ from the spec's."""
+    status = pod.status
+    told = status.container_statuses or status.init_container_statuses or status.resources
+    return bool(told) or _resize_infeasible(pod)
 
 
 def _resize_infeasible(pod: Pod) -> bool:

@@ -94,6 +94,11 @@ class Attachments:
         self._refresh()
         return self._pairs.counted(driver, self._nodes.capacity, gone)
 
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that any volume has had."""
+        self._refresh()
+        return self._pairs.drivers()
+
     def used(self, volume: CSIVolume, gone: BoolColumn | None = None) -> BoolColumn:
         """On which nodes a pod uses the volume already: bool[row]. `gone` as above."""
         self._refresh()

@@ -86,6 +86,10 @@ class LabelColumns:
         """The column of `key`; one of absences if no node has it."""
         return self._columns.get(key, self._absent)
 
+    def seen_keys(self) -> tuple[str, ...]:
+        """The keys that any node has had."""
+        return tuple(self._columns)
+
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Replaces the labels of one row."""
         self.version += old != new

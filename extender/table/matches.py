@@ -8,6 +8,7 @@ label with it, never per pod.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,6 +90,14 @@ class Matches:
             return self._keep(question)
         self._answers.move_to_end(question)
         return answer
+
+    def asked(self) -> tuple[Question, ...]:
+        """The questions that have a standing answer."""
+        return tuple(self._answers)
+
+    def groups(self) -> Mapping[Group, GroupEntry]:
+        """Every group that has pods."""
+        return self._entries
 
     def found(self, question: Question) -> BoolColumn:
         """Which group slots the question finds: bool[slot]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import ItemsView, Mapping, Sequence
 from typing import TypeVar, cast
 
 from extender.model.meta import Object
@@ -32,6 +32,11 @@ class Objects:
     def all(self, kind: type[T]) -> Mapping[str, T]:
         """Every object of a kind, by key."""
         return cast("Mapping[str, T]", self._kinds.get(kind.__name__, {}))
+
+    def kinds(self) -> ItemsView[str, Mapping[str, Object]]:
+        """Every kind with its objects by key."""
+        kinds: Mapping[str, Mapping[str, Object]] = self._kinds
+        return kinds.items()
 
     def get(self, kind: type[T], key: str) -> T | None:
         """The object of this kind and key, if there is one."""

@@ -58,6 +58,10 @@ class Pairs:
         self._attachments[pair] -= 1
         self._release(pair)
 
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that any volume has had."""
+        return tuple(self._drivers)
+
     def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
         """How many volumes of the driver each row has: int64[capacity]."""
         there = (self._uses_without(gone) > 0) | (self._attachments > 0)

@@ -34,6 +34,14 @@ class PortColumns:
             if not addresses:
                 del self._in_use[protocol, port]
 
+    def in_use(self) -> dict[HostPort, dict[int, int]]:
+        """Every port that is taken, with the number of pods that take it by row."""
+        return {
+            HostPort(protocol, port, ip): rows
+            for (protocol, port), addresses in self._in_use.items()
+            for ip, rows in addresses.items()
+        }
+
     def conflicting(self, ports: Iterable[HostPort]) -> dict[int, int]:
         """Rows where any of `ports` is taken, with the number of conflicts. 0.0.0.0 conflicts with every address."""
         taken: dict[int, int] = {}

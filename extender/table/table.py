@@ -31,7 +31,11 @@ from extender.table.terms import Terms
 
 
 class Table:
-    """Nodes, the pods on them, nominated pods and the other objects that rules look at."""
+    """Nodes, the pods on them, nominated pods and the other objects that rules look at.
+
+    Attributes:
+        supposed: (pod, row) by UID, of the pods that stand on a node only within `supposing`.
+    """
 
     def __init__(self) -> None:
         self.nodes = NodeColumns()
@@ -46,6 +50,7 @@ class Table:
         self.services = Services()
         self.derived = Derived()
         self.nominated: dict[str, dict[str, PodInfo]] = {}
+        self.supposed: dict[str, tuple[PodInfo, int]] = {}
         self._nominations: dict[str, str] = {}
 
     # ---- nodes
@@ -144,10 +149,12 @@ class Table:
                 if info.uid not in self.pods.slot_of:
                     new.append(info.uid)
                     self.place(info, node_name)
+                    self.supposed[info.uid] = info, self.nodes.row_of[node_name]
             yield
         finally:
             for uid in reversed(new):  # last in, first out: so every pod gets its own slot back
                 self.take_away(uid)
+                self.supposed.pop(uid, None)
             for info, node_name in reversed(undo):
                 self.place(info, node_name)
 

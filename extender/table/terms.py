@@ -7,6 +7,7 @@ in `matches`: the first time its terms are looked up, later each pod that comes 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -132,6 +133,14 @@ class Terms:
             return self._keep(asking)
         self._answers.move_to_end(asking)
         return answer
+
+    def asked(self) -> tuple[Asking, ...]:
+        """The asking pods about which there is a standing answer."""
+        return tuple(self._answers)
+
+    def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
+        """Every set of terms that pods have."""
+        return self._holders
 
     def grow(self, capacity: int) -> None:
         """Makes room for `capacity` rows."""

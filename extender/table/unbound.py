@@ -62,6 +62,11 @@ class UnboundVolumes:
         """The volumes that name the claim, bound to it or not."""
         return self._reserved.get(claim_key, {}).values()
 
+    def shelves(self) -> dict[tuple[str, str], frozenset[str]]:
+        """The names of all volumes, by ("free", class) and ("reserved", claim)."""
+        free = {("free", class_name): frozenset(shelf) for class_name, shelf in self._free.items() if shelf}
+        return free | {("reserved", claim): frozenset(shelf) for claim, shelf in self._reserved.items() if shelf}
+
     def version(self, class_name: str) -> int:
         """How often the free volumes of the class have changed."""
         return self._versions.get(class_name, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from extender.model.pod_volumes import ClaimUse, Disk, Mount
 from extender.table.podinfo import PodInfo
@@ -35,6 +35,14 @@ class VolumeUsage:
             self._disks[disk].pop(slot, None)
             if not self._disks[disk]:
                 del self._disks[disk]
+
+    def claims(self) -> Mapping[str, set[int]]:
+        """The slots of the users of every claim that is used."""
+        return self._claims
+
+    def disks(self) -> Mapping[Disk, dict[int, bool]]:
+        """For every inline disk that is used the slots of its users, and whether each only reads."""
+        return self._disks
 
     def users(self, claim: str) -> frozenset[int] | set[int]:
         """The slots of the pods that use the claim of this key."""

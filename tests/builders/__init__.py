@@ -8,7 +8,21 @@ Quantities are the API's strings ("100m", "1Gi"); timestamps are RFC 3339.
 from __future__ import annotations
 
 from tests.builders.builder import HOSTNAME, REGION, TIMESTAMP, ZONE, Builder, Object
-from tests.builders.devices import make_device_class, make_resource_claim, make_resource_slice
+from tests.builders.devices import (
+    make_alternative,
+    make_claim,
+    make_device,
+    make_device_class,
+    make_device_taint_rule,
+    make_prioritized_list,
+    make_request,
+    make_resource_claim,
+    make_resource_slice,
+    make_result,
+    make_slice,
+    version,
+    with_allocation,
+)
 from tests.builders.node import NodeBuilder, make_node
 from tests.builders.pod import PAUSE_IMAGE, PodBuilder, make_pod
 from tests.builders.storage import (
@@ -34,22 +48,32 @@ __all__ = [
     "Object",
     "PodBuilder",
     "expression",
+    "make_alternative",
+    "make_claim",
     "make_csi_driver",
     "make_csi_node",
+    "make_device",
     "make_device_class",
+    "make_device_taint_rule",
     "make_namespace",
     "make_node",
     "make_pdb",
     "make_pod",
+    "make_prioritized_list",
     "make_priority_class",
     "make_pv",
     "make_pvc",
+    "make_request",
     "make_resource_claim",
     "make_resource_slice",
+    "make_result",
     "make_service",
+    "make_slice",
     "make_storage_capacity",
     "make_storage_class",
     "make_volume_attachment",
     "node_term",
     "pod_term",
+    "version",
+    "with_allocation",
 ]

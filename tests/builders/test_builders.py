@@ -9,23 +9,33 @@ from tests.builders import (
     HOSTNAME,
     ZONE,
     expression,
+    make_alternative,
+    make_claim,
     make_csi_driver,
     make_csi_node,
+    make_device,
     make_device_class,
+    make_device_taint_rule,
     make_namespace,
     make_node,
     make_pdb,
     make_pod,
+    make_prioritized_list,
     make_priority_class,
     make_pv,
     make_pvc,
+    make_request,
     make_resource_claim,
     make_resource_slice,
+    make_result,
     make_service,
+    make_slice,
     make_storage_capacity,
     make_storage_class,
     make_volume_attachment,
     node_term,
+    version,
+    with_allocation,
 )
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
@@ -51,6 +61,24 @@ OBJECTS = [
     make_device_class("gpu", 'device.driver == "gpu.example.com"'),
     make_resource_claim("claim", "gpu", count=2),
     make_resource_slice("n", "gpu.example.com", "gpu-0", "gpu-1"),
+    make_device_class("other", extended_resource="example.com/other"),
+    make_claim(
+        "choosy",
+        make_request("one", "gpu", 'device.attributes["gpu.example.com"].model == "a100"', adminAccess=False),
+        make_prioritized_list(
+            "list", make_alternative("all", "gpu", allocationMode="All"), make_alternative("two", "gpu", count=2)
+        ),
+        constraints=[{"requests": ["one"], "matchAttribute": "gpu.example.com/model"}],
+    ),
+    with_allocation(make_claim("had", make_request("device", "gpu")), make_result("n", "gpu-0")),
+    make_slice(
+        "shared",
+        "gpu.example.com",
+        "everywhere",
+        make_device("d", {"model": "a100", "index": 1, "mig": True, "driver": version("1.2.3")}, {"memory": "80Gi"}),
+        allNodes=True,
+    ),
+    make_device_taint_rule("broken", {"key": "broken", "effect": "NoSchedule"}, driver="gpu.example.com", pool="n"),
     make_pod("plain").obj(),
     make_pod("sized")
     .req({"example.com/gpu": "1"}, cpu="1", memory="1Gi")

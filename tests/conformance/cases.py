@@ -7,21 +7,23 @@ from hypothesis import strategies as st
 
 from tests.builders import Object
 from tests.conformance.draft import Dice, draft
-from tests.conformance.features import FEATURES
+from tests.conformance.features import FEATURES, configuration
 from tests.conformance.uniform import BACKEND
 
-MIXED = "mixed"
-KINDS = (*FEATURES, MIXED)
+MIXED, CONFIGURED = "mixed", "configured"
+KINDS = (*FEATURES, MIXED, CONFIGURED)
 
 
 @st.composite
 def cases(draw: st.DrawFn, kind: str) -> Object:
-    """A case about one feature, or, of the kind `mixed`, about two to four."""
+    """A case about one feature; `mixed`: about several; `configured`: with a configuration besides."""
     dice = Dice(draw)
     drafted = draft(dice)
-    features = dice.some(list(FEATURES), 2, 4) if kind == MIXED else [kind]
+    features = [kind] if kind in FEATURES else dice.some(list(FEATURES), 2, 4)
     for name in sorted(features, key=list(FEATURES).index):
         FEATURES[name](dice, drafted)
+    if kind == CONFIGURED:
+        configuration.add(dice, drafted)
     return drafted.case(kind)
 
 

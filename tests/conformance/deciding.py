@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from extender import Cluster
+from extender.engine.policy.loading import read as policy
+from extender.engine.profiles import Profiles
 from extender.simulator.decision import Decision
 from tests.builders import Object
 from tests.conformance.judge import Difference, differences
 
 
 def decide(case: Object) -> Decision:
-    return Cluster.from_objects(case["cluster"]["items"]).decide(case["pod"])
+    config = case.get("config")
+    profiles = None if config is None else Profiles(policy(config).profiles)
+    return Cluster.from_objects(case["cluster"]["items"], profiles).decide(case["pod"])
 
 
 def disagreements(case: Object, stock: Object) -> list[Difference]:

@@ -29,7 +29,9 @@ class Difference:
     @property
     def cause(self) -> str:
         """What two cases have in common that fail for the same reason, as far as can be told."""
-        return f"{self.subject} {self.stock}" if self.subject == "refusal" else self.subject
+        if self.subject == "refusal":
+            return f"{self.subject} {self.stock}"
+        return f"{self.subject}{' too few' * (not self.ours)}{' too many' * (not self.stock)}"
 
     def __str__(self) -> str:
         return f"{self.subject} of {self.node}: stock {self.stock}, ours {self.ours}"

@@ -8,8 +8,10 @@ from typing import Any
 
 from tests.builders import Object
 
-# What identifies an object: without it the case would fail for other reasons.
-_KEPT = {"apiVersion", "kind", "name", "namespace", "uid", "pod", "cluster", "items", "metadata"}
+# What the API requires: without it the case would fail for other reasons.
+_IDENTITY = {"apiVersion", "kind", "name", "namespace", "uid", "metadata", "cluster", "items", "pod"}
+_REQUIRED = {"containers", "maxSkew", "topologyKey", "whenUnsatisfiable", "key", "operator", "weight", "status"}
+_KEPT = _IDENTITY | _REQUIRED
 
 
 def reduced(case: Object, fails: Callable[[Object], bool]) -> Object:

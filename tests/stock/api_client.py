@@ -49,6 +49,7 @@ RESOURCES = {
     "CSIStorageCapacity": Resource("storage.k8s.io/v1", "csistoragecapacities", True),
     "VolumeAttachment": Resource("storage.k8s.io/v1", "volumeattachments", False),
     "DeviceClass": Resource("resource.k8s.io/v1", "deviceclasses", False),
+    "DeviceTaintRule": Resource("resource.k8s.io/v1", "devicetaintrules", False),
     "ResourceClaim": Resource("resource.k8s.io/v1", "resourceclaims", True),
     "ResourceClaimTemplate": Resource("resource.k8s.io/v1", "resourceclaimtemplates", True),
     "ResourceSlice": Resource("resource.k8s.io/v1", "resourceslices", False),

@@ -15,7 +15,7 @@ import numpy as np
 from extender.engine.devices.allocated import Allocated
 from extender.engine.devices.inventory import Inventories
 from extender.engine.devices.questions import AllocationError, Question, key_of, question_of
-from extender.engine.devices.search import ExhaustedError, Picks, search
+from extender.engine.devices.search import MAX_STEPS, ExhaustedError, Picks, search
 from extender.engine.status import Code
 from extender.model.devices import DeviceClass
 from extender.model.resource_claims import ResourceClaim
@@ -28,6 +28,7 @@ INVALID_POOLS = "invalid resource pools were encountered"
 TIMED_OUT = "timed out trying to allocate devices"
 BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
 _KEPT = 64
+_PATIENCE, _SHORT_STEPS = 4, 128
 _REMEMBERED = 65536
 
 
@@ -94,6 +95,7 @@ class Answers:
         self._outcome: Rows = np.zeros(0, np.intp)
         self._picks: dict[int, Picks] = {}
         self._seen = len(devices.touched)
+        self._exhausted = 0
 
     def refresh(self) -> None:
         """Forgets what is no longer true."""
@@ -120,7 +122,7 @@ class Answers:
         return self._picks[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """How far forward in their lists the alternatives stand that were taken: int64[len(rows)]; all must fit."""
+        """How far forward in their lists the alternatives stand that were taken: int64[len(rows)], all of them fit."""
         numbers, positions = np.unique(self._devices.inventories.number[rows], return_inverse=True)
         scores = np.array([self._score(self._picks[number]) for number in numbers.tolist()], np.int64)
         return scores[positions]
@@ -129,16 +131,21 @@ class Answers:
         views = self._devices.inventories.views[number]
         self._picks.pop(number, None)
         try:
-            picks = search(self._question, views, self._devices.allocated)
+            picks = search(self._question, views, self._devices.allocated, self._max_steps())
         except AllocationError as fault:
             return self._failure(Failure(Code.ERROR, fault.text, fault.claim))
         except ExhaustedError:
+            self._exhausted += 1
             return self._failure(Failure(Code.ERROR, TIMED_OUT))
         if picks is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
             return self._failure(Failure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))
         self._picks[number] = picks
         return FITS
+
+    def _max_steps(self) -> int:
+        """A question that has been too hard on several nodes is not tried as hard on the others: there may be many."""
+        return MAX_STEPS if self._exhausted < _PATIENCE else _SHORT_STEPS
 
     def _failure(self, failure: Failure) -> int:
         index = self._index_of.setdefault(failure, len(self.failures))

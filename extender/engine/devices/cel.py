@@ -17,7 +17,7 @@ from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 
 from extender.engine.devices import cel_types
 from extender.engine.devices.selectors import Evaluate, EvaluationError, SelectorError
-from extender.engine.devices.values import DeviceValue
+from extender.engine.devices.values import PoolDevice
 from extender.model.devices import DeviceAttribute
 
 BOOL, BYTES, DOUBLE, INT, STRING = cel.Type.BOOL, cel.Type.BYTES, cel.Type.DOUBLE, cel.Type.INT, cel.Type.STRING
@@ -46,8 +46,8 @@ def compiled(expression: str) -> Evaluate:
         raise SelectorError(f"must evaluate to bool or the unknown type, not {kind}", at_run_time=False)
     domains = {next(filter(None, groups), "") for groups in _DOMAINS.findall(expression)}
 
-    def evaluate(value: DeviceValue) -> bool:
-        return _bool(program.eval(data={"device": _variables(value, domains)}))
+    def evaluate(device: PoolDevice) -> bool:
+        return _bool(program.eval(data={"device": _variables(device, domains)}))
 
     return evaluate
 
@@ -70,15 +70,15 @@ def _error_text(error: str) -> str:
     return "no such overload" if "No matching overloads" in error else _STATUS.sub("", error)
 
 
-def _variables(value: DeviceValue, domains: set[str]) -> dict[str, Any]:
-    device = value.device
-    attributes = {name: _native(name, attribute) for name, attribute in (device.attributes or {}).items()}
-    capacity = {name: cel_types.quantity(str(offered.value)) for name, offered in (device.capacity or {}).items()}
-    named: dict[str, dict[str, Any]] = {domain: {} for domain in (*domains, value.driver)}
-    by_domain = _by_domain(attributes, value.driver), _by_domain(capacity, value.driver)
+def _variables(device: PoolDevice, domains: set[str]) -> dict[str, Any]:
+    driver = device.id.driver
+    attributes = {name: _native(attribute) for name, attribute in (device.spec.attributes or {}).items()}
+    capacity = {name: cel_types.quantity(str(offered.value)) for name, offered in (device.spec.capacity or {}).items()}
+    named: dict[str, dict[str, Any]] = {domain: {} for domain in (*domains, driver)}
+    by_domain = _by_domain(attributes, driver), _by_domain(capacity, driver)
     return {
-        "driver": value.driver,
-        "allowMultipleAllocations": bool(device.allow_multiple_allocations),
+        "driver": driver,
+        "allowMultipleAllocations": device.shareable,
         "attributes": by_domain[0],
         "capacity": by_domain[1],
         "attributesByDomain": named | by_domain[0],
@@ -94,16 +94,11 @@ def _by_domain(values: Mapping[str, Any], driver: str) -> dict[str, dict[str, An
     return by_domain
 
 
-def _native(name: str, attribute: DeviceAttribute) -> object:
+def _native(attribute: DeviceAttribute) -> object:
     if attribute.version_value is not None:
-        try:
-            return cel_types.semver(attribute.version_value)
-        except ValueError as error:
-            raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
-    for value in (attribute.int_value, attribute.bool_value, attribute.string_value):
-        if value is not None:
-            return value
-    raise EvaluationError(f"attribute {name}: unsupported attribute value")
+        return cel_types.semver(attribute.version_value)
+    values = (attribute.int_value, attribute.bool_value, attribute.string_value)
+    return next(value for value in values if value is not None)
 
 
 def _overload(name: str, result: cel.Type, implementation: Any, *parameters: cel.Type, member: bool) -> cel.Overload:

@@ -7,12 +7,12 @@ until one of those pools changes; so what was worked out for an inventory stays 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from extender.engine.devices.pools import NOWHERE, Pool, PoolView
-from extender.engine.devices.values import PREVENTING_EFFECTS, DeviceID, DeviceValues, PoolDevice, PoolID
+from extender.engine.devices.values import PREVENTING_EFFECTS, DeviceID, PoolDevice, PoolID
 from extender.engine.node_affinity import nodes_in_selector
 from extender.model.devices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 from extender.table import Table
@@ -34,13 +34,14 @@ class Inventories:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._values = DeviceValues()
         self._slices: dict[str, ResourceSlice] = {}
         self._names: defaultdict[PoolID, set[str]] = defaultdict(set)
         self._pools: dict[PoolID, Pool] = {}
         self._rules: list[DeviceTaintRule] = []
         self._versions = (0, 0)
         self._topology: tuple[int, int] | None = None
+        self._views_of: defaultdict[int, list[PoolView]] = defaultdict(list)
+        self._rows_of: defaultdict[PoolID, list[int]] = defaultdict(list)
         self.epoch = 0
         self._start_over()
 
@@ -49,7 +50,7 @@ class Inventories:
         self.views: list[Views] = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
         self._reaching: dict[PoolID, set[int]] = {}
-        self.number: Rows = np.zeros(0, np.intp)
+        self.number: Rows = np.zeros(self._table.nodes.capacity, np.intp)
 
     def reaching(self, pool: PoolID) -> set[int]:
         """The numbers of the inventories that a pool belongs to."""
@@ -59,20 +60,26 @@ class Inventories:
         """Takes in what has changed of slices, taint rules and nodes."""
         changed = self._read_slices()
         topology = self._table.storage.topology_version
-        if changed or topology != self._topology:
+        if topology != self._topology:
             self._topology = topology
-            self._assign()
+            self._views_of.clear()
+            self._rows_of.clear()
+            self.number = np.zeros(self._table.nodes.capacity, np.intp)
+            changed = set(self._pools)
+        if changed:
+            self._assign(changed)
         missing = self._table.nodes.capacity - len(self.number)
         if missing > 0:
             self.number = np.pad(self.number, (0, missing))
 
     # ---- slices into pools
 
-    def _read_slices(self) -> bool:
+    def _read_slices(self) -> set[PoolID]:
+        """Makes the pools anew whose slices have changed; returns which they are."""
         objects = self._table.objects
         versions = objects.version(ResourceSlice), objects.version(DeviceTaintRule)
         if versions == self._versions:
-            return False
+            return set()
         changed = objects.changed_since(ResourceSlice, self._versions[0])
         if versions[1] != self._versions[1]:
             self._rules, changed = list(objects.all(DeviceTaintRule).values()), None
@@ -82,7 +89,7 @@ class Inventories:
         stale = {pool for name in changed for pool in self._replace(name, objects.get(ResourceSlice, name))}
         for pool in stale:
             self._make_pool(pool)
-        return True
+        return stale
 
     def _replace(self, name: str, new: ResourceSlice | None) -> Iterator[PoolID]:
         old = self._slices.pop(name, None)
@@ -108,7 +115,7 @@ class Inventories:
     def _device(self, spec: Device, of_slice: ResourceSlice) -> PoolDevice:
         taints = [*(spec.taints or ()), *self._ruled(spec, of_slice.spec)]
         preventing = tuple(taint for taint in taints if taint.effect in PREVENTING_EFFECTS)
-        return PoolDevice(spec, of_slice, self._values.of(of_slice.spec.driver, spec), preventing)
+        return PoolDevice(spec, of_slice, preventing)
 
     def _ruled(self, spec: Device, offered: ResourceSliceSpec) -> Iterator[DeviceTaint]:
         for rule in self._rules:
@@ -123,17 +130,23 @@ class Inventories:
 
     # ---- pools onto nodes
 
-    def _assign(self) -> None:
-        by_row: defaultdict[int, list[PoolView]] = defaultdict(list)
-        for pool in self._pools.values():
-            for rows, view in self._reach(pool):
+    def _assign(self, pools: Iterable[PoolID]) -> None:
+        """Finds anew which nodes reach these pools, and what inventories they have by that."""
+        concerned: set[int] = set()
+        for pool_id in pools:
+            for row in self._rows_of.pop(pool_id, ()):
+                concerned.add(row)
+                self._views_of[row] = [view for view in self._views_of[row] if view.id != pool_id]
+            for rows, view in self._reach(self._pools[pool_id]) if pool_id in self._pools else ():
+                concerned.update(rows)
+                self._rows_of[pool_id] += rows
                 for row in rows:
-                    by_row[row].append(view)
-        if len(self.views) > 2 * len(by_row) + _STALE_ALLOWED:
+                    self._views_of[row].append(view)
+        if len(self.views) > 2 * len(self._views_of) + _STALE_ALLOWED:
             self._start_over()
-        self.number = np.zeros(self._table.nodes.capacity, np.intp)
-        for row, views in by_row.items():
-            views.sort(key=lambda view: (view.binds, view.id))
+            concerned = set(self._views_of)
+        for row in concerned:
+            views = sorted(self._views_of[row], key=lambda view: (view.binds, view.id))
             self.number[row] = self._intern(tuple(views))
 
     def _intern(self, views: Views) -> int:
@@ -149,6 +162,16 @@ class Inventories:
         """Each distinct view of the pool, with the rows that have it."""
         row_of = self._table.nodes.row_of
         local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
+        if pool.names_nodes_only:
+            for row, only in local.items():
+                view = pool.view(tuple(only))
+                if view is not None:
+                    yield [row], view
+            return
+        yield from self._reach_selected(pool, local)
+
+    def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
+        """The same for a pool with slices or devices that select their nodes."""
         rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
         selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
         devices = self._device_masks(pool, rows)

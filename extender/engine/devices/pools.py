@@ -43,6 +43,7 @@ class Pool:
     Attributes:
         local: indices of the slices that name a node, by the node.
         shared: indices of the slices that select nodes otherwise.
+        names_nodes_only: whether every slice names a node, and leaves nothing to its devices.
     """
 
     def __init__(self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices_of: DevicesOf) -> None:
@@ -52,6 +53,9 @@ class Pool:
         self.shared: list[int] = []
         self._devices_of = devices_of
         self._views: dict[tuple[tuple[int, ...], frozenset[DeviceID]], PoolView | None] = {}
+        self.names_nodes_only = not any(
+            each.spec.per_device_node_selection or not each.spec.node_name for each in self.slices
+        )
         for index, each in enumerate(self.slices):
             if not _is_understood(each):
                 continue

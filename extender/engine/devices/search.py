@@ -29,25 +29,24 @@ class _TooManyDevicesError(Exception):
     """A claim would get more devices than it can hold; another alternative may do with fewer."""
 
 
-def search(question: Question, views: Views, allocated: Allocated) -> Picks | None:
+def search(question: Question, views: Views, allocated: Allocated, max_steps: int = MAX_STEPS) -> Picks | None:
     """The devices for each claim, None if there are not enough.
 
     Raises:
         AllocationError: something is wrong with a claim, a class or a pool.
-        ExhaustedError: there are too many ways to try.
+        ExhaustedError: nothing was found within `max_steps`.
     """
-    return _Search(question, views, allocated).run()
+    return _Search(question, views, allocated, max_steps).run()
 
 
 class _Search:
-    def __init__(self, question: Question, views: Views, allocated: Allocated) -> None:
-        self._question, self._views = question, views
+    def __init__(self, question: Question, views: Views, allocated: Allocated, max_steps: int) -> None:
+        self._question, self._views, self._max_steps = question, views, max_steps
         self._choice = Choice(question, allocated)
         self._candidates: list[Candidate] = [
             (device, view) for view in views if not view.incomplete and not view.invalid for device in view.devices
         ]
         self._all: dict[Ask, list[Candidate]] = {}
-        self._consumed: dict[tuple[Ask, int], Amounts | None] = {}
         self._steps = 0
 
     def run(self) -> Picks | None:
@@ -99,7 +98,7 @@ class _Search:
     def _devices(self, index: int, ask: Ask, got: int, start: int) -> bool:
         """Finds the devices of a request from the `got`-th on, among the candidates from `start` on; then the rest."""
         self._steps += 1
-        if self._steps > MAX_STEPS:
+        if self._steps > self._max_steps:
             raise ExhaustedError
         wanted = len(self._all[ask]) if ask.takes_all else ask.count
         if ask.takes_all and not wanted:
@@ -159,7 +158,7 @@ class _Search:
         device, view = candidate
         for of_class, index, expression in ask.selectors:
             try:
-                if not matches(expression, device.value):
+                if not matches(expression, device):
                     return False
             except SelectorError as error:
                 where = f" on device {device.id}" if error.at_run_time else ""
@@ -171,16 +170,18 @@ class _Search:
 
     def _takes(self, ask: Ask, device: PoolDevice) -> Amounts | None:
         """What the request takes of the device's capacity; None where it cannot have it, even of an idle device."""
-        key = ask, id(device.value)
-        if key not in self._consumed:
-            capacity = device.spec.capacity or {}
-            try:
-                amounts = consumed(ask.capacity, capacity)
-            except CapacityError as error:
-                raise ask.error(f"checking capacity for device {device.id}: {error}") from None
-            fits = amounts is not None and has_room(amounts, capacity)
-            self._consumed[key] = amounts if fits else None
-        return self._consumed[key]
+        if device.amounts is not None and not ask.capacity:
+            return device.amounts[0]
+        capacity = device.spec.capacity or {}
+        try:
+            amounts = consumed(ask.capacity, capacity)
+        except CapacityError as error:
+            raise ask.error(f"checking capacity for device {device.id}: {error}") from None
+        if amounts is not None and not has_room(amounts, capacity):
+            amounts = None
+        if not ask.capacity:
+            device.amounts = (amounts,)
+        return amounts
 
 
 def _too_many(ask: Ask, devices: int, before: int) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
-import msgspec
-
+from extender.engine.devices.cel_types import is_semver
 from extender.model.devices import Device, DeviceTaint, ResourceSlice
 from extender.model.quantity import nano
 
@@ -33,35 +31,6 @@ class DeviceID(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-class DeviceValue:
-    """What a selector can tell of a device: one for all devices that are alike.
-
-    `verdicts`: by CEL expression whether it matches, or why it failed.
-    """
-
-    __slots__ = ("__weakref__", "device", "driver", "verdicts")
-
-    def __init__(self, driver: str, device: Device) -> None:
-        self.driver, self.device = driver, device
-        self.verdicts: dict[str, bool | str] = {}
-
-
-class DeviceValues:
-    """Interns the values of devices, for as long as a device has them."""
-
-    def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[str, bytes], DeviceValue] = WeakValueDictionary()
-
-    def of(self, driver: str, device: Device) -> DeviceValue:
-        """The value of a device of `driver`."""
-        told = (device.attributes, device.capacity, device.allow_multiple_allocations)
-        key = driver, msgspec.json.encode(told, order="deterministic")
-        value = self._known.get(key)
-        if value is None:
-            value = self._known[key] = DeviceValue(driver, device)
-        return value
-
-
 class PoolDevice:
     """A device of a slice.
 
@@ -69,18 +38,32 @@ class PoolDevice:
         taints: those that keep pods away, its own and the rules'.
         counters: what it consumes of its pool's shared counters, in billionths.
         shareable: whether it may be allocated to several claims at once (KEP-5075).
+        fault: what is wrong with its attributes, if anything is; then no selector can be evaluated for it.
+        verdicts: by CEL expression whether it matches, or why that cannot be told.
+        amounts: what requests without wishes take of its capacity, once known; None inside: they cannot have it.
     """
 
-    __slots__ = ("counters", "id", "shareable", "slice", "spec", "taints", "value")
+    __slots__ = ("amounts", "counters", "fault", "id", "shareable", "slice", "spec", "taints", "verdicts")
 
-    def __init__(
-        self, spec: Device, of_slice: ResourceSlice, value: DeviceValue, taints: tuple[DeviceTaint, ...]
-    ) -> None:
+    def __init__(self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...]) -> None:
         self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
-        self.spec, self.slice, self.value, self.taints = spec, of_slice, value, taints
+        self.spec, self.slice, self.taints = spec, of_slice, taints
         self.shareable = bool(spec.allow_multiple_allocations)
+        self.fault = _fault(spec)
+        self.verdicts: dict[str, bool | str] = {}
+        self.amounts: tuple[Amounts | None] | None = None
         self.counters: tuple[tuple[CounterKey, int], ...] = tuple(
             ((consumption.counter_set, name), nano(counter.value))
             for consumption in spec.consumes_counters or ()
             for name, counter in (consumption.counters or {}).items()
         )
+
+
+def _fault(spec: Device) -> str:
+    for name, attribute in (spec.attributes or {}).items():
+        if attribute.version_value is not None:
+            if not is_semver(attribute.version_value):
+                return f"attribute {name}: parse semantic version: {attribute.version_value!r} is not one"
+        elif (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
+            return f"attribute {name}: unsupported attribute value"
+    return ""

@@ -28,8 +28,8 @@ _REASONS = {
 class NodePressure:
     """Upstream CheckNode{Memory,Disk,PID}PressurePredicate, until v1.17.
 
-    `condition`: MemoryPressure, DiskPressure or PIDPressure. `best_effort_only`: pods that ask for any cpu or memory, or
-    are limited in it, are let through.
+    `condition`: MemoryPressure, DiskPressure or PIDPressure. `best_effort_only`: pods that ask for any cpu or memory,
+    or are limited in it, are let through.
     """
 
     condition: str

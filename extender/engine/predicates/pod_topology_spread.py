@@ -21,7 +21,7 @@ from extender.engine.topology_spread import (
 )
 from extender.model.pod import TopologySpreadConstraint
 from extender.table import Gone, PodInfo, Table
-from extender.table.labels import ABSENT, BoolColumn, Rows
+from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
 
 _REASON = "node(s) didn't match pod topology spread constraints"
 TOO_SKEWED = unschedulable(NAME, _REASON)
@@ -50,7 +50,7 @@ class _Spread:
         namespace = pod.pod.namespace
         column = table.nodes.labels[constraint.topology_key]
         domain = np.where(counted, column.ids, ABSENT)
-        pods = summed_by_domain(column, table.matching(constraint.counted(namespace)).by_node, domain)
+        pods = summed_by_domain(column, _counted(constraint, namespace, table), domain)
         domains = domains_in(column, domain)
         domains[ABSENT] = False
         leaving = constraint.leaving(namespace)
@@ -73,6 +73,21 @@ class _Spread:
         """
         absent = self._pods.domain[rows] == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.left(rows, gone) > self._most)
+
+
+def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
+    """How many pods on each node count: int64[row].
+
+    Pods that are only supposed to stand there count as those that leave: upstream adds and removes them alike.
+    """
+    standing, supposed = constraint.counted(namespace), constraint.leaving(namespace)
+    by_node = table.matching(standing).by_node
+    if table.supposed:
+        by_node = by_node.copy()
+        for info, row in table.supposed.values():
+            counts = standing.finds(info.group) and not info.pod.terminating
+            by_node[row] += int(supposed.finds(info.group)) - counts
+    return by_node
 
 
 class _Check(Check):

@@ -1,4 +1,4 @@
-"""A predicate whose filter is disabled while its pre-filter is not: it may still turn the pod down, or name its nodes."""
+"""A predicate whose filter is disabled, but not its pre-filter: it may turn the pod down, or name its nodes."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.engine.devices.answers import BEST_ALTERNATIVE
+from extender.engine.devices.answers import BEST_ALTERNATIVE, FITS
 from extender.engine.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.engine.devices.placement import Placement
 from extender.engine.rules import Scorer, Scores, normalised
@@ -37,7 +37,9 @@ class _Scorer(Scorer):
         scores = np.zeros(len(rows), np.int64)
         had = sum(map(_score, self._claims.allocated))
         for group in Placement(self._claims, self._table, rows).groups:
-            scores[group.mask] = group.answers.scores(rows[group.mask]) + had
+            fitting = np.flatnonzero(group.mask)
+            fitting = fitting[group.answers.outcomes(rows[fitting]) == FITS]
+            scores[fitting] = group.answers.scores(rows[fitting]) + had
         return scores
 
     def reduce(self, raw: Scores) -> Scores:

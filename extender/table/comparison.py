@@ -1,0 +1,170 @@
+"""Where a table says otherwise than one that was made anew for the same cluster.
+
+A table is changed in place by every event, for years; a table made anew counts everything once. Rows, slots and ids of
+the two have nothing to do with each other, so both are read by the names of nodes and the UIDs of pods. What was asked
+of the one is asked of the other too: the standing answers are compared with answers that were counted just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.table.table import Table
+
+Column = NDArray[Any]
+Columns = Mapping[str, Column]
+Entries = Mapping[Any, object]
+
+_LONGEST_TEXT = 200
+
+
+class Difference(NamedTuple):
+    """`what` of `where` ("requested cpu" of "node n1") is `held`, but `fresh` in a table made anew."""
+
+    what: str
+    where: str
+    held: str
+    fresh: str
+
+
+def differences(held: Table, fresh: Table) -> Iterator[Difference]:
+    """All differences. A table whose parts do not even fit together may raise whatever such a table raises."""
+    yield from _by_row(held, fresh)
+    yield from _by_slot(held, fresh)
+    mine, other = _entries(held, held), _entries(fresh, held)
+    for what in mine:
+        yield from _entry_differences(what, mine[what], other[what])
+
+
+# ---- columns
+
+
+def _by_row(held: Table, fresh: Table) -> Iterator[Difference]:
+    nodes, others = held.nodes.row_of, fresh.nodes.row_of
+    yield from _entry_differences("row", dict.fromkeys(nodes, "there"), dict.fromkeys(others, "there"))
+    names = [name for name in nodes if name in others]
+    mine = _gathered(_node_columns(held, held), [nodes[name] for name in names])
+    other = _gathered(_node_columns(fresh, held), [others[name] for name in names])
+    yield from _column_differences("node", names, mine, other)
+
+
+def _by_slot(held: Table, fresh: Table) -> Iterator[Difference]:
+    pods, others = held.pods.slot_of, fresh.pods.slot_of
+    yield from _entry_differences("pod", dict.fromkeys(pods, "there"), dict.fromkeys(others, "there"))
+    uids = [uid for uid in pods if uid in others]
+    mine = _gathered(_pod_columns(held), [pods[uid] for uid in uids])
+    other = _gathered(_pod_columns(fresh), [others[uid] for uid in uids])
+    yield from _column_differences("pod", uids, mine, other)
+
+
+def _node_columns(table: Table, asked: Table) -> Columns:
+    """Everything that is kept by row: [row] each, and what `asked` was asked."""
+    nodes, csi = table.nodes, table.storage.csi_nodes
+    columns: dict[str, Column] = {
+        "name": _objects(nodes.names),
+        "object": _objects(nodes.objects),
+        "presence": nodes.present,
+        "unschedulable": nodes.unschedulable,
+        "taints": _objects(nodes.taint_sets)[nodes.taint_set],
+        "CSINode": csi.known(),
+    }
+    for resource, index in nodes.resources.items():
+        columns[f"allocatable {resource}"] = nodes.allocatable[index]
+        columns[f"requested {resource}"] = nodes.requested[index]
+    for key in asked.nodes.labels.seen_keys():
+        columns[f"label {key}"] = _objects(nodes.labels[key].values)[nodes.labels[key].ids]
+    for driver in asked.storage.attachments.drivers():
+        columns[f"volumes of {driver}"] = table.storage.attachments.counted(driver)
+        columns[f"room for volumes of {driver}"] = csi.limit(driver)
+    return {**columns, **_standing_answers(table, asked)}
+
+
+def _standing_answers(table: Table, asked: Table) -> Columns:
+    answers: dict[str, Column] = {}
+    for question in asked.matches.asked():
+        answers[f"pods found by {question}"] = table.matches.ask(question).by_node
+    for asking in asked.terms.asked():
+        for effect, count in table.terms.concerning(asking).effects.items():
+            answers[f"{effect} on {asking}"] = count.by_node
+    return answers
+
+
+def _pod_columns(table: Table) -> Columns:
+    """Everything that is kept by slot: [slot] each."""
+    pods = table.pods
+    taken = len(pods.infos)
+    groups = {entry.slot: group for group, entry in table.matches.groups().items()}
+    terms = {holders.slot: held for held, holders in table.terms.holders().items()}
+    columns: dict[str, Column] = {
+        "object": _objects(pods.infos),
+        "node": _objects(table.nodes.names)[pods.row[:taken]],
+        "priority": pods.priority[:taken],
+        "start": pods.started[:taken],
+        "terminating": pods.terminating[:taken],
+        "group": _objects([groups.get(slot) for slot in pods.group[:taken].tolist()]),
+        "terms": _objects([terms.get(slot, ()) for slot in pods.terms[:taken].tolist()]),
+    }
+    for resource, index in table.nodes.resources.items():
+        if index < len(pods.requested):
+            columns[f"requested {resource}"] = pods.requested[index, :taken]
+    return columns
+
+
+def _objects(values: Sequence[object]) -> Column:
+    return np.fromiter(values, np.object_, len(values))
+
+
+def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
+    return {what: column[np.asarray(indices, np.intp)] for what, column in columns.items()}
+
+
+def _column_differences(item: str, names: Sequence[str], held: Columns, fresh: Columns) -> Iterator[Difference]:
+    for what in held.keys() | fresh.keys():
+        # A resource, or an effect of terms, that one table has never heard of is 0 everywhere.
+        mine = held.get(what, np.zeros(len(names), np.int64))
+        other = fresh.get(what, np.zeros(len(names), np.int64))
+        for i in np.flatnonzero(mine != other).tolist():
+            yield Difference(what, f"{item} {names[i]}", _text(mine[i]), _text(other[i]))
+
+
+# ---- everything else
+
+
+def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
+    """What is kept for few nodes and pods: by a key that has nothing to do with rows and slots."""
+    names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
+    usage, unbound = table.storage.usage, table.storage.unbound
+    return {
+        "port": {port: _named(rows, names) for port, rows in table.ports.in_use().items()},
+        "image": {image: {names[row] for row in held.rows} for image, held in table.nodes.images.items()},
+        "group": {
+            group: (_named(entry.standing, names), _named(entry.terminating, names))
+            for group, entry in table.matches.groups().items()
+        },
+        "terms": {held: _named(holders.rows, names) for held, holders in table.terms.holders().items()},
+        "total": {question: table.matches.ask(question).total for question in asked.matches.asked()},
+        "nominated pods": {node: set(infos) for node, infos in table.nominated.items()},
+        "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},
+        "disk": {disk: {uids[slot]: reads for slot, reads in users.items()} for disk, users in usage.disks().items()},
+        "object": {(kind, key): obj for kind, objects in table.objects.kinds() for key, obj in objects.items()},
+        "volume": unbound.shelves(),
+    }
+
+
+def _named(amounts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
+    return {names[row]: amount for row, amount in amounts.items()}
+
+
+def _entry_differences(what: str, held: Entries, fresh: Entries) -> Iterator[Difference]:
+    for key in held.keys() | fresh.keys():
+        if held.get(key) != fresh.get(key):
+            yield Difference(what, _text(key), _text(held.get(key)), _text(fresh.get(key)))
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."

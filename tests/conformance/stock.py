@@ -1,0 +1,31 @@
+"""What stock decides on a case."""
+
+from __future__ import annotations
+
+import copy
+
+from tests.builders import Object
+from tests.stock.oracle import Oracle
+
+BRIEFLY = "--individually=false"
+"""A flag of the oracle: not to run every plugin by itself as well, which takes most of an answer's time."""
+
+
+def ask(oracle: Oracle, case: Object) -> Object:
+    """The stock answer, without what is empty."""
+    answer = oracle.answer(case["cluster"]["items"], case["pod"], case.get("config"))
+    return {key: value for key, value in answer.items() if value}
+
+
+def same(first: Object, second: Object) -> bool:
+    """Whether two answers say the same. Reasons have no order, and preemption takes any of several equals."""
+    return _settled(first) == _settled(second)
+
+
+def _settled(answer: Object) -> Object:
+    told = {key: copy.deepcopy(value) for key, value in answer.items() if key not in ("nominated", "name")}
+    for victims in told.get("candidates", {}).values():
+        victims["pods"].sort()
+    for status in (*told.get("filter", {}).values(), told.get("prefilter", {})):
+        status.get("reasons", []).sort()
+    return told
