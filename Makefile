@@ -5,7 +5,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench clean
+.PHONY: help setup run test soak lint bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -27,6 +27,9 @@ run: $(READY) ## serve the example cluster on 127.0.0.1:8888
 
 test: $(READY) ## run all tests; builds the stock control plane on first use
 	$(VENV)/bin/pytest
+
+soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 100,000 bad requests, ten minutes of churn
+	SOAK=1 $(VENV)/bin/pytest -s tests/faults
 
 lint: $(READY) ## ruff and mypy
 	$(VENV)/bin/ruff check .

@@ -26,10 +26,17 @@ FAILURE = 1
 @click.option("-f", "--filename", type=click.File("rb"), metavar="FILE", help="pod to explain (YAML, JSON); -: stdin")
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="PATH", help="file or directory of objects")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="kubeconfig of a live cluster")
+@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="rules and weights to decide by")
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
 @click.option("--batch", is_flag=True, help="answer cases from standard input, one a line")
 def explain(
-    pod: str | None, filename: BinaryIO | None, cluster: Path | None, kubeconfig: Path | None, output: str, batch: bool
+    pod: str | None,
+    filename: BinaryIO | None,
+    cluster: Path | None,
+    kubeconfig: Path | None,
+    policy: Path | None,
+    output: str,
+    batch: bool,
 ) -> None:
     """Tell where a pod can go, and why nowhere else.
 
@@ -45,22 +52,30 @@ def explain(
     if batch:
         if pod or filename or cluster or kubeconfig:
             raise ConfigurationError(["--batch reads clusters and pods from standard input alone"])
-        sys.exit(_answer_all(sys.stdin.buffer))
+        sys.exit(_answer_all(sys.stdin.buffer, _profiles(policy)))
     if (pod is None) == (filename is None):
         raise ConfigurationError(["give one pod: NAMESPACE/NAME of one in the cluster, or -f FILE"])
-    _show(_decision(_cluster(cluster, kubeconfig), pod, filename), output)
+    _show(_decision(_cluster(cluster, kubeconfig, _profiles(policy)), pod, filename), output)
 
 
-def _cluster(path: Path | None, kubeconfig: Path | None, profiles: Profiles | None = None) -> Cluster:
-    from extender.simulator.cluster import Cluster
-
-    if (path is None) == (kubeconfig is None):
-        raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
-    if path is not None:
-        return Cluster.load(path, profiles)
+def _profiles(policy: Path | None) -> Profiles | None:
+    if policy is None:
+        return None
     from extender import wiring
 
-    return Cluster(wiring.live_objects(kubeconfig), profiles)
+    return wiring.profiles_of(policy, "DefaultProvider")
+
+
+def _cluster(path: Path | None, kubeconfig: Path | None, profiles: Profiles | None) -> Cluster:
+    from extender.simulator.cluster import Cluster
+
+    if path is not None and kubeconfig is None:
+        return Cluster.load(path, profiles)
+    if kubeconfig is not None and path is None:
+        from extender import wiring
+
+        return Cluster(wiring.live_objects(kubeconfig), profiles)
+    raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
 
 def _decision(cluster: Cluster, key: str | None, filename: BinaryIO | None) -> Decision:
@@ -82,12 +97,12 @@ def _show(decision: Decision, output: str) -> None:
         click.echo(line)
 
 
-def _answer_all(lines: Iterable[bytes]) -> int:
+def _answer_all(lines: Iterable[bytes], profiles: Profiles | None) -> int:
     """Prints an answer for each line; the exit status: 1 if any of them has an error."""
     from extender.simulator.batch import answers
 
     failed = False
-    for answer in answers(lines):
+    for answer in answers(lines, profiles):
         failed |= "error" in answer
         click.echo(json.dumps(answer, separators=(",", ":")))
     return FAILURE if failed else 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 Object = TypeVar("Object", contravariant=True)
+Listed = TypeVar("Listed", covariant=True)
 
 
 class Telemetry(Protocol):
@@ -31,6 +32,9 @@ class Telemetry(Protocol):
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
         """An object was left out of the cache, for it makes no sense."""
+
+    def cache_differed(self, kind: str, key: str, how: str) -> None:
+        """The comparer has found, and put right, what no event accounts for; `kind` Table: a count in a table."""
 
     def rule_failed(self, rule: str) -> None:
         """A user's rule raised, or answered what makes no sense, for one pod."""
@@ -58,6 +62,9 @@ class Silence:
         pass
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
+        pass
+
+    def cache_differed(self, kind: str, key: str, how: str) -> None:
         pass
 
     def rule_failed(self, rule: str) -> None:
@@ -92,3 +99,20 @@ class Sink(Protocol[Object]):
 
     def deleted(self, kind: str, obj: Object) -> None:
         """An object is gone."""
+
+
+class Lister(Protocol[Listed]):
+    """Tells what the cluster holds at this moment, past all watches, and how far these are."""
+
+    def kinds(self) -> Sequence[str]:
+        """The kinds that the cache has had in full, and so can be compared."""
+
+    def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
+        """Every object of the kind as it is now, and the version of the list.
+
+        Raises:
+            ClusterError: it cannot be had.
+        """
+
+    def has_told(self, kind: str, version: str) -> bool:
+        """Whether the cache has been told of everything up to that version of the list or of an object."""

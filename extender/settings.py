@@ -92,7 +92,7 @@ class Settings(BaseModel):
         description="prioritize: relative gives the best node asked about 10 and the worst 0; absolute keeps distances",
     )
     before_sync: Literal["fail", "pass"] = Field(
-        default="fail", description="what verbs answer before the first full sync: an error, or every node unjudged"
+        default="fail", description="what verbs answer while not ready: an error, or every node unjudged"
     )
     exempt_namespaces: tuple[str, ...] = Field(default=(), description="namespaces whose pods pass unjudged")
     own_namespace: str = Field(default="", description="namespace of the extender's own pods, which pass unjudged")
@@ -103,6 +103,27 @@ class Settings(BaseModel):
     assumed_ttl_seconds: Seconds = Field(
         30.0, description="until a bound pod that no watch confirms loses its place; 0: never, as in kube-scheduler"
     )
+    compare_seconds: Seconds = Field(
+        300.0, description="between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
+    )
+    max_staleness_seconds: Seconds = Field(
+        180.0, description="not ready while the watch of some kind shows no sign of life for so long; 0: no limit"
+    )
+    leader_elect: bool = Field(
+        False, description="several replicas, of which the holder of a lease answers; not for one beside its scheduler"
+    )
+    lease_namespace: str = Field("", description="namespace of the lease; none given: ownNamespace")
+    lease_name: str = Field("extender", description="name of the lease")
+    lease_duration_seconds: int = Field(
+        15, gt=0, description="how long standbys wait, after they last saw the lease renewed, before they take it"
+    )
+    renew_deadline_seconds: Seconds = Field(
+        10.0, gt=0, description="how long a leader leads on after it last renewed the lease; less than its duration"
+    )
+    retry_period_seconds: Seconds = Field(
+        2.0, gt=0, description="between two looks at the lease; less than the renew deadline, by a sixth at least"
+    )
+    identity: str = Field("", description="holder in the lease, another for every process; none given: HOSTNAME_UUID")
     watch_kinds: tuple[str, ...] = Field(default=(), description="kinds to watch; none given: all that a rule reads")
     body_limit: Bytes = Field(default=64 * 1024 * 1024, description="largest request body in bytes, or like 64Mi")
     connections: int = Field(

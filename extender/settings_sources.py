@@ -66,10 +66,26 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     verbs = ("filter", "prioritize", "preempt", "bind")
     if len({settings.verb_path(verb).strip("/") for verb in verbs}) < len(verbs):
         yield ", ".join(f"{verb}Verb" for verb in verbs) + ": every verb needs a path of its own"
+    if settings.leader_elect:
+        yield from _election_contradictions(settings)
     for name in ("kubeconfig", "cluster", "tls_cert", "tls_key", "client_ca"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             yield f"{OPTIONS[name].key}: there is no file {str(path)!r}"
+
+
+def _election_contradictions(settings: Settings) -> Iterator[str]:
+    """The bounds are client-go's (NewLeaderElector); its jitter factor is 1.2."""
+    if settings.cluster:
+        yield "leaderElect, cluster: a file has no lease, leader election needs a live cluster"
+    if not (settings.lease_namespace or settings.own_namespace):
+        yield "leaseNamespace: needed with leaderElect, unless ownNamespace is given"
+    if settings.before_sync == "pass":
+        yield "beforeSync, leaderElect: a standby must not let pods pass, want fail"
+    if settings.lease_duration_seconds <= settings.renew_deadline_seconds:
+        yield "leaseDurationSeconds: want more than renewDeadlineSeconds"
+    if settings.renew_deadline_seconds <= 1.2 * settings.retry_period_seconds:
+        yield "renewDeadlineSeconds: want more than 1.2 times retryPeriodSeconds"
 
 
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Given:

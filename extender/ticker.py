@@ -5,29 +5,46 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 _log = logging.getLogger(__name__)
 
 
 class Ticker:
-    """Calls `action` every `seconds` from `start` to `stop`; an action that raises is logged and called again."""
+    """Calls `action` every `seconds` (0: only when woken) from `start` to `stop`.
+
+    An action that raises is logged and called again.
+    """
 
     def __init__(self, name: str, seconds: float, action: Callable[[], object]) -> None:
         self._seconds, self._action = seconds, action
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._wakings: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def wake(self) -> None:
+        """Has the action called now; a signal handler may call it, for a SimpleQueue can be filled at any point."""
+        self._wakings.put(None)
+
     def stop(self) -> None:
         """Returns when no action is under way any more."""
-        self._stopped.set()
+        self._stopped = True
+        self.wake()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
+        while not self._sleep():
             try:
                 self._action()
             except Exception:
                 _log.exception("%s failed", self._thread.name)
+
+    def _sleep(self) -> bool:
+        """Until it is time, or somebody wakes it; whether it is to stop."""
+        with suppress(Empty):
+            self._wakings.get(timeout=self._seconds or None)
+        return self._stopped

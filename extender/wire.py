@@ -36,6 +36,8 @@ class NodeBytes:
         self.raw = raw
         named = _NAME_FIRST.match(raw)
         self.name = named[1].decode() if named else self.node.name
+        if not self.name:
+            raise MalformedRequest("Nodes.items[]: a node without a name")
 
     @cached_property
     def node(self) -> Node:
@@ -43,11 +45,12 @@ class NodeBytes:
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
-    """What filter and prioritize are asked: one pod, and either names or whole nodes."""
+    """What filter and prioritize are asked: one pod (of `pod_bytes` bytes), and either names or whole nodes."""
 
     pod: Pod
     node_names: list[str] | None
     nodes: list[NodeBytes] | None
+    pod_bytes: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -162,18 +165,19 @@ def decode_args(body: bytes) -> ExtenderArgs:
     """A filter or prioritize request.
 
     Raises:
-        MalformedRequest: the body is no JSON, lacks the pod, or has neither NodeNames nor Nodes.
+        MalformedRequest: the body is no JSON, lacks the pod, has neither NodeNames nor Nodes, or a node has no name.
     """
     fields = _fields(body, "the body")
     names = _optional(fields.get("nodenames"), list[str], "NodeNames")
     listed = _optional(fields.get("nodes"), RawObject, "Nodes")
     nodes = None
-    if listed is not None:
+    if listed is not None and names is None:  # both would be two questions; a scheduler asks one
+        _check_text(body)
         items = _optional(_lower(listed).get("items"), list[msgspec.Raw], "Nodes.items")
         nodes = [NodeBytes(raw) for raw in items or ()]
     if names is None and nodes is None:
         raise MalformedRequest("neither NodeNames nor Nodes is given")
-    return ExtenderArgs(_pod(fields), names, nodes)
+    return ExtenderArgs(_pod(fields), names, nodes, len(memoryview(fields["pod"])))
 
 
 def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
@@ -207,6 +211,14 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
     if missing:
         raise MalformedRequest(f"{', '.join(missing)} missing or empty")
     return ExtenderBindingArgs(*values)
+
+
+def _check_text(body: bytes) -> None:
+    """Nodes are echoed unparsed: what is no text in them would be none in the answer."""
+    try:
+        body.isascii() or body.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedRequest(f"the body is not UTF-8: {error}") from None
 
 
 def _victims(raw: msgspec.Raw, node: str) -> Victims:
@@ -248,10 +260,17 @@ def _optional(raw: msgspec.Raw | None, form: type[T], where: str) -> T | None:
     return _decode(raw, form, where)
 
 
+_STORED = (Pod, Node)
+# The API server takes requests of up to 3 MiB, and etcd values of up to 1.5. Empty structures are a hundred times as
+# large in memory as in JSON.
+_LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
+
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def _decode(raw: msgspec.Raw, form: type[T], where: str) -> T:
+    if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
+        raise MalformedRequest(f"{where}: {size} bytes, and no API server keeps an object of that size")
     decoder = _DECODERS.get(form) or _DECODERS.setdefault(form, msgspec.json.Decoder(form))
     try:
         value: T = decoder.decode(raw)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import signal
+import socket
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
@@ -18,20 +21,30 @@ from extender.clock import Clock, SystemClock
 from extender.cluster.access import Credentials, Kubeconfig, ServiceAccount
 from extender.cluster.binder import ApiBinder
 from extender.cluster.connection import Connection
+from extender.cluster.election import Election, Timing
+from extender.cluster.elector import LeaderElector
+from extender.cluster.freshness import caught_up
+from extender.cluster.leader_binder import LeaderBinder
+from extender.cluster.lease import LeaseClient
+from extender.cluster.lister import ClusterLister
 from extender.cluster.source import ClusterSource
 from extender.engine.custom import CountedFailures, Failures
 from extender.engine.policy.library import Library
 from extender.engine.policy.loading import load as load_policy
+from extender.engine.policy.policy import Policy
 from extender.engine.policy.providers import provider
 from extender.engine.profiles import Profiles
 from extender.errors import ClusterError, ConfigurationError
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
-from extender.ports import Binder, Silence, Sink, Telemetry
+from extender.model.pod import Pod
+from extender.ports import Binder, Lister, Silence, Sink, Telemetry
 from extender.settings import Settings
 from extender.simulator.files import load
 from extender.simulator.memory import InMemoryCluster
 from extender.state.cache import Cache
+from extender.state.comparer import TABLE, Comparer, Report
+from extender.state.dump import dump
 from extender.ticker import Ticker
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
@@ -40,11 +53,12 @@ from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.verb import Verb
 from extender.web import log, server
 from extender.web.app import Extender, Service, create_app
+from extender.web.debug import Debug
 from extender.web.metrics import Metrics
 
 HOUSEKEEPING_SECONDS = 1.0
-# A scheduler filters and binds at the same time.
-TABLES = 2
+# A scheduler filters and binds at the same time; the comparer may have a third.
+TABLES = 3
 LISTING_SECONDS = 60.0
 # Objects that live long are many, and a full collection visits all of them while every call waits.
 GC_THRESHOLDS = (50_000, 50, 1_000)
@@ -54,12 +68,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What keeps a cache filled, and where its binds go; `missing` names the kinds that are not there yet."""
+    """What keeps a cache filled, and where its binds go; `missing` names the kinds that are not there yet.
+
+    `waiting_for` and `leading` speak of the election, if there is one: see Service and Metrics.
+    """
 
     start: Callable[[], None]
     stop: Callable[[], None]
     missing: Callable[[], Sequence[str]]
     binder: Binder
+    lister: Lister[Object]
+    waiting_for: Callable[[], Mapping[str, str]] = dict
+    leading: Callable[[], Mapping[str, bool]] = dict
 
 
 Origin = Callable[[Sink[Object], Telemetry, Clock], Feed]
@@ -87,28 +107,41 @@ def build(settings: Settings) -> Extender:
 def application(settings: Settings, origin: Origin) -> Extender:
     """The application over one cache, fed from `origin` once it is started."""
     clock = SystemClock()
-    metrics = Metrics(lambda: asdict(cache.size()), clock, version("extender"))
+    metrics = Metrics(lambda: asdict(cache.size()), clock, version("extender"), lambda: feed.leading())
     cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
     feed = origin(cache, metrics, clock)
-    ready = Readiness(feed.missing, lambda: _prepare(cache))
+    ready = Readiness(feed.missing, lambda: prepare(cache))
     housekeeping = Ticker("housekeeping", HOUSEKEEPING_SECONDS, lambda: _keep_house(cache, ready))
+
+    stopping = threading.Event()
+    comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
+    comparing = Ticker("comparer", settings.compare_seconds, lambda: _compare(comparer, ready))
+    freshness = Freshness(metrics.staleness, settings.max_staleness_seconds)
 
     def start() -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         feed.start()
         housekeeping.start()
+        comparing.start()
+        _at_sigusr2(comparing.wake)
 
     def stop() -> None:
+        stopping.set()
+        comparing.stop()
         housekeeping.stop()
         feed.stop()
 
+    def waiting_for() -> Mapping[str, str]:
+        return {**ready.waiting_for(), **freshness.waiting_for(), **feed.waiting_for()}
+
     verbs = verbs_over(cache, feed.binder, metrics, settings)
-    return create_app(Service(verbs, ready.waiting_for, start, stop), settings, metrics)
+    debug = Debug(comparer.compare, lambda: dump(cache), lambda: ready.waiting_for()["cache"])
+    return create_app(Service(verbs, waiting_for, start, stop, debug), settings, metrics)
 
 
 def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Settings) -> list[Verb[Any, Any]]:
     """The four verbs."""
-    profiles = profiles_of(settings.policy, settings.provider, CountedFailures(telemetry, _log_failure))
+    profiles = profiles_of(settings.policy, settings.provider, CountedFailures(telemetry, log_failure))
     return [
         Filter(cache, profiles, telemetry),
         Prioritize(cache, profiles, Scale(settings.score_scale)),
@@ -118,6 +151,11 @@ def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Set
 
 
 def profiles_of(policy: Path | None, provider_name: str, failures: Failures | None = None) -> Profiles:
+    """The rules that the settings name, by schedulerName; see `policy_of`."""
+    return Profiles(policy_of(policy, provider_name, failures).profiles)
+
+
+def policy_of(policy: Path | None, provider_name: str, failures: Failures | None = None) -> Policy:
     """The rules that the settings name; `failures` is told when users' rules fail, without it their errors are raised.
 
     A user's module is looked for beside the policy first.
@@ -126,18 +164,18 @@ def profiles_of(policy: Path | None, provider_name: str, failures: Failures | No
         ConfigurationError: with every fault of the policy.
     """
     if policy is None:
-        return Profiles([provider(provider_name)])
+        return Policy((provider(provider_name),))
     if (beside := str(policy.parent.resolve())) not in sys.path:
         sys.path.insert(0, beside)
     try:
-        return Profiles(load_policy(policy.read_bytes(), Library(failures=failures)).profiles)
+        return load_policy(policy.read_bytes(), Library(failures=failures))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
     except ConfigurationError as error:
         raise ConfigurationError([f"policy {policy}: {fault}" for fault in error.faults]) from None
 
 
-def _log_failure(rule: str, error: Exception) -> None:
+def log_failure(rule: str, error: Exception) -> None:
     _log.error("rule %s failed; further failures of its kind are only counted", rule, exc_info=error)
 
 
@@ -162,6 +200,23 @@ class Readiness:
         return {"cache": ""}
 
 
+class Freshness:
+    """Whether the watches of every kind are alive: events, bookmarks, or at least a watch opened anew after silence."""
+
+    def __init__(self, staleness: Callable[[], Mapping[str, float]], limit_seconds: float) -> None:
+        self._staleness, self._limit_seconds = staleness, limit_seconds
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """{"watches": which kinds nothing was heard of for too long}, or {"watches": ""}."""
+        if not self._limit_seconds:
+            return {"watches": ""}
+        stale = {kind: age for kind, age in self._staleness().items() if age > self._limit_seconds}
+        if not stale:
+            return {"watches": ""}
+        silent = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
+        return {"watches": f"no word of {silent}, the limit is {self._limit_seconds:g} s"}
+
+
 def origin_of(settings: Settings) -> Origin:
     """The file, or the live cluster, that the settings name.
 
@@ -174,24 +229,68 @@ def origin_of(settings: Settings) -> Origin:
         return _file_origin(load(settings.cluster))
     credentials = Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount()
     credentials.load()
-    return _live_origin(credentials, kinds)
+    return _live_origin(credentials, kinds, settings)
 
 
 def _file_origin(objects: Sequence[Object]) -> Origin:
     def origin(sink: Sink[Object], _telemetry: Telemetry, _clock: Clock) -> Feed:
         cluster = InMemoryCluster(objects, sink)
-        return Feed(cluster.start, lambda: None, lambda: (), cluster)
+        return Feed(cluster.start, lambda: None, lambda: (), cluster, cluster)
 
     return origin
 
 
-def _live_origin(credentials: Credentials, kinds: Iterable[Kind]) -> Origin:
+def _live_origin(credentials: Credentials, kinds: Iterable[Kind], settings: Settings) -> Origin:
     def origin(sink: Sink[Object], telemetry: Telemetry, clock: Clock) -> Feed:
         connection = Connection(credentials)
         source = ClusterSource(connection, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
-        return Feed(source.start, source.stop, source.unsynced, ApiBinder(connection))
+        lister = ClusterLister(connection, source)
+        feed = Feed(source.start, source.stop, source.unsynced, ApiBinder(connection), lister)
+        return _elected(feed, source, connection, clock, settings) if settings.leader_elect else feed
 
     return origin
+
+
+def _elected(feed: Feed, source: ClusterSource, connection: Connection, clock: Clock, settings: Settings) -> Feed:
+    """The feed of one of several replicas: all follow the cluster, the leader binds."""
+    elector = _elector(source, connection, clock, settings)
+    binder = LeaderBinder(feed.binder, elector.leading)
+
+    def start() -> None:
+        feed.start()
+        elector.start()
+
+    def stop() -> None:
+        elector.stop(binder.idle)
+        feed.stop()
+
+    return replace(
+        feed,
+        start=start,
+        stop=stop,
+        binder=binder,
+        waiting_for=lambda: {"lease": elector.waiting_for()},
+        leading=lambda: {settings.lease_name: elector.leading()},
+    )
+
+
+def _elector(source: ClusterSource, connection: Connection, clock: Clock, settings: Settings) -> LeaderElector:
+    timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
+    identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+    lease = LeaseClient(
+        connection,
+        settings.lease_namespace or settings.own_namespace,
+        settings.lease_name,
+        silence_seconds=timing.call_seconds,
+    )
+    return LeaderElector(
+        lease,
+        Election(identity, timing, random.Random()),  # noqa: S311  for pauses
+        eligible=lambda: not source.unsynced(),
+        # Pods only: their places are what a leader writes; what others write reaches a leader as it reaches anyone.
+        reconcile=lambda: caught_up(connection, KINDS[Pod.__name__], lambda: source.version(Pod.__name__)),
+        clock=clock,
+    )
 
 
 class _Gathering:
@@ -245,7 +344,7 @@ def _nearest(name: str) -> str:
     return f" (did you mean {close[0]}?)" if close else f": want one of {', '.join(KINDS)}"
 
 
-def _prepare(cache: Cache) -> None:
+def prepare(cache: Cache) -> None:
     """Makes the table that the first call would have to wait for."""
     cache.refresh(1)
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
@@ -256,3 +355,27 @@ def _keep_house(cache: Cache, ready: Readiness) -> None:
         _log.warning("%s was bound, but no watch has confirmed it: its place is free again", key)
     if ready.ready:
         cache.refresh(TABLES)
+
+
+def _compare(comparer: Comparer, ready: Readiness) -> None:
+    if ready.waiting_for()["cache"]:
+        return
+    report = comparer.compare()
+    _log.info("%s", _summary(report))
+
+
+def _summary(report: Report) -> str:
+    tables, kinds = report.compared.get(TABLE, 0), len(report.compared) - 1
+    objects = sum(report.compared.values()) - tables
+    parts = [f"compared the cache: {objects} objects of {kinds} kinds, {tables} tables"]
+    parts.append(f"{len(report.differences)} differences")
+    if report.undecided:
+        parts.append(f"{len(report.undecided)} undecided, for the watches are behind")
+    parts += [f"no list of {kind}: {why}" for kind, why in report.unlisted.items()]
+    return ", ".join(parts)
+
+
+def _at_sigusr2(action: Callable[[], None]) -> None:
+    # Under a plain gunicorn the application may be started by a thread, which cannot take signals.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR2, lambda _number, _frame: action())

@@ -45,6 +45,17 @@ def test_cases_from_standard_input() -> None:
     assert json.loads(told.stdout)["feasible"] == ["free", "full"]
 
 
+@pytest.mark.parametrize("batch", [False, True], ids=["one pod", "batch"])
+def test_a_policy_decides(batch: bool, cluster: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    predicates = [{"name": "PodFitsHostPorts"}]
+    path.write_text(json.dumps({"kind": "Policy", "apiVersion": "v1", "predicates": predicates, "priorities": []}))
+    case = {"name": "a", "cluster": {"items": [*NODES, FILLER]}, "pod": WAITING}
+    one = ["default/waiting", "--cluster", cluster, "-o", "json"]
+    told = extender("explain", "--policy", str(path), *(["--batch"] if batch else one), given=json.dumps(case))
+    assert json.loads(told.stdout)["feasible"] == ["free", "full"]
+
+
 def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
     case = {"name": "a", "cluster": {"items": NODES}, "pod": WAITING}
     told = extender("explain", "--batch", given="nonsense\n" + json.dumps(case) + "\n")
@@ -63,6 +74,7 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["--batch", "--cluster", "x"], 2, "--batch reads", id="batch and cluster"),
         pytest.param(["p", "--cluster", "/none"], 1, "/none", id="no file"),
         pytest.param(["-f", "/none"], 2, "/none", id="no pod file"),
+        pytest.param(["--batch", "--policy", "/none"], 2, "policy /none", id="no policy"),
         pytest.param(["default/nobody", "--cluster", "{cluster}"], 1, "no pod default/nobody", id="unknown pod"),
         pytest.param(["-f", "{cluster}", "--cluster", "{cluster}"], 1, "want one Pod", id="a list for a pod"),
     ],

@@ -84,6 +84,23 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
             {"filter_verb": "bind"},
             "filterVerb, prioritizeVerb, preemptVerb, bindVerb: every verb needs a path of its own",
         ),
+        ({"leader_elect": "true"}, "leaseNamespace: needed with leaderElect, unless ownNamespace is given"),
+        (
+            {"leader_elect": "true", "own_namespace": "x", "cluster": __file__},
+            "leaderElect, cluster: a file has no lease, leader election needs a live cluster",
+        ),
+        (
+            {"leader_elect": "true", "lease_namespace": "x", "before_sync": "pass"},
+            "beforeSync, leaderElect: a standby must not let pods pass, want fail",
+        ),
+        (
+            {"leader_elect": "true", "lease_namespace": "x", "renew_deadline_seconds": "15"},
+            "leaseDurationSeconds: want more than renewDeadlineSeconds",
+        ),
+        (
+            {"leader_elect": "true", "lease_namespace": "x", "retry_period_seconds": "8.4"},
+            "renewDeadlineSeconds: want more than 1.2 times retryPeriodSeconds",
+        ),
         ({"cluster": "/nowhere"}, "cluster: there is no file '/nowhere'"),
         ({"client_names": ("a",)}, "clientNames: names are checked only with a clientCa"),
         ({"tls_cert": __file__}, "tlsCert, tlsKey: HTTPS needs both"),

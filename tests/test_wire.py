@@ -67,6 +67,11 @@ def test_null_and_empty_are_kept_apart() -> None:
     assert encode(ExtenderPreemptionResult({})) == b'{"NodeNameToMetaVictims":{}}'
 
 
+def test_names_win_over_whole_nodes_if_both_are_given() -> None:
+    args = decode_args(json.dumps({"Pod": POD, "NodeNames": ["n"], "Nodes": {"items": [POD]}}).encode())
+    assert (args.node_names, args.nodes) == (["n"], None)
+
+
 @pytest.mark.parametrize(
     "node",
     [
@@ -93,6 +98,17 @@ def test_the_name_of_a_raw_node(node: str) -> None:
         pytest.param(json.dumps({"Pod": POD}).encode(), "neither NodeNames nor Nodes", id="no nodes"),
         pytest.param(json.dumps({"Pod": POD, "NodeNames": [1]}).encode(), "NodeNames: Expected `str`", id="numbers"),
         pytest.param(json.dumps({"Pod": POD, "Nodes": {"items": [None]}}).encode(), "Nodes.items", id="null node"),
+        pytest.param(json.dumps({"Pod": POD, "Nodes": {"items": [{}]}}).encode(), "without a name", id="nameless node"),
+        pytest.param(
+            b'{"Pod":%b,"Nodes":{"items":[{"metadata":{"name":"n"},"x":"\xff"}]}}' % json.dumps(POD).encode(),
+            "not UTF-8",
+            id="an echo that would be no UTF-8",
+        ),
+        pytest.param(
+            b'{"Pod":{"spec":{"containers":[%b{}]}},"NodeNames":[]}' % (b"{}," * 2**20),
+            "Pod: .* no API server keeps an object of that size",
+            id="a pod of a million containers",
+        ),
         pytest.param(json.dumps({"Pod": {"spec": 3}, "NodeNames": []}).encode(), "Pod: Expected", id="odd pod"),
         pytest.param(b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "JSON|recursion|depth", id="deep nesting"),
     ],

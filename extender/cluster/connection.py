@@ -20,6 +20,7 @@ CALL_SECONDS = 10.0
 _IDLE_KEPT = 64
 _JSON = "application/json"
 _UNAUTHORIZED = 401
+_SETTLING = (404, 409)  # they tell how things stand, whichever of two sendings made them so
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Connection:
         self._closed = False
 
     @contextmanager
-    def get(self, path: str, query: Mapping[str, str], silence_seconds: float) -> Iterator[Answer]:
+    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = _JSON) -> Iterator[Answer]:
         """The answer to a GET, whatever its status; its body is read within the block.
 
         Raises:
@@ -54,20 +55,24 @@ class Connection:
             OutcomeUnknown: no answer came in `silence_seconds`, or it broke off.
         """
         target = f"{path}?{urlencode(query)}" if query else path
-        with self._exchange("GET", target, b"", _JSON, silence_seconds) as answer:
+        with self._exchange("GET", target, b"", {"Accept": accept}, silence_seconds) as answer:
             yield answer
 
-    def call(self, method: str, path: str, body: bytes, content_type: str = _JSON) -> bytes:
+    def call(
+        self, method: str, path: str, body: bytes, content_type: str = _JSON, silence_seconds: float | None = None
+    ) -> bytes:
         """Sends `body`, a second time if a kept connection turns out to be dead; returns the answer's body.
 
         Raises:
             Refused: the API server said no (status 4xx: Conflict, NotFound among them), or cannot be reached (503).
-            OutcomeUnknown: status 5xx, or the connection ended without an answer.
+            OutcomeUnknown: status 5xx, or the connection ended without an answer, or the first of two sendings got none
+                and the second was turned down: that says nothing of the first.
         """
-        access = self._access
-        status, data = self._whole(method, path, body, content_type)
+        access, headers = self._access, {"Content-Type": content_type} if body else {}
+        patience = CALL_SECONDS if silence_seconds is None else silence_seconds
+        status, data = self._whole(method, path, body, headers, patience)
         if status == _UNAUTHORIZED and self._access is not access:
-            status, data = self._whole(method, path, body, content_type)
+            status, data = self._whole(method, path, body, headers, patience)
         if status >= 300:
             raise refusal(status, data)
         return data
@@ -82,16 +87,21 @@ class Connection:
                 channel.close()
             self._idle.clear()
 
-    def _whole(self, method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
-        with self._exchange(method, path, body, content_type, CALL_SECONDS) as answer:
-            return answer.status, answer.read()
+    def _whole(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], silence_seconds: float
+    ) -> tuple[int, bytes]:
+        with self._exchange(method, path, body, headers, silence_seconds) as answer:
+            data = answer.read()
+        if answer.repeated and answer.status >= 300 and answer.status not in _SETTLING:
+            raise OutcomeUnknown(f"no answer, and then {answer.status}: {message_of(data)}")
+        return answer.status, data
 
     @contextmanager
     def _exchange(
-        self, method: str, target: str, body: bytes, content_type: str, silence_seconds: float
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str], silence_seconds: float
     ) -> Iterator[Answer]:
         access = self._access
-        channel, answer = self._send(access, method, access.base + target, body, content_type, silence_seconds)
+        channel, answer = self._send(access, method, access.base + target, body, headers, silence_seconds)
         reusable = False
         try:
             if answer.status == _UNAUTHORIZED:
@@ -111,25 +121,40 @@ class Connection:
                 logger.warning("credentials are no longer accepted and cannot be read anew: %s", error)
 
     def _send(
-        self, access: Access, method: str, target: str, body: bytes, content_type: str, silence_seconds: float
+        self,
+        access: Access,
+        method: str,
+        target: str,
+        body: bytes,
+        own_headers: Mapping[str, str],
+        silence_seconds: float,
     ) -> tuple[Channel, Answer]:
-        headers = {**self._headers, "Content-Type": content_type} if body else dict(self._headers)
+        headers = {**self._headers, **own_headers}
         if authorization := access.authorization():
             headers["Authorization"] = authorization
+        repeated = False
         while True:
-            channel = self._take(access)
+            channel = self._take_again(access) if repeated else self._take(access)
             kept, channel.used = channel.used, True
             try:
                 channel.send(method, target, headers, body)
-                return channel, Answer(channel, silence_seconds)
+                return channel, Answer(channel, silence_seconds, repeated=repeated)
             except BrokenExchange as error:
                 self._put_back(access, channel, reusable=False)
                 # The server may close an idle connection at any moment, also as the request is on its way.
                 if not (kept and error.dead) or self._closed:
                     raise
+                repeated = True
             except BaseException:
                 self._put_back(access, channel, reusable=False)
                 raise
+
+    def _take_again(self, access: Access) -> Channel:
+        """For a request whose first sending may have arrived: that it cannot be repeated is no refusal."""
+        try:
+            return self._take(access)
+        except Refused as error:
+            raise OutcomeUnknown(f"no answer, and then {error}") from None
 
     def _take(self, access: Access) -> Channel:
         while (channel := self._take_idle(access)) is not None:

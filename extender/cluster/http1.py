@@ -30,6 +30,10 @@ class BrokenExchange(OutcomeUnknown):
         self.dead = dead
 
 
+class Hung(BrokenExchange):
+    """Nothing came in the time allowed."""
+
+
 class Channel:
     """A connected socket to the API server; for one thread at a time, but `shut` may come from any."""
 
@@ -56,13 +60,13 @@ class Channel:
         """The next bytes; none at the end of the connection.
 
         Raises:
-            BrokenExchange: none came in `timeout_seconds`.
+            Hung: none came in `timeout_seconds`.
         """
         try:
             self._socket.settimeout(timeout_seconds)
             return self._socket.recv(_PIECE_BYTES)
         except TimeoutError:
-            raise BrokenExchange(f"nothing came for {timeout_seconds:g} s") from None
+            raise Hung(f"nothing came for {timeout_seconds:g} s") from None
         except OSError:
             return b""
 
@@ -89,9 +93,10 @@ class Answer:
         status: the HTTP status.
         keep_alive: the connection is good for another exchange once the answer is complete.
         complete: the whole body has come.
+        repeated: the request was sent once before, on a connection that ended without a word.
     """
 
-    def __init__(self, channel: Channel, timeout_seconds: float) -> None:
+    def __init__(self, channel: Channel, timeout_seconds: float, *, repeated: bool = False) -> None:
         """Reads the head.
 
         Args:
@@ -101,6 +106,7 @@ class Answer:
             BrokenExchange: no answer came, or not of HTTP.
         """
         self.status = 0
+        self.repeated = repeated
         self._fields: list[tuple[bytes, bytes]] = []
         self.keep_alive = self.complete = False
         self._channel, self._timeout_seconds = channel, timeout_seconds

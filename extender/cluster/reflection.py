@@ -83,6 +83,11 @@ class Reflection:
         self._opened_at = 0.0
         self._progress = True  # something has come since the last stream broke
 
+    @property
+    def version(self) -> str:
+        """The version that the sink is at; "" while a list is under way."""
+        return self._version or ""
+
     def next(self, now: float) -> Step:
         """What to do at this moment."""
         if now < self._resume_at:

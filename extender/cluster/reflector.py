@@ -59,7 +59,7 @@ class Reflector:
         self.kind = kind
         self._sink, self._telemetry = sink, telemetry
         self._reflection = Reflection(random)
-        self._decode_page = msgspec.json.Decoder(_page_type(kind)).decode
+        self._decode_page = msgspec.json.Decoder(page_type(kind)).decode
         self._decode_object = msgspec.json.Decoder(kind.type).decode
         self._listed: list[Object] = []
         self._rest = b""
@@ -68,6 +68,11 @@ class Reflector:
     def synced(self) -> bool:
         """The sink has had the whole list at least once."""
         return self._reflection.synced
+
+    @property
+    def version(self) -> str:
+        """The version of the last list, event or bookmark that the sink has had; "" while a list is under way."""
+        return self._reflection.version
 
     @property
     def served(self) -> bool:
@@ -93,6 +98,14 @@ class Reflector:
             self._tell_list()
         self._reflection.paged(page.metadata.resource_version, page.metadata.continue_token)
         return None
+
+    def opened(self) -> None:
+        """The API server has taken up a watch from the version that the sink is at: what has changed since follows.
+
+        This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
+        cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
+        """
+        self._telemetry.synced(self.kind.name)
 
     def receive(self, piece: bytes, now: float) -> Failure | None:
         """A piece of a watch's stream; the failure that ends the watch, if any."""
@@ -163,7 +176,7 @@ class Reflector:
         return event, Object()
 
 
-def _page_type(kind: Kind) -> Any:  # a type made at run time, which mypy cannot name
+def page_type(kind: Kind) -> Any:  # a type made at run time, which mypy cannot name
     return operator.getitem(Page, kind.type)  # type: ignore[call-overload]  # Page is generic, not a container
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 from extender.clock import Clock
 from extender.cluster.connection import Connection, message_of
-from extender.cluster.http1 import Answer
+from extender.cluster.http1 import Answer, Hung
 from extender.cluster.reflection import Failure, List, Wait, Watch
 from extender.cluster.reflector import Reflector
 from extender.errors import ClusterError
@@ -20,11 +20,13 @@ from extender.ports import Sink, Telemetry
 logger = logging.getLogger(__name__)
 
 LIST_SILENCE_SECONDS = 30.0
-WATCH_SILENCE_SECONDS = 90.0  # the API server sends a bookmark every 60 s, so more is a hang
+# Of a kind in which nothing happens nothing is heard, no bookmark either, and a connection that hangs sounds the same.
+# So a watch that was silent for so long is opened anew where it was: that costs little, and a hung server won't answer.
+WATCH_SILENCE_SECONDS = 90.0
 _JOIN_SECONDS = 5.0
 
 # Finished pods hold nothing; kube-scheduler leaves them out in the same way.
-_FIELD_SELECTORS = {"Pod": "status.phase!=Succeeded,status.phase!=Failed"}
+FIELD_SELECTORS = {"Pod": "status.phase!=Succeeded,status.phase!=Failed"}
 
 
 class ClusterSource:
@@ -56,6 +58,14 @@ class ClusterSource:
     def unsynced(self) -> list[str]:
         """The kinds that the sink has not had in full yet; kinds that the API server does not serve left out."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.served and not reflector.synced]
+
+    def synced(self) -> list[str]:
+        """The kinds that the sink has had in full."""
+        return [reflector.kind.name for reflector in self._reflectors if reflector.synced]
+
+    def version(self, kind: str) -> str:
+        """The version that the sink is at with `kind`; "" before its first list, and while it is listed anew."""
+        return next((reflector.version for reflector in self._reflectors if reflector.kind.name == kind), "")
 
     def wait_until_synced(self, timeout_seconds: float) -> bool:
         """Whether every kind was synced in that time; False too if the source is stopped."""
@@ -93,7 +103,7 @@ class ClusterSource:
 
     def _ask(self, reflector: Reflector, query: dict[str, str]) -> None:
         watching = "watch" in query
-        if selector := _FIELD_SELECTORS.get(reflector.kind.name):
+        if selector := FIELD_SELECTORS.get(reflector.kind.name):
             query["fieldSelector"] = selector
         silence_seconds = WATCH_SILENCE_SECONDS if watching else LIST_SILENCE_SECONDS
         try:
@@ -126,10 +136,14 @@ class ClusterSource:
         return failure
 
     def _watch(self, reflector: Reflector, answer: Answer) -> Failure | None:
-        for piece in answer.pieces():
-            failure = reflector.receive(piece, self._clock.monotonic())
-            if failure:
-                return failure
+        reflector.opened()
+        try:
+            for piece in answer.pieces():
+                failure = reflector.receive(piece, self._clock.monotonic())
+                if failure:
+                    return failure
+        except Hung:
+            logger.debug("watch of %s was silent: opened anew", reflector.kind.name)
         return reflector.ended(self._clock.monotonic())
 
 

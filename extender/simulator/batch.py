@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from extender.engine.policy.loading import read as policy
 from extender.engine.profiles import Profiles
 from extender.errors import ExtenderError
 from extender.simulator import explanation
@@ -23,14 +24,17 @@ class Items(msgspec.Struct):
 
 
 class Case(msgspec.Struct):
-    """A cluster, and a pod to place in it."""
+    """A cluster, a pod to place in it, and a policy, if it is to be another than all other cases go by."""
 
     cluster: Items
     pod: dict[str, Any]
+    config: dict[str, Any] | None = None
 
 
 def answers(lines: Iterable[bytes], profiles: Profiles | None = None) -> Iterator[Answer]:
     """The answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
+
+    A line may have a policy under "config"; all others are decided by `profiles`.
 
         {"name", "feasible": [node, ...],
          "nodes": {node: {"code", "plugin", "reasons"}},       every other node
@@ -50,7 +54,8 @@ def _answer(line: bytes, number: int, profiles: Profiles | None) -> Answer:
         given = msgspec.json.decode(line)
         name = given.get("name", name) if isinstance(given, dict) else name
         case = msgspec.convert(given, Case)
-        decision = Cluster.from_objects(case.cluster.items or (), profiles).decide(case.pod)
+        rules = Profiles(policy(case.config).profiles) if case.config else profiles
+        decision = Cluster.from_objects(case.cluster.items or (), rules).decide(case.pod)
         return {"name": name, **decided(decision)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}

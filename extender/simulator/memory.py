@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -17,7 +17,10 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class InMemoryCluster:
-    """A ports.Binder whose binds the sink hears of at once, as from a watch; nothing is written anywhere."""
+    """A ports.Binder whose binds the sink hears of at once, as from a watch; nothing is written anywhere.
+
+    It is a ports.Lister too.
+    """
 
     def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
         self._objects: dict[str, list[Object]] = {name: [] for name in KINDS}
@@ -31,6 +34,19 @@ class InMemoryCluster:
         """Tells the sink of every object."""
         for kind, objects in self._objects.items():
             self._sink.replaced(kind, objects)
+
+    def kinds(self) -> Sequence[str]:
+        """See ports.Lister."""
+        return list(KINDS)
+
+    def list(self, kind: str) -> tuple[str, Sequence[Object]]:
+        """See ports.Lister; here lists have no versions."""
+        with self._lock:
+            return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
+
+    def has_told(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
+        """See ports.Lister: the sink is told at once."""
+        return True
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None

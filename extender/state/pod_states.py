@@ -9,7 +9,8 @@
       '----------------- Add --------------^
 
 A pod that was assumed holds its place on the node until the watch confirms it (Add), the bind fails (Forget), or, once
-the bind has finished, its time to live is over (Expire). Source: upstream backend/cache/interface.go; FINISHED is its
+the bind has finished, its time to live is over (Expire). A bind of unknown outcome that is tried again finishes again:
+FINISHED stays. Source: upstream backend/cache/interface.go; FINISHED is its
 bindingFinished flag, as a state of its own.
 """
 
@@ -48,6 +49,7 @@ TRANSITIONS = {
     (PodState.ASSUMED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.ASSUMED, PodEvent.ADD): PodState.ADDED,
     (PodState.ASSUMED, PodEvent.REMOVE): PodState.INITIAL,
+    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # tried again, for the outcome was unknown
     (PodState.FINISHED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.EXPIRE): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.ADD): PodState.ADDED,

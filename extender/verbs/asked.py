@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +38,11 @@ class Asked:
 
 def asked(args: ExtenderArgs, table: Table) -> Asked:
     """The nodes of the request, looked up in `table`."""
-    names = list(dict.fromkeys(args.names))
+    names: Sequence[str] = args.names
+    if len(set(names)) < len(names):
+        names = list(dict.fromkeys(names))
     nodes = table.nodes
-    rows = np.fromiter((nodes.row_of.get(name, -1) for name in names), np.intp, len(names))
+    rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
     known = (rows >= 0) & nodes.present[rows]
     if known.all():
         return Asked(names, [Part(table, rows, np.arange(len(names)))], ())

@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.engine.algorithm import find_fit
 from extender.engine.profiles import Profiles
-from extender.errors import ExtenderError, IllegalTransition, OutcomeUnknown, Refused, UnknownPod
+from extender.errors import Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused, UnknownPod
 from extender.ports import Binder, Telemetry
 from extender.state.cache import Cache
 from extender.table import PodInfo, Table
@@ -73,20 +73,47 @@ class Bind:
         return result
 
     def _bind(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:
-        uid, node = request.pod_uid, request.node
-        placement = self._cache.placement(uid)
-        if placement is not None and placement.certain:
-            if placement.node_name == node:
-                return self._end("already_bound")
-            return self._end("refused", f"is bound to {placement.node_name} already")
+        placement = self._cache.placement(request.pod_uid)
+        if placement is not None and not placement.certain and not self._stands(placement.node_name):
+            self._forget(request.pod_uid)
+            placement = None
+        if placement is None:
+            return self._bind_first(request, judged)
+        if not placement.certain:
+            # Nobody knows what became of the last attempt, so the API server is asked by trying it again. The pod keeps
+            # that place meanwhile: to let go of it is to fill the node over, if the attempt has succeeded.
+            result = self._bind_again(request, placement.node_name)
+            if result.error or placement.node_name == request.node:
+                return result
+        elif placement.node_name == request.node:
+            return self._end("already_bound")
+        return self._end("refused", f"is bound to {placement.node_name} already")
+
+    def _bind_first(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:
         try:
-            if placement is not None:
-                # Nobody knows what became of the last attempt, so the API server is asked by trying again.
-                self._cache.forget(uid)
             reason = self._assume(request, judged)
         except ExtenderError as error:
             return self._end("refused", str(error))
-        return self._end("unfit", f"{node} does not fit any more: {reason}") if reason else self._post(request)
+        if reason:
+            return self._end("unfit", f"{request.node} does not fit any more: {reason}")
+        try:
+            return self._post(request, request.node)
+        except Refused as error:
+            self._forget(request.pod_uid)
+            return self._end("refused", str(error))
+
+    def _bind_again(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
+        try:
+            self._cache.finish_binding(request.pod_uid, certain=False)
+        except IllegalTransition:
+            return self._end("refused", "its last bind has just been given up: try again")
+        try:
+            return self._post(request, node)
+        except (Conflict, NotFound) as error:
+            self._forget(request.pod_uid)
+            return self._end("refused", str(error))
+        except Refused as error:  # says nothing of the attempt before
+            return self._end("unknown", str(error))
 
     def _assume(self, request: ExtenderBindingArgs, judged: bool) -> str:
         """Counts the pod on its node; returns the reason against it, or ""."""
@@ -104,17 +131,24 @@ class Bind:
         refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 
-    def _post(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        uid, node = request.pod_uid, request.node
+    def _stands(self, node: str) -> bool:
+        """Whether the node is still there; the API server would bind to one that is gone."""
+        with self._cache.snapshot(self.name) as table:
+            return table.nodes.knows(node)
+
+    def _post(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
+        """Raises Refused, with the pod still assumed."""
+        uid = request.pod_uid
         try:
             self._binder.bind(request.pod_namespace, request.pod_name, uid, node)
-        except Refused as error:
-            return self._forget(uid, error)
         except OutcomeUnknown as error:
             self._finish(uid, certain=False)
             return self._end("unknown", str(error))
-        except BaseException as error:
-            self._forget(uid, error)
+        except Refused:
+            raise
+        except BaseException:
+            self._forget(uid)
+            self._telemetry.bound("refused")
             raise
         self._finish(uid, certain=True)
         return self._end("bound")
@@ -124,11 +158,10 @@ class Bind:
         with suppress(IllegalTransition):
             self._cache.finish_binding(uid, certain=certain)
 
-    def _forget(self, uid: str, error: BaseException) -> ExtenderBindingResult:
+    def _forget(self, uid: str) -> None:
         # The watch may know better than the answer: a pod that it has seen on a node is not forgotten.
         with suppress(IllegalTransition):
             self._cache.forget(uid)
-        return self._end("refused", str(error))
 
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)

@@ -32,7 +32,7 @@ class Filter:
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
         info = PodInfo(request.pod)
-        self._cache.remember(info)
+        self._cache.remember(info, request.pod_bytes)
         profile = self._profiles.of(request.pod)
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}

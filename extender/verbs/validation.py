@@ -33,9 +33,10 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
 
 def validate_prioritize(asked: Sequence[str], result: Sequence[HostPriority]) -> None:
     """One integer of 0..10 for each node asked about."""
-    if {score.host for score in result} != set(asked):
-        raise InvalidAnswer("prioritize: not the nodes that were asked about")
-    if not {score.score for score in result} <= _POINTS or any(type(score.score) is not int for score in result):
+    points = {score.host: score.score for score in result}
+    if points.keys() != set(asked) or len(points) != len(result):
+        raise InvalidAnswer("prioritize: not the nodes that were asked about, each once")
+    if not _POINTS.issuperset(points.values()) or not all(type(score) is int for score in points.values()):
         raise InvalidAnswer(f"prioritize: a score that is no integer of 0..{MAX_EXTENDER_PRIORITY}")
 
 

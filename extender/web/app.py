@@ -15,6 +15,7 @@ from extender.verbs.verb import Verb
 from extender.web.access import Access
 from extender.web.answers import Answer, error_answer, wsgi_headers
 from extender.web.calls import Calls, WaitingFor
+from extender.web.debug import COMPARE, DUMP, Debug, DebugDoor
 from extender.web.exempt import Exemptions
 from extender.web.front import Front, VerbDoor
 from extender.web.health import health_answer
@@ -37,6 +38,7 @@ class Service:
     waiting_for: WaitingFor
     start: Callable[[], None]
     stop: Callable[[], None]
+    debug: Debug | None = None
 
 
 class Extender(Flask):
@@ -56,6 +58,8 @@ def create_app(service: Service, settings: Settings, metrics: Metrics) -> Extend
         app.add_url_rule(path, verb.name, _verb_view(door, verb), methods=["POST"], provide_automatic_options=False)
     _add_health(app, service.waiting_for)
     app.add_url_rule("/metrics", "metrics", _metrics_view(metrics))
+    if service.debug is not None:
+        _add_debug(app, DebugDoor(service.debug, access))
     app.before_request(_guard(access))
     app.register_error_handler(Exception, _error_view(lifecycle))
     app.wsgi_app = Front(app.wsgi_app, door, verbs, lifecycle)  # type: ignore[method-assign]  # Flask's way to wrap it
@@ -109,6 +113,17 @@ def _add_health(app: Extender, waiting_for: WaitingFor) -> None:
 
     for path, view in (("/livez", livez), ("/readyz", readyz)):
         app.add_url_rule(path, path, view)
+
+
+def _add_debug(app: Extender, door: DebugDoor) -> None:
+    def compare() -> Response:
+        return _response(door.compare(request.environ))
+
+    def dump() -> Response:
+        return _response(door.dump(request.environ))
+
+    app.add_url_rule(COMPARE, COMPARE, compare, methods=["GET", "POST"])
+    app.add_url_rule(DUMP, DUMP, dump)
 
 
 def _metrics_view(metrics: Metrics) -> Callable[[], Response]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from extender.errors import MalformedInput, MalformedRequest
@@ -82,7 +82,9 @@ class Calls:
             result = verb.passed(request)
         elif missing:
             call.result = "unready"
-            return _failed(verb, request, f"the extender is not ready: {missing}", 503, call)
+            unready = _failed(verb, request, f"the extender is not ready: {missing}", 503, call)
+            # A kept connection would lead the scheduler here again and again, past the replica that is ready.
+            return replace(unready, headers=(("Connection", "close"),))
         else:
             result = verb.decide(request)
         answer = Answer(200, verb.encode(request, result))

@@ -129,7 +129,7 @@ class Connection:
         exchange = _Exchange(self._host.application, request_environ(request, peer))
         try:
             exchange.run()
-            keep = request.keep_alive and not self._finishing and not self._host.draining
+            keep = request.keep_alive and not (exchange.last or self._finishing or self._host.draining)
             connection = "close" if not keep else "keep-alive" if request.version == "1.0" else ""
             headers = [*exchange.headers, ("Date", _date(int(time.time())))]
             # From here on there is nothing to lose: an end of reading does not keep the answer from leaving.
@@ -184,6 +184,11 @@ class _Exchange:
             _log.exception("the application failed")
             answer = error_answer(500, "internal error: the server's log has the cause")
             self.status, self.headers, self.body = status_line(500), wsgi_headers(answer), answer.body
+
+    @property
+    def last(self) -> bool:
+        """The application wants the connection to end after this answer."""
+        return ("Connection", "close") in self.headers
 
     def close(self) -> None:
         """WSGI's close: after the answer has left."""

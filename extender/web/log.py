@@ -9,9 +9,12 @@ import json
 import logging
 import sys
 import time
+from functools import lru_cache
 from typing import Literal, TextIO
 
 LogFormat = Literal["json", "text"]
+
+_encode = json.JSONEncoder(default=str).encode
 
 
 class JsonFormatter(logging.Formatter):
@@ -22,7 +25,7 @@ class JsonFormatter(logging.Formatter):
         line |= {"msg": record.getMessage(), **getattr(record, "fields", {})}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return _encode(line)
 
 
 class TextFormatter(logging.Formatter):
@@ -48,7 +51,12 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
 
 
 def _time(record: logging.LogRecord) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def _escaped(text: str) -> str:

@@ -27,14 +27,14 @@ from extender.clock import Clock
 _log = logging.getLogger(__name__)
 
 
-def _exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**step for step in range(count))
 
 
 # As the stock framework_extension_point_duration_seconds, but on to 3 s: the scheduler waits 5 s unless told otherwise.
-_CALL_BUCKETS = _exponential(0.0001, 2, 16)
+_CALL_BUCKETS = exponential(0.0001, 2, 16)
 # As the stock plugin_execution_duration_seconds.
-_WAIT_BUCKETS = _exponential(0.00001, 1.5, 20)
+_WAIT_BUCKETS = exponential(0.00001, 1.5, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,12 @@ SERIES: Mapping[str, Series] = {
         Series("extender_watch_events_total", "counter", ("kind", "event"), "Watch events by kind and event type."),
         Series("extender_unreadable_objects_total", "counter", ("kind",), "Objects left out, for they make no sense."),
         Series("extender_relists_total", "counter", ("kind",), "Times that a kind had to be listed anew."),
+        Series(
+            "extender_cache_differences_total",
+            "counter",
+            ("kind",),
+            "Differences between cache and API server that the comparer has put right; Table: a count in a table.",
+        ),
         Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
         Series(
             "extender_watch_staleness_seconds",
@@ -89,18 +95,21 @@ SERIES: Mapping[str, Series] = {
             ("code",),
             "Requests answered with a status of 400 or above, by status code.",
         ),
+        Series("extender_leader", "gauge", ("name",), "1 while this process holds the lease and leads, else 0."),
         Series("extender_build_info", "gauge", ("version", "python_version"), "Always 1; the labels tell the build."),
     )
 }
 
 Sizes = Callable[[], Mapping[str, int]]
+Leading = Callable[[], Mapping[str, bool]]
+"""Whether this process leads, by the lease's name; nothing where there is no election."""
 
 
 class Metrics:
     """The series of one process; implements `ports.Telemetry` and `calls.CallTelemetry`."""
 
-    def __init__(self, sizes: Sizes, clock: Clock, version: str) -> None:
-        """`sizes` is asked at each scrape: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
+    def __init__(self, sizes: Sizes, clock: Clock, version: str, leading: Leading = dict) -> None:
+        """`sizes` is asked at each scrape: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}; so is `leading`."""
         # Nobody reads the _created series, and they are a third of all.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
         self.registry = CollectorRegistry()
@@ -114,8 +123,9 @@ class Metrics:
         self._unreadable = self._counter("extender_unreadable_objects_total")
         self._relists = self._counter("extender_relists_total")
         self._rule_failures = self._counter("extender_rule_failures_total")
+        self._differences = self._counter("extender_cache_differences_total")
         self._rejected = self._counter("extender_rejected_requests_total")
-        self.registry.register(_AtScrape(sizes, self._staleness, version))
+        self.registry.register(_AtScrape(sizes, self.staleness, leading, version))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         # prometheus-client looks a child up under a lock, by its labels made to strings: once each is enough.
@@ -160,6 +170,11 @@ class Metrics:
         """See ports.Telemetry."""
         self._relists.labels(kind).inc()
 
+    def cache_differed(self, kind: str, key: str, how: str) -> None:
+        """See ports.Telemetry."""
+        self._differences.labels(kind).inc()
+        _log.error("the cache was wrong, and is put right: %s %s %s", kind, key, how)
+
     def rule_failed(self, rule: str) -> None:
         """See ports.Telemetry."""
         self._rule_failures.labels(rule).inc()
@@ -169,7 +184,8 @@ class Metrics:
         self._unreadable.labels(kind).inc()
         _log.warning("%s %s is left out of the cache: %s", kind, key, why)
 
-    def _staleness(self) -> Mapping[str, float]:
+    def staleness(self) -> Mapping[str, float]:
+        """Seconds since the cache was last known to be equal to the API server's state, by kind."""
         now = self._clock.monotonic()
         return {kind: now - at for kind, at in self._synced_at.copy().items()}
 
@@ -184,14 +200,18 @@ class Metrics:
 class _AtScrape(Collector):
     """Gauges that are read when somebody looks."""
 
-    def __init__(self, sizes: Sizes, staleness: Callable[[], Mapping[str, float]], version: str) -> None:
+    def __init__(
+        self, sizes: Sizes, staleness: Callable[[], Mapping[str, float]], leading: Leading, version: str
+    ) -> None:
         self._sizes = sizes
         self._staleness = staleness
+        self._leading = leading
         self._build = (version, platform.python_version())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield _gauge("extender_cache_size", {(kind,): size for kind, size in self._sizes().items()})
         yield _gauge("extender_watch_staleness_seconds", {(kind,): age for kind, age in self._staleness().items()})
+        yield _gauge("extender_leader", {(name,): leads for name, leads in self._leading().items()})
         yield _gauge("extender_build_info", {self._build: 1})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import ssl
 from collections.abc import Callable
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from extender.settings import Settings
@@ -31,6 +33,12 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
         self._access_log_enabled = False
 
 
+class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type information
+    def handle_usr2(self) -> None:
+        """SIGUSR2 compares the cache, as in kube-scheduler; gunicorn would start a second server."""
+        self.kill_workers(signal.SIGUSR2)
+
+
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type information
     """The gunicorn application; `build` runs in the worker, after the fork."""
 
@@ -43,6 +51,13 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
         """Gunicorn asks for its settings; neither its files nor its environment variables are read."""
         for name, value in {**_gunicorn(self._settings), **_tls(self._settings)}.items():
             self.cfg.set(name, value)
+
+    def run(self) -> None:
+        """Runs until a signal ends it."""
+        try:
+            _Arbiter(self).run()
+        except RuntimeError as error:
+            raise SystemExit(f"Error: {error}") from None
 
     def load(self) -> Extender:
         """Gunicorn asks for the WSGI callable."""

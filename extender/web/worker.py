@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import socket
 import ssl
 import time
@@ -52,6 +53,11 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         self._tls: ReloadingContext | None = None
         self._lifecycle = Lifecycle()
         self._gone_by = 0.0
+
+    def init_signals(self) -> None:
+        """Gunicorn calls this after the fork."""
+        super().init_signals()
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Till the application takes it; by default it would kill.
 
     def run(self) -> None:
         """The main thread's life: accept until told to stop, drain, stop the application."""

@@ -1,4 +1,4 @@
-"""An API server in this process on 127.0.0.1: lists in pages, watches, bindings, and faults on request."""
+"""An API server in this process on 127.0.0.1: lists in pages, watches, bindings, leases, and faults on request."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ Fault = Callable[["Call"], object]
 """Answers in its own way; or changes the call, and returns True so that it goes on."""
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _POLL_SECONDS = 0.005
 
 
@@ -31,7 +32,7 @@ class FakeApiServer:
     """
 
     def __init__(self) -> None:
-        self.collections: dict[str, dict[str, Object]] = {NODES: {}, PODS: {}}
+        self.collections: dict[str, dict[str, Object]] = {NODES: {}, PODS: {}, LEASES: {}}
         self.calls: list[str] = []
         self.token: str | None = None
         self.forgotten = 0  # versions up to this one are too old to watch from
@@ -201,7 +202,9 @@ class Call(BaseHTTPRequestHandler):
         api, watch = self.server_state, "watch" in self.query
         if self._rejected() or self._faulty(watch=watch):
             return
-        if self.path_only not in api.collections:
+        if found := self._named():
+            self.json(200, found)
+        elif self.path_only not in api.collections:
             self.status(404, "the server could not find the requested resource")
         elif not watch:
             self.json(200, api.page(self.path_only, int(self.query.get("limit", 0)), self.query.get("continue", "")))
@@ -215,7 +218,25 @@ class Call(BaseHTTPRequestHandler):
         self._begin()
         if self._rejected() or self._faulty(watch=False):
             return
-        self.bind(body)
+        if self.path_only == LEASES:
+            self.write(body, None)
+        else:
+            self.bind(body)
+
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._begin()
+        if not (self._rejected() or self._faulty(watch=False)):
+            self.write(body, body["metadata"]["resourceVersion"])
+
+    def write(self, obj: Object, version: str | None) -> None:
+        """Creates where there is no version, else updates; refused where another has written before."""
+        with self.server_state.lock:
+            known = self.server_state.collections[LEASES].get(_key(obj))
+            if (known and known["metadata"]["resourceVersion"]) != version:
+                self.status(409, "the object has been modified")
+            else:
+                self.json(200, self.server_state.put(LEASES, obj))
 
     def bind(self, binding: Object) -> None:
         """As the real one: the UID is checked first."""
@@ -229,6 +250,11 @@ class Call(BaseHTTPRequestHandler):
                 spec = {**pod["spec"], "nodeName": binding["target"]["name"]}
                 self.server_state.put(PODS, {**pod, "metadata": metadata, "spec": spec})
         self.status(code, message)
+
+    def _named(self) -> Object | None:
+        """The lease at this path."""
+        collection, _, name = self.path_only.rpartition("/")
+        return self.server_state.collections[LEASES].get(f"default/{name}") if collection == LEASES else None
 
     def _begin(self) -> None:
         url = urlsplit(self.path)

@@ -148,6 +148,18 @@ def test_one_that_dies_as_the_call_arrives_is_replaced_too(api: FakeApiServer, b
     assert node_of_p(api) == "n1"
 
 
+@pytest.mark.parametrize("status", [429, 403, 503])
+def test_a_refused_repetition_says_nothing_of_the_call_that_got_no_answer(
+    api: FakeApiServer, binder: ApiBinder, status: int
+) -> None:
+    with pytest.raises(NotFound):
+        binder.bind("default", "warm", "u", "n1")
+    api.fail(BINDING, accept_and_hang_up, answer(status))
+    with pytest.raises(OutcomeUnknown, match=str(status)):
+        binder.bind("default", "p", "u", "n1")
+    assert node_of_p(api) == "n1"
+
+
 def test_a_rotated_token_is_read_again(tmp_path: Path, api: FakeApiServer) -> None:
     api.token = "first"
     connection = Connection(Kubeconfig(api.kubeconfig(tmp_path, token="first")))

@@ -44,6 +44,19 @@ def test_cases_do_not_touch_each_other() -> None:
     assert (first["feasible"], second["feasible"]) == (["free"], ["free", "full"])
 
 
+def test_a_case_may_have_rules_of_its_own() -> None:
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    off = {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}
+    config = {**kind, "profiles": [{"schedulerName": "default-scheduler", "plugins": off}]}
+    case = json.loads(line("case", POD, *NODES, FILLER))
+    own, usual, wrong = answers(
+        json.dumps({**case, **more}).encode() for more in ({"config": config}, {}, {"config": kind | {"x": 1}})
+    )
+    assert own["feasible"] == ["free", "full"]
+    assert usual["feasible"] == ["free"]
+    assert "x" in wrong["error"]
+
+
 @pytest.mark.parametrize(
     ("bad", "name", "fault"),
     [

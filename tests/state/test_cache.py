@@ -64,6 +64,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.assumed: dict[str, tuple[str, float | None]] = {}  # uid -> node, expiry
         self.added: dict[str, str] = {}
         self.watched: set[str] = set()  # what the watch has told of and not taken back
+        self.told_at = self.clock.monotonic()
 
     uids = st.integers(0, 5).map("p{}".format)
     names = st.sampled_from(["n0", "n1", "n2"])
@@ -75,6 +76,7 @@ class CacheMachine(RuleBasedStateMachine):
     def watch_sees_it_waiting(self, name: str) -> None:
         if self.uid(name) not in self.added:  # nothing is ever unbound
             self.cache.changed("Pod", pod(name))
+            self.told_at = self.clock.monotonic()
             self.watched.add(self.uid(name))
 
     @rule(name=uids, on=names)
@@ -82,6 +84,7 @@ class CacheMachine(RuleBasedStateMachine):
         uid = self.uid(name)
         on = self.added.get(uid, on)
         self.cache.changed("Pod", pod(name, on))
+        self.told_at = self.clock.monotonic()
         self.assumed.pop(uid, None)
         self.added[uid] = on
         self.watched.add(uid)
@@ -89,6 +92,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=uids)
     def watch_sees_it_go(self, name: str) -> None:
         self.cache.deleted("Pod", pod(name))
+        self.told_at = self.clock.monotonic()
         self.assumed.pop(self.uid(name), None)
         self.added.pop(self.uid(name), None)
         self.watched.discard(self.uid(name))
@@ -96,6 +100,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=uids)
     def watch_sees_it_finish(self, name: str) -> None:
         self.cache.changed("Pod", pod(name, self.added.get(self.uid(name), ""), phase="Succeeded"))
+        self.told_at = self.clock.monotonic()
         self.assumed.pop(self.uid(name), None)
         self.added.pop(self.uid(name), None)
         self.watched.discard(self.uid(name))
@@ -105,6 +110,7 @@ class CacheMachine(RuleBasedStateMachine):
         placed = {name: self.added.get(self.uid(name), on) for name, on in placed.items()}
         waiting = {name for name in waiting - placed.keys() if self.uid(name) not in self.added}
         self.cache.replaced("Pod", [pod(name, on) for name, on in placed.items()] + [pod(name) for name in waiting])
+        self.told_at = self.clock.monotonic()
         listed = {self.uid(name) for name in placed.keys() | waiting}
         gone = self.watched - listed  # what no watch ever told of cannot be missed in a list
         self.added = {self.uid(name): on for name, on in placed.items()}
@@ -125,8 +131,8 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=uids)
     def finish(self, name: str) -> None:
         uid = self.uid(name)
-        on, expiry = self.assumed.get(uid, ("", None))
-        if (uid in self.assumed and expiry is None) or uid in self.added:
+        on, _ = self.assumed.get(uid, ("", None))
+        if uid in self.assumed or uid in self.added:
             self.cache.finish_binding(uid)
             if uid in self.assumed:
                 self.assumed[uid] = (on, self.clock.monotonic() + TTL)
@@ -145,7 +151,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 29.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        over = {u for u, (_, expiry) in self.assumed.items() if expiry is not None and expiry <= self.clock.monotonic()}
+        over = {u for u, (_, expiry) in self.assumed.items() if expiry is not None and expiry <= self.told_at}
         assert len(self.cache.expire()) == len(over)
         self.assumed = {u: v for u, v in self.assumed.items() if u not in over}
 
@@ -204,6 +210,17 @@ def test_a_bind_without_a_time_to_live_waits_for_ever() -> None:
     assert cache.expire() == []
 
 
+def test_a_silent_watch_lets_nothing_expire() -> None:
+    cache, clock = cache_with("n")
+    cache.assume(PodInfo(pod("p")), "n", fits)
+    cache.finish_binding(pod("p").uid)
+    cache.changed("Pod", pod("another"))
+    clock.advance(1e9)
+    assert cache.expire() == []
+    cache.changed("Pod", pod("another"))
+    assert cache.expire() == ["default/p"]
+
+
 def test_an_assumed_pod_does_not_expire_while_its_bind_is_under_way() -> None:
     cache, clock = cache_with("n")
     cache.assume(PodInfo(pod("p")), "n", fits)
@@ -229,7 +246,7 @@ def test_find_pod_tells_a_pod_from_its_namesake() -> None:
     cache.changed("Pod", pod("p"))
     assert cache.find_pod(pod("p").uid, "default/p") is not None
     assert cache.find_pod("another-uid", "default/p") is None
-    cache.remember(PodInfo(pod("asked-about")))
+    cache.remember(PodInfo(pod("asked-about")), 1000)
     assert cache.find_pod(pod("asked-about").uid, "default/asked-about") is not None
 
 

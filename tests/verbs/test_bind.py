@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.clock import ManualClock
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
+from extender.model.node import Node
 from extender.ports import Silence
 from extender.state.cache import Cache
 from extender.state.pod_states import PodState
@@ -78,6 +80,7 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
     tell(cache, [rival])
     assert "Insufficient cpu" in answer(verb, binding(rival, "n"))["Error"]
     clock.advance(31)
+    tell(cache, [rival])
     cache.expire()
     assert answer(verb, binding(rival, "n")) == {"Error": ""}
 
@@ -90,6 +93,56 @@ def test_after_an_unknown_outcome_a_repeated_bind_asks_the_api_server_again() ->
     assert answer(verb, binding(POD, "n")) == {"Error": ""}
     assert binder.bound == [(UID, "n")]
     assert state(cache) is PodState.FINISHED
+
+
+@pytest.mark.parametrize("node", [pytest.param("n", id="same node"), pytest.param("m", id="another node")])
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(Refused("too many requests", 429), id="throttled"),
+        pytest.param(Refused("cannot be reached", 503), id="unreachable"),
+        pytest.param(OutcomeUnknown("timed out"), id="unknown again"),
+    ],
+)
+def test_an_unknown_outcome_keeps_the_place_until_the_api_server_has_settled_it(
+    second: ExtenderError, node: str
+) -> None:
+    cache = cache_of(NODE, OTHER, POD)
+    verb = bind_with(FakeBinder(OutcomeUnknown("timed out"), second), cache)
+    answer(verb, binding(POD, "n"))
+    assert answer(verb, binding(POD, node)) == {"Error": str(second)}
+    rival = make_pod("rival").req(cpu="1").obj()
+    tell(cache, [rival])
+    assert "Insufficient cpu" in answer(verb, binding(rival, "n"))["Error"]
+
+
+@pytest.mark.parametrize("error", [Conflict('is already assigned to node "x"', 409), NotFound("gone", 404)])
+def test_an_unknown_outcome_that_turns_out_to_be_none_frees_the_place(error: ExtenderError) -> None:
+    cache = cache_of(NODE, POD)
+    verb = bind_with(FakeBinder(OutcomeUnknown("timed out"), error), cache)
+    answer(verb, binding(POD, "n"))
+    assert answer(verb, binding(POD, "n")) == {"Error": str(error)}
+    assert state(cache) is PodState.INITIAL
+
+
+def test_an_unknown_outcome_on_a_node_that_is_gone_is_not_tried_there_again() -> None:
+    cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
+    verb = bind_with(binder, cache)
+    answer(verb, binding(POD, "n"))
+    cache.deleted("Node", msgspec.convert(NODE, Node))
+    assert answer(verb, binding(POD, "m")) == {"Error": ""}
+    assert binder.bound == [(UID, "m")]
+
+
+def test_after_an_unknown_outcome_no_second_place_is_taken() -> None:
+    cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
+    verb = bind_with(binder, cache)
+    answer(verb, binding(POD, "n"))
+    assert answer(verb, binding(POD, "m")) == {"Error": "is bound to n already"}
+    assert binder.bound == [(UID, "n")]
+    placement = cache.placement(UID)
+    assert placement is not None
+    assert (placement.node_name, placement.certain) == ("n", True)
 
 
 def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:

@@ -62,7 +62,7 @@ class ScriptedVerb:
         if self.name == "bind":
             return ScriptedBinding(name, namespace, "uid-1", "a", script.get("do", ""))
         pod = Pod(metadata=ObjectMeta(name=name, namespace=namespace, uid="uid-1", labels=script.get("labels")))
-        return ScriptedArgs(pod, script.get("nodes", []), None, script.get("do", ""))
+        return ScriptedArgs(pod, script.get("nodes", []), None, do=script.get("do", ""))
 
     def decide(self, request: Scripted) -> Answered:
         self.decided.append(request)
@@ -135,6 +135,8 @@ class Fixture:
 def make_app(running: Running | None = None, **settings: Any) -> Fixture:
     running = running or Running()
     verbs = {name: ScriptedVerb(name) for name in ("filter", "prioritize", "preempt", "bind")}
-    metrics = Metrics(lambda: {"nodes": 3, "pods": 5, "assumed_pods": 1}, SystemClock(), "0.0.test")
+    metrics = Metrics(
+        lambda: {"nodes": 3, "pods": 5, "assumed_pods": 1}, SystemClock(), "0.0.test", lambda: {"lease": True}
+    )
     service = Service(tuple(verbs.values()), running.waiting_for, running.start, running.stop)
     return Fixture(create_app(service, Settings(**settings), metrics), metrics, running, verbs)

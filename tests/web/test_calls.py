@@ -81,6 +81,14 @@ def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
     assert not fixture.verbs[verb].decided
 
 
+def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another() -> None:
+    answers = {}
+    for missing in ("", "waiting for the lease"):
+        client = Client(make_app(Running(missing=missing)).app)
+        answers[missing] = client.post("/scheduler/filter", data="{}", content_type=JSON).headers.get("Connection")
+    assert answers == {"": None, "waiting for the lease": "close"}
+
+
 def test_before_the_sync_verbs_pass_if_told_to() -> None:
     fixture = make_app(Running(missing="waiting for pods"), before_sync="pass")
     assert call(fixture, nodes=["a", "b"])[1]["NodeNames"] == ["a", "b"]

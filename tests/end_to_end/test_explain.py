@@ -1,0 +1,35 @@
+"""`extender explain` on a live cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from tests.builders import make_node, make_pod
+from tests.end_to_end.conftest import EXTENDER
+from tests.stock.control_plane import ControlPlane
+
+pytestmark = pytest.mark.stock
+
+
+def test_a_pod_of_a_live_cluster_is_explained(control_plane: ControlPlane) -> None:
+    resources = {"cpu": "2", "memory": "4Gi", "pods": "10"}
+    nodes = [make_node(name).allocatable(resources).capacity(resources) for name in ("open", "kept")]
+    control_plane.client.create(
+        nodes[0].obj(), nodes[1].taint("dedicated", "other").obj(), make_pod("p").req(cpu="1").obj()
+    )
+    command = [EXTENDER, "explain", "default/p", "--kubeconfig", control_plane.kubeconfig, "-o", "json"]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    assert "node(s) had untolerated taint(s)" in json.dumps(told)
+    assert "open" in json.dumps(told)
+
+
+def test_a_pod_that_is_not_there_is_one_line(control_plane: ControlPlane) -> None:
+    command = [EXTENDER, "explain", "default/none", "--kubeconfig", control_plane.kubeconfig]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (told.returncode, told.stderr.strip()) == (
+        1,
+        "error: no pod default/none in this cluster (pods go by NAMESPACE/NAME)",
+    )

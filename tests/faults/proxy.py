@@ -1,0 +1,228 @@
+"""A TLS proxy before the API server that injects faults.
+
+Answers are framed anew, a watch as chunks and anything else by Content-Length, so that a fault can strike at any byte.
+A client that is gone takes its request with it: what the API server has not seen by then, it will not see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+from pathlib import Path
+from typing import Any, Self
+
+from tests.faults.client import Client, ClientGoneError, Request
+from tests.faults.injection import Call, Fault, Injection, Injector
+from tests.faults.upstream import Upstream, UpstreamAnswer
+from tests.stock.control_plane import ControlPlane
+
+_HEAD_BYTES = 64 * 1024
+_KEPT_HEADERS = (b"content-type", b"retry-after", b"audit-id")
+_LAST_CHUNK = b"0\r\n\r\n"
+
+_REASONS = {Fault.GONE: (410, "Expired"), Fault.THROTTLED: (429, "TooManyRequests")}
+
+
+class FaultyProxy:
+    """`with FaultyProxy(...) as proxy:` serves on `proxy.port` of 127.0.0.1, in a thread of its own.
+
+    Args:
+        directory: where the control plane keeps `server.pem`, `server.key` and `ca.pem`.
+        upstream_port: of the API server.
+    """
+
+    def __init__(self, directory: Path, upstream_port: int, injector: Injector) -> None:
+        self.port = 0
+        self.injector = injector
+        self._upstream_port = upstream_port
+        self._server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._server_context.load_cert_chain(directory / "server.pem", directory / "server.key")
+        self._client_context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        serving = asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self._server_context, limit=_HEAD_BYTES, backlog=512
+        )
+        server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+        self.port = server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def hold_watches(self) -> None:
+        """From now on no watch delivers anything; connections stay as they are."""
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+
+    def release_watches(self) -> None:
+        """What was held back goes through, in order."""
+        self._loop.call_soon_threadsafe(self._flowing.set)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client, upstream = Client(reader, writer), None
+        try:
+            while True:
+                request = await client.request()
+                injection = self.injector.draw(request.call) if request.call else None
+                if injection is None or not await self._instead(client, request, injection):
+                    upstream = upstream or await Upstream.dial(self._upstream_port, self._client_context)
+                    answer = await client.unless_gone(upstream.ask(request.data))
+                    await self._deliver(client, request, answer, injection)
+        except (ClientGoneError, OSError, _Ended):
+            pass  # the end of this connection, as it happens or as it was meant
+        finally:
+            client.close()
+            if upstream is not None:
+                upstream.close()
+
+    def _count(self, request: Request, injection: Injection) -> None:
+        assert request.call is not None
+        self.injector.injected[request.call, injection.fault] += 1
+
+    async def _instead(self, client: Client, request: Request, injection: Injection) -> bool:
+        """Whether the fault strikes before the API server sees the request."""
+        if injection.after_seconds:
+            return False
+        match injection.fault:
+            case Fault.RESET:
+                self._count(request, injection)
+                client.reset()
+                raise _Ended
+            case Fault.HUNG:
+                self._count(request, injection)
+                await self._hang(client, injection)
+            case Fault.GONE | Fault.THROTTLED | Fault.FAILED:
+                self._count(request, injection)
+                await client.send(_refusal(injection.fault))
+                return True
+        return False
+
+    async def _hang(self, client: Client, injection: Injection) -> None:
+        await client.unless_gone(asyncio.sleep(injection.hang_seconds))
+        client.reset()
+        raise _Ended
+
+    async def _deliver(
+        self, client: Client, request: Request, answer: UpstreamAnswer, injection: Injection | None
+    ) -> None:
+        if request.call is Call.WATCH and answer.status == 200:
+            await self._stream(client, request, answer, injection)
+            raise _Ended
+        whole = _framed(answer.status, answer.headers, await client.unless_gone(answer.body()))
+        if injection is None:
+            await client.send(whole)
+            return
+        self._count(request, injection)
+        match injection.fault:
+            case Fault.SLOW:
+                await client.send_in_drops(whole)
+            case Fault.TRUNCATED:
+                await client.send(whole[: int(len(whole) * injection.share)])
+                raise _Ended
+            case Fault.LEFT_HANGING:
+                await self._hang(client, injection)
+            case Fault.DONE_YET_FAILED:
+                await client.send(_refusal(Fault.FAILED))
+            case _:
+                client.reset()
+                raise _Ended
+
+    async def _stream(
+        self, client: Client, request: Request, answer: UpstreamAnswer, injection: Injection | None
+    ) -> None:
+        await client.send(_head(200, answer.headers) + b"Transfer-Encoding: chunked\r\n\r\n")
+        relaying = self._relay(client, answer, slow=injection is not None and injection.fault is Fault.SLOW)
+        if injection is None:
+            await client.unless_gone(relaying)
+            return
+        try:
+            await client.unless_gone(asyncio.wait_for(relaying, injection.after_seconds or injection.hang_seconds))
+        except TimeoutError:
+            self._count(request, injection)
+            await self._strike(client, injection)
+
+    async def _relay(self, client: Client, answer: UpstreamAnswer, *, slow: bool) -> None:
+        send = client.send_in_drops if slow else client.send
+        async for piece in answer.pieces():
+            await self._flowing.wait()
+            await send(b"%x\r\n%b\r\n" % (len(piece), piece))
+        await client.send(_LAST_CHUNK)
+
+    async def _strike(self, client: Client, injection: Injection) -> None:
+        """Ends a watch that has streamed for a while."""
+        match injection.fault:
+            case Fault.GONE:
+                event = json.dumps({"type": "ERROR", "object": _status(410, "Expired")}).encode() + b"\n"
+                await client.send(b"%x\r\n%b\r\n" % (len(event), event) + _LAST_CHUNK)
+            case Fault.GARBLED:
+                await client.send(b"10\r\n" + b'{"type":"ADDED"\n' + b"\r\n")
+            case Fault.TRUNCATED:
+                await client.send(b'40\r\n{"type":"MODIFIED","obj')
+            case Fault.HUNG:
+                await self._hang(client, injection)
+            case _:
+                client.reset()
+
+
+def proxy_before(control_plane: ControlPlane, injector: Injector) -> FaultyProxy:
+    """A proxy that passes as the API server of a control plane."""
+    return FaultyProxy(control_plane.directory, int(control_plane.server.rpartition(":")[2]), injector)
+
+
+def kubeconfig_through(proxy: FaultyProxy, control_plane: ControlPlane, directory: Path) -> Path:
+    """The administrator's kubeconfig, by way of the proxy."""
+    document = json.loads(control_plane.kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+    path = directory / "proxy.kubeconfig"
+    path.write_text(json.dumps(document))
+    return path
+
+
+class _Ended(Exception):
+    """Nothing more on this connection."""
+
+
+def _status(code: int, reason: str) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": "injected by the tests",
+        "reason": reason,
+        "code": code,
+    }
+
+
+def _refusal(fault: Fault) -> bytes:
+    code, reason = _REASONS.get(fault, (500, "InternalError"))
+    headers = [(b"content-type", b"application/json")]
+    if fault is Fault.THROTTLED:
+        headers.append((b"retry-after", b"1"))
+    return _framed(code, headers, json.dumps(_status(code, reason)).encode())
+
+
+def _framed(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
+    return _head(status, headers) + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def _head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    lines = [b"HTTP/1.1 %d Injected" % status]
+    lines += [name + b": " + value for name, value in headers if name.lower() in _KEPT_HEADERS]
+    return b"\r\n".join(lines) + b"\r\n"
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,138 @@
+"""Nothing that comes in over HTTP crashes, hangs or bloats the service, or makes it answer what hurts the scheduler."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.answers import faults_of
+from tests.faults.fuzz import Fuzzer, Verdict, recorded_calls, write_cluster
+from tests.faults.mortal import MortalExtender
+from tests.faults.mutations import large_pod
+from tests.faults.serving import on_snapshot, threads
+from tests.faults.sizes import FUZZ_REQUESTS, SEED, SOAKING
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(3600 if SOAKING else 300)
+
+MIB = 2**20
+_PARTS = 10
+_LARGE_PODS = 100
+_IMPATIENT = ("--head-seconds=1", "--body-seconds=1")
+
+
+@pytest.fixture
+def extender(tmp_path: Path) -> Iterator[MortalExtender]:
+    cluster = tmp_path / "cluster.json"
+    write_cluster(cluster)
+    with on_snapshot(tmp_path, cluster, *_IMPATIENT) as running:
+        yield running
+
+
+def test_mutated_requests_get_lawful_answers_and_leave_nothing_behind(extender: MortalExtender) -> None:
+    fuzzer, verdict, resident = Fuzzer(extender.port, SEED), Verdict(), []
+    worker = extender.worker
+    share = FUZZ_REQUESTS // _PARTS
+    for part in range(_PARTS):
+        fuzzer.run(range(part * share, (part + 1) * share), verdict)
+        resident.append(extender.resident_bytes())
+        print("." if SOAKING else "", end="", flush=True)
+    print(f"\nfuzz: {sum(verdict.statuses.values())} requests, {len(verdict.bad)} bad answers")
+    print(f"  resident MiB by tenths: {[size // MIB for size in resident]}")
+    print(f"  {dict(sorted(verdict.statuses.items()))}", *verdict.bad[:20], sep="\n  ")
+    assert verdict.bad == []
+    assert extender.worker == worker
+    assert {verb for verb, status in verdict.statuses if status == 200} == {"filter", "prioritize", "preempt", "bind"}
+    assert resident[-1] < 1.5 * resident[_PARTS // 5] + 64 * MIB
+    assert "Traceback" not in extender.running.process.log.read_text()
+
+
+def test_pods_of_a_megabyte_and_bodies_of_many_are_not_kept(extender: MortalExtender) -> None:
+    random, resident = Random(SEED), []
+    call = next(call.request for call in recorded_calls() if call.verb == "filter")
+    connection = http.client.HTTPConnection("127.0.0.1", extender.port, timeout=30)
+    for _ in range(4):
+        for _ in range(_LARGE_PODS):
+            assert _post(connection, "filter", large_pod(call, random))[0] == 200
+        assert _post(connection, "filter", b'{"Pod":{"spec":{"containers":[%b{}]}}}' % (b"{}," * 2**23))[0] == 400
+        resident.append(extender.resident_bytes())
+    connection.close()
+    print(f"\nlarge: resident MiB {[size // MIB for size in resident]}")
+    assert resident[-1] < resident[0] + 2 * _LARGE_PODS * MIB
+
+
+def test_slow_clients_and_half_open_connections_hold_nobody_up(extender: MortalExtender) -> None:
+    before = threads(extender)
+    with ExitStack() as stack:
+        dawdlers = [stack.enter_context(_connected(extender.port)) for _ in range(60)]
+        for number, dawdler in enumerate(dawdlers):
+            dawdler.sendall(_BEGINNINGS[number % len(_BEGINNINGS)])
+        assert _asks_in_vain(extender.port) == []
+        assert wait_until(lambda: all(map(_ended, dawdlers[: len(_BEGINNINGS)])), 30)
+        assert _asks_in_vain(extender.port) == []
+    assert wait_until(lambda: threads(extender) <= before + 2, 30)
+
+
+def test_clients_that_vanish_in_the_midst_of_an_answer_do_no_harm(extender: MortalExtender) -> None:
+    before = threads(extender)
+    call = next(call for call in recorded_calls() if call.verb == "filter")
+    body = json.dumps(call.request).encode()
+    for _ in range(50):
+        with _connected(extender.port) as leaving:
+            leaving.sendall(_head("filter", len(body)) + body)
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    assert _asks_in_vain(extender.port) == []
+    assert wait_until(lambda: threads(extender) <= before + 2, 30)
+    assert "Traceback" not in extender.running.process.log.read_text()
+
+
+def _head(verb: str, length: int) -> bytes:
+    fields = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
+    return f"POST /scheduler/{verb} HTTP/1.1\r\n{fields}\r\n".encode()
+
+
+_BEGINNINGS = (
+    b"P",
+    b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\n",
+    _head("filter", 1000),
+    _head("bind", 10_000_000) + b'{"PodName":',
+)
+
+
+def _connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def _ended(connected: socket.socket) -> bool:
+    """The server has had enough; a refusal may come first."""
+    try:
+        while connected.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def _post(connection: http.client.HTTPConnection, verb: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    connection.request("POST", f"/scheduler/{verb}", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+
+
+def _asks_in_vain(port: int) -> list[str]:
+    """What is wrong with the answers to ordinary requests."""
+    found = []
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    for call in recorded_calls()[:20]:
+        body = json.dumps(call.request).encode()
+        status, headers, answer = _post(connection, call.verb, body)
+        found += faults_of(call.verb, body, status, headers, answer)
+    connection.close()
+    return found

@@ -1,0 +1,50 @@
+"""A watch that says nothing for longer than an assumed pod lives: what is bound must keep its place."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.builders import make_node, make_pod
+from tests.end_to_end.conftest import ONLY_EXTENDER
+from tests.end_to_end.workload import violations
+from tests.faults.injection import Injector, Severity
+from tests.faults.mortal import MortalExtender
+from tests.faults.proxy import kubeconfig_through, proxy_before
+from tests.stock.control_plane import ControlPlane
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+
+NO_FAULTS = Severity({}, (0, 0), (0, 0))
+TTL_SECONDS = 1
+ROOM, MORE = 8, 4
+
+
+def bound(control_plane: ControlPlane) -> int:
+    return sum(bool(pod["spec"].get("nodeName")) for pod in control_plane.client.list("Pod", "default"))
+
+
+def test_bound_pods_keep_their_places_while_the_watch_is_silent(control_plane: ControlPlane, tmp_path: Path) -> None:
+    client = control_plane.client
+    client.create(*(make_node(name).capacity(cpu=str(ROOM // 2), memory="64Gi").obj() for name in ("a", "b")))
+    with proxy_before(control_plane, Injector(0, NO_FAULTS)) as proxy:
+        kubeconfig = kubeconfig_through(proxy, control_plane, tmp_path)
+        flags = ("--kubeconfig", str(kubeconfig), f"--assumed-ttl-seconds={TTL_SECONDS}")
+        with MortalExtender(tmp_path, *flags) as extender:
+            configuration = {**extender.running.configuration(plugins=ONLY_EXTENDER), "podMaxBackoffSeconds": 1}
+            with control_plane.scheduler(configuration):
+                proxy.hold_watches()
+                client.create(*(make_pod(f"early-{i}").req(cpu="1").obj() for i in range(ROOM)))
+                assert wait_until(lambda: bound(control_plane) == ROOM)
+                time.sleep(TTL_SECONDS + 2)  # the sweep for pods that are over runs every second
+                client.create(*(make_pod(f"late-{i}").req(cpu="1").obj() for i in range(MORE)))
+                refused = 'extender_refused_nodes_total{plugin="NodeResourcesFit"}'
+                wait_until(lambda: bound(control_plane) > ROOM or extender.running.metric(refused) >= 2 * MORE, 10)
+                assert violations(client.list("Node"), client.list("Pod", "default")) == []
+                proxy.release_watches()
+                assumed = 'extender_cache_size{type="assumed_pods"}'
+                assert wait_until(lambda: extender.running.metric(assumed) == 0)
+                assert bound(control_plane) == ROOM

@@ -1,0 +1,113 @@
+"""The pages for people who doubt the cache: who may see them, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from werkzeug.test import Client
+
+from extender.clock import SystemClock
+from extender.settings import Settings
+from extender.state.comparer import Difference, Report
+from extender.web.access import Access
+from extender.web.app import Extender, Service, create_app
+from extender.web.debug import Debug, DebugDoor
+from extender.web.metrics import Metrics
+
+
+@dataclass
+class Asked:
+    """What was done, and what it waits for."""
+
+    done: list[str] = field(default_factory=list)
+    missing: str = ""
+
+    def compare(self) -> Report:
+        self.done.append("compare")
+        return Report({"Pod": 3, "Table": 2}, [Difference("Pod", "default/p", "is listed, but not held")])
+
+    def dump(self) -> dict[str, list[str]]:
+        self.done.append("dump")
+        return {"nodes": []}
+
+    def debug(self) -> Debug:
+        return Debug(self.compare, self.dump, lambda: self.missing)
+
+
+def app_over(asked: Asked) -> Extender:
+    metrics = Metrics(dict, SystemClock(), "0.0.test")
+    service = Service((), lambda: {"cache": asked.missing}, lambda: None, lambda: None, asked.debug())
+    return create_app(service, Settings.model_validate({}), metrics)
+
+
+def client(asked: Asked, address: str = "127.0.0.1") -> Client:
+    app = app_over(asked)
+
+    def from_there(environ: dict[str, object], start_response: object) -> object:
+        return app({**environ, "REMOTE_ADDR": address}, start_response)
+
+    return Client(from_there)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_comparison_is_answered_with_what_it_found(method: str) -> None:
+    asked = Asked()
+    answer = client(asked).open("/debug/cache/compare", method=method)
+    assert answer.status_code == 200
+    assert answer.content_type == "application/json"
+    assert answer.json == {
+        "compared": {"Pod": 3, "Table": 2},
+        "differences": [{"kind": "Pod", "key": "default/p", "how": "is listed, but not held"}],
+        "undecided": [],
+        "unlisted": {},
+    }
+    assert asked.done == ["compare"]
+
+
+def test_the_dump_is_read_and_not_posted_to() -> None:
+    asked = Asked()
+    assert client(asked).get("/debug/cache/dump").json == {"nodes": []}
+    assert client(asked).post("/debug/cache/dump").status_code == 405
+    assert asked.done == ["dump"]
+
+
+@pytest.mark.parametrize("path", ["/debug/cache/compare", "/debug/cache/dump"])
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        pytest.param("127.0.0.1", 200, id="loopback"),
+        pytest.param("127.8.9.1", 200, id="another loopback"),
+        pytest.param("::1", 200, id="loopback v6"),
+        pytest.param("::ffff:127.0.0.1", 200, id="loopback v4 in v6"),
+        pytest.param("10.0.0.7", 403, id="another machine"),
+        pytest.param("::ffff:10.0.0.7", 403, id="another machine v4 in v6"),
+        pytest.param("fe80::1%eth0", 403, id="link-local"),
+        pytest.param("", 403, id="unknown"),
+        pytest.param("localhost", 403, id="no address"),
+    ],
+)
+def test_without_certificates_only_this_machine_may_look(path: str, address: str, status: int) -> None:
+    asked = Asked()
+    answer = client(asked, address).get(path)
+    assert answer.status_code == status
+    assert bool(asked.done) == (status == 200)
+
+
+def test_with_certificates_the_guard_of_all_routes_has_let_the_caller_in() -> None:
+    door = DebugDoor(Asked().debug(), Access(certificate_required=True))
+    assert door.compare({"REMOTE_ADDR": "10.0.0.7"}).status == 200
+
+
+def test_before_the_first_sync_there_is_nothing_to_compare() -> None:
+    asked = Asked(missing="waiting for the first list of Pod")
+    answer = client(asked).get("/debug/cache/compare")
+    assert answer.status_code == 503
+    assert answer.json == {"error": "the extender is not ready: waiting for the first list of Pod"}
+    assert asked.done == []
+
+
+def test_without_anything_to_show_there_are_no_such_pages() -> None:
+    service = Service((), dict, lambda: None, lambda: None)
+    app = create_app(service, Settings.model_validate({}), Metrics(dict, SystemClock(), "0.0.test"))
+    assert Client(app).get("/debug/cache/compare").status_code == 404
