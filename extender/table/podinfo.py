@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinity, PodAffinityTerm
 from extender.model.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 from extender.model.requests import NONZERO_DEFAULTS, nonzero_requests, pod_requests
 from extender.model.selectors import NOTHING, Selector, compile_selector
+
+T = TypeVar("T")
 
 
 class HostPort(NamedTuple):
@@ -41,6 +43,24 @@ class Group(NamedTuple):
     labels: frozenset[tuple[str, str]]
 
 
+class worked_out(Generic[T]):  # noqa: N801  it is used like a function
+    """functools.cached_property without the lock that it has until Python 3.12, which costs more than most work here.
+
+    Two threads may both do the work, and get equal results.
+    """
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        found = instance.__dict__[self._name] = self._work(instance)
+        return found
+
+
 class PodInfo:
     """A pod and what was worked out for it; each part is made on first use and kept."""
 
@@ -58,7 +78,7 @@ class PodInfo:
         started = self.pod.status.start_time
         return started.timestamp() if started else inf
 
-    @cached_property
+    @worked_out
     def sort_key(self) -> str:
         """Sorts like (namespace, name), but faster."""
         return f"{self.pod.namespace}\0{self.pod.name}"
@@ -72,16 +92,16 @@ class PodInfo:
         _ = self.footprint, self.group, self.host_ports, self.mounts, self.claims
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
-    @cached_property
+    @worked_out
     def group(self) -> Group:
         return Group(self.pod.namespace, frozenset(self.pod.labels.items()))
 
-    @cached_property
+    @worked_out
     def requests(self) -> dict[str, int]:
         """What the pod asks for when it is to be placed: cpu in milli, all else in units."""
         return pod_requests(self.pod)
 
-    @cached_property
+    @worked_out
     def requests_with_defaults(self) -> dict[str, int]:
         """What NodeResourcesFit scores the pod by: containers that ask for nothing count with defaults.
 
@@ -89,7 +109,7 @@ class PodInfo:
         """
         return pod_requests(self.pod, NONZERO_DEFAULTS, pod_level=False)
 
-    @cached_property
+    @worked_out
     def footprint(self) -> Footprint:
         """What the pod takes of the node it stands on."""
         requests = pod_requests(self.pod, placed=True)
@@ -98,7 +118,7 @@ class PodInfo:
             *nonzero_requests(self.pod, requests),
         )
 
-    @cached_property
+    @worked_out
     def host_ports(self) -> tuple[HostPort, ...]:
         """The node ports that the containers take, sidecars included (upstream util.GetHostPorts)."""
         sidecars = (c for c in self.pod.init_containers if c.restart_policy == "Always")
@@ -109,38 +129,38 @@ class PodInfo:
             if port.host_port > 0
         )
 
-    @cached_property
+    @worked_out
     def images(self) -> tuple[str, ...]:
         """The images of containers, init containers and image volumes, tagged as nodes report them."""
         containers = (container.image for container in (*self.pod.init_containers, *self.pod.containers))
         volumes = (volume.image.reference for volume in self.pod.spec.volumes or () if volume.image)
         return tuple(map(_tagged, (*containers, *volumes)))
 
-    @cached_property
+    @worked_out
     def claims(self) -> tuple[ClaimUse, ...]:
         return claims_of(self.pod)
 
-    @cached_property
+    @worked_out
     def attachables(self) -> tuple[Attachable, ...]:
         return attachables_of(self.pod)
 
-    @cached_property
+    @worked_out
     def mounts(self) -> tuple[Mount, ...]:
         return mounts_of(self.pod)
 
-    @cached_property
+    @worked_out
     def required_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_affinity(self.pod), required=True)
 
-    @cached_property
+    @worked_out
     def required_anti_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_anti_affinity(self.pod), required=True)
 
-    @cached_property
+    @worked_out
     def preferred_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_affinity(self.pod), required=False)
 
-    @cached_property
+    @worked_out
     def preferred_anti_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_anti_affinity(self.pod), required=False)
 

@@ -33,10 +33,11 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
 
 def validate_prioritize(asked: Sequence[str], result: Sequence[HostPriority]) -> None:
     """One integer of 0..10 for each node asked about."""
-    points = {score.host: score.score for score in result}
-    if points.keys() != set(asked) or len(points) != len(result):
+    hosts = [score.host for score in result]
+    if hosts != asked and sorted(hosts) != sorted(set(asked)):
         raise InvalidAnswer("prioritize: not the nodes that were asked about, each once")
-    if not _POINTS.issuperset(points.values()) or not all(type(score) is int for score in points.values()):
+    points = [score.score for score in result]
+    if not _POINTS.issuperset(points) or not {int}.issuperset(map(type, points)):
         raise InvalidAnswer(f"prioritize: a score that is no integer of 0..{MAX_EXTENDER_PRIORITY}")
 
 

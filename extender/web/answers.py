@@ -12,6 +12,7 @@ import msgspec
 Headers = Sequence[tuple[str, str]]
 
 JSON = "application/json"
+_LONGEST_MESSAGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class Answer:
 
 
 def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
-    """`{"error": message}` on one line."""
-    clean = message.encode("utf-8", "backslashreplace").decode()
+    """`{"error": message}` on one line; of a message that quotes too much of a request, the beginning."""
+    clean = message[:_LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
 
 

@@ -45,6 +45,9 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
     """Sends all logging of the process to `stream` (standard error if not given)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    # Nobody reads these, and finding the caller's line costs more than writing it (the module's own advice).
+    logging._srcfile = ""
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.WARNING)
