@@ -1,6 +1,6 @@
 """What a node would have requested of it with the pod on it, for the priorities that look at resources.
 
-Source: upstream noderesources resourceAllocationScorer.
+Source: upstream noderesources resourceAllocationScorer, KEP-5004 for resources that are devices.
 """
 
 from __future__ import annotations
@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from extender.engine.devices.answers import devices_of
+from extender.engine.devices.extended_resources import class_behind, may_be_backed
 from extender.engine.rules import Scores
 from extender.model.requests import is_counted, is_scalar
 from extender.table import Table
@@ -44,13 +48,32 @@ def allocations(
     found = []
     for resource in resources:
         amount = wanted.get(resource.name, 0)
-        index = table.nodes.resources.get(resource.name)
-        if index is None or not is_counted(resource.name) or (not amount and is_scalar(resource.name)):
+        if not is_counted(resource.name) or (not amount and is_scalar(resource.name)):
             continue
-        allocatable = table.nodes.allocatable[index][rows]
-        allocated = table.nodes.requested[_counted_as(index) if nonzero else index][rows]
-        found.append(Allocation(resource.weight, allocated, allocated + amount, allocatable, allocatable != 0))
+        offer = _offer(resource.name, table, rows, nonzero=nonzero)
+        if offer is not None:
+            allocatable, allocated = offer
+            found.append(Allocation(resource.weight, allocated, allocated + amount, allocatable, allocatable != 0))
     return found
+
+
+def _offer(resource: str, table: Table, rows: Rows, *, nonzero: bool) -> tuple[Scores, Scores] | None:
+    """(allocatable, allocated) by row; devices count where a class stands behind the resource and nodes have none."""
+    index = table.nodes.resources.get(resource)
+    device_class = class_behind(resource, table) if may_be_backed(resource) else None
+    if device_class is None:
+        return None if index is None else _of_nodes(index, table, rows, nonzero=nonzero)
+    devices, taken = devices_of(table).totals(device_class).at(rows)
+    if index is None:
+        return devices, taken
+    allocatable, allocated = _of_nodes(index, table, rows, nonzero=nonzero)
+    by_devices = allocatable == 0
+    return np.where(by_devices, devices, allocatable), np.where(by_devices, taken, allocated)
+
+
+def _of_nodes(index: int, table: Table, rows: Rows, *, nonzero: bool) -> tuple[Scores, Scores]:
+    requested = table.nodes.requested[_counted_as(index) if nonzero else index][rows]
+    return table.nodes.allocatable[index][rows], requested
 
 
 def _counted_as(index: int) -> int:

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.engine.devices.allocated import Allocated
+from extender.engine.devices.class_totals import ClassTotals, Expressions, expressions_of
 from extender.engine.devices.inventory import Inventories
 from extender.engine.devices.questions import AllocationError, Question, key_of, question_of
 from extender.engine.devices.search import MAX_STEPS, ExhaustedError, Picks, search
+from extender.engine.devices.values import PoolID
 from extender.engine.status import Code
 from extender.model.devices import DeviceClass
 from extender.model.resource_claims import ResourceClaim
@@ -44,12 +46,13 @@ class Devices:
     """The devices of a table's cluster, and the questions about them."""
 
     def __init__(self, table: Table) -> None:
-        self._objects = table.objects
+        self._table, self._objects = table, table.objects
         self.inventories = Inventories(table)
         self.allocated = Allocated(table)
         self.touched: list[int] = []
         self._answers: OrderedDict[Hashable, Answers] = OrderedDict()
         self._epoch = 0
+        self._totals: dict[Expressions, tuple[ClassTotals, set[PoolID]]] = {}
 
     def ask(self, claims: Sequence[ResourceClaim]) -> Answers:
         """What comes out for these claims together."""
@@ -65,11 +68,31 @@ class Devices:
         answers.refresh()
         return answers
 
+    def totals(self, device_class: DeviceClass) -> ClassTotals:
+        """How many devices of the class there are on each node, and how many of them are taken."""
+        self.refresh()
+        expressions = expressions_of(device_class)
+        if expressions not in self._totals:
+            if len(self._totals) >= _KEPT:
+                self._totals.clear()
+            totals = ClassTotals(expressions, self._table, self.allocated)
+            self._totals[expressions] = totals, set(self.inventories.pools)
+        totals, stale = self._totals[expressions]
+        while stale:
+            pool = stale.pop()
+            totals.replace(pool, self.inventories.pools.get(pool))
+        return totals
+
     def refresh(self) -> None:
         """Takes in what has changed of slices, nodes and claims."""
-        self.inventories.refresh()
-        for pool in self.allocated.refresh():
+        changed = self.inventories.refresh()
+        claimed = self.allocated.refresh()
+        for pool in claimed:
             self.touched.extend(self.inventories.reaching(pool))
+        for expressions, (_, stale) in list(self._totals.items()):
+            stale.update(changed, claimed)
+            if len(stale) > _REMEMBERED:
+                del self._totals[expressions]
         if self.inventories.epoch != self._epoch or len(self.touched) > _REMEMBERED:
             self._epoch = self.inventories.epoch
             self.touched.clear()

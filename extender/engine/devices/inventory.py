@@ -29,6 +29,7 @@ class Inventories:
     Attributes:
         number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
         views: by number, the pools in the order in which they are tried.
+        pools: those of all nodes.
         epoch: changes when the numbers are given out anew.
     """
 
@@ -36,7 +37,7 @@ class Inventories:
         self._table = table
         self._slices: dict[str, ResourceSlice] = {}
         self._names: defaultdict[PoolID, set[str]] = defaultdict(set)
-        self._pools: dict[PoolID, Pool] = {}
+        self.pools: dict[PoolID, Pool] = {}
         self._rules: list[DeviceTaintRule] = []
         self._versions = (0, 0)
         self._topology: tuple[int, int] | None = None
@@ -56,8 +57,8 @@ class Inventories:
         """The numbers of the inventories that a pool belongs to."""
         return self._reaching.get(pool, set())
 
-    def refresh(self) -> None:
-        """Takes in what has changed of slices, taint rules and nodes."""
+    def refresh(self) -> set[PoolID]:
+        """Takes in what has changed of slices, taint rules and nodes; returns the pools that are concerned."""
         changed = self._read_slices()
         topology = self._table.storage.topology_version
         if topology != self._topology:
@@ -65,12 +66,13 @@ class Inventories:
             self._views_of.clear()
             self._rows_of.clear()
             self.number = np.zeros(self._table.nodes.capacity, np.intp)
-            changed = set(self._pools)
+            changed |= self.pools.keys()
         if changed:
             self._assign(changed)
         missing = self._table.nodes.capacity - len(self.number)
         if missing > 0:
             self.number = np.pad(self.number, (0, missing))
+        return changed
 
     # ---- slices into pools
 
@@ -106,11 +108,11 @@ class Inventories:
     def _make_pool(self, pool: PoolID) -> None:
         if not self._names[pool]:
             del self._names[pool]
-            self._pools.pop(pool, None)
+            self.pools.pop(pool, None)
             return
         slices = [self._slices[name] for name in self._names[pool]]
         devices = {each.name: [self._device(spec, each) for spec in each.devices] for each in slices}
-        self._pools[pool] = Pool(pool, slices, lambda each: devices[each.name])
+        self.pools[pool] = Pool(pool, slices, lambda each: devices[each.name])
 
     def _device(self, spec: Device, of_slice: ResourceSlice) -> PoolDevice:
         taints = [*(spec.taints or ()), *self._ruled(spec, of_slice.spec)]
@@ -137,7 +139,7 @@ class Inventories:
             for row in self._rows_of.pop(pool_id, ()):
                 concerned.add(row)
                 self._views_of[row] = [view for view in self._views_of[row] if view.id != pool_id]
-            for rows, view in self._reach(self._pools[pool_id]) if pool_id in self._pools else ():
+            for rows, view in self._reach(self.pools[pool_id]) if pool_id in self.pools else ():
                 concerned.update(rows)
                 self._rows_of[pool_id] += rows
                 for row in rows:

@@ -10,17 +10,19 @@ from tests.conformance.draft import Dice, Draft
 
 SCORING = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "ImageLocality")
 RESOURCES, EXTENDED = ("cpu", "memory", "ephemeral-storage"), "example.com/gpu"
+IMPLICIT = tuple(f"deviceclass.resource.kubernetes.io/{name}" for name in ("gpu", "any"))
+SCORED = (*RESOURCES, EXTENDED, *IMPLICIT)
 
 
 def add(dice: Dice, draft: Draft) -> None:
     profile: Object = {"schedulerName": "default-scheduler"}
-    # What devices offer as an extended resource is not scored yet: cases with both are left out.
-    resources = RESOURCES if _offered_by_devices(draft) else (*RESOURCES, EXTENDED)
+    # NodeResourcesBalancedAllocation of kube-scheduler v1.37 crashes where a device class is behind a resource.
+    balanced = RESOURCES if _offered_by_devices(draft) else (*RESOURCES, EXTENDED)
     if dice.chance(60):
         profile["plugins"] = _plugins(dice)
     chosen = dice.some(_ARGUMENTS, 0, 3)
     if chosen:
-        profile["pluginConfig"] = [{"name": name, "args": arguments(dice, resources)} for name, arguments in chosen]
+        profile["pluginConfig"] = [{"name": name, "args": arguments(dice, balanced)} for name, arguments in chosen]
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     draft.config = {**kind, "profiles": [profile]}
 
@@ -51,9 +53,9 @@ def _shape(dice: Dice, most: int) -> list[Object]:
     return [{"utilization": at, "score": dice.count(0, most)} for at in sorted(dice.some((0, 20, 50, 70, 100), 1, 4))]
 
 
-def _fit(dice: Dice, resources: Sequence[str]) -> Object:
+def _fit(dice: Dice, _: Sequence[str]) -> Object:
     kind = dice.one("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
-    scored = [{"name": name, "weight": dice.one(1, 2, 10)} for name in dice.some(resources, 1, 3)]
+    scored = [{"name": name, "weight": dice.one(1, 2, 10)} for name in dice.some(SCORED, 1, 3)]
     strategy: Object = {"type": kind, "resources": scored}
     if kind == "RequestedToCapacityRatio":
         strategy["requestedToCapacityRatio"] = {"shape": _shape(dice, 10)}
@@ -63,7 +65,6 @@ def _fit(dice: Dice, resources: Sequence[str]) -> Object:
 
 
 def _balanced(dice: Dice, resources: Sequence[str]) -> Object:
-    # Never with a device class behind a resource: this plugin of kube-scheduler v1.37 crashes there.
     return {"resources": [{"name": name, "weight": 1} for name in dice.some(resources, 1, 3)]}
 
 
