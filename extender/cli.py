@@ -13,6 +13,7 @@ import click
 
 from extender.cli_explain import explain
 from extender.cli_reference import reference
+from extender.cli_schedule import schedule
 from extender.errors import ConfigurationError, ExtenderError
 from extender.settings import OPTIONS, Option, Settings
 from extender.settings_sources import load
@@ -55,7 +56,9 @@ def settings_options(command: _Command) -> _Command:
 
 def _flag(option: Option) -> Callable[[_Command], _Command]:
     shown = ", ".join(option.default) if option.many else option.default
-    default = "" if shown in (None, "") else f"  [default: {shown}]"
+    default = "" if shown in (None, "", False) else f"  [default: {shown}]"
+    # --leader-elect alone is true; a file or a variable may have said so, hence --leader-elect=false.
+    switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if option.annotation is bool else {}
     return click.option(
         option.flag,
         option.name,
@@ -64,6 +67,7 @@ def _flag(option: Option) -> Callable[[_Command], _Command]:
         default=() if option.many else None,
         metavar=None if option.choices else "TEXT" if option.many else _metavar(option),
         help=option.description + default,
+        **switch,
     )
 
 
@@ -94,6 +98,7 @@ def serve(config: Path | None, **flags: Any) -> None:
 
 cli.add_command(explain)
 cli.add_command(reference)
+cli.add_command(schedule)
 
 
 def settings_from(config: Path | None, flags: dict[str, Any]) -> Settings:

@@ -76,12 +76,13 @@ def policy_names() -> Sequence[Row]:
 
 
 def metrics() -> Sequence[Row]:
-    """Every series at /metrics."""
+    """Every series at /metrics; those of scheduler_... at that of `extender schedule` only."""
     from extender.web.metrics import SERIES
+    from extender.web.scheduler_metrics import SCHEDULER_SERIES
 
     return [
         {"METRIC": series.name, "TYPE": series.kind, "LABELS": ", ".join(series.labels), "MEANING": series.help}
-        for series in SERIES.values()
+        for series in (*SERIES.values(), *SCHEDULER_SERIES.values())
     ]
 
 

@@ -12,6 +12,7 @@ from extender.engine.policy import classic_names
 from extender.engine.registry import IN_TREE
 from extender.settings import OPTIONS
 from extender.web.metrics import SERIES
+from extender.web.scheduler_metrics import SCHEDULER_SERIES
 
 
 def rows(topic: str) -> list[dict[str, str]]:
@@ -42,7 +43,7 @@ def test_policy_names() -> None:
 
 def test_metrics() -> None:
     listed = rows("metrics")
-    assert [row["METRIC"] for row in listed] == list(SERIES)
+    assert [row["METRIC"] for row in listed] == [*SERIES, *SCHEDULER_SERIES]
     assert all(row["MEANING"] for row in listed)
 
 

@@ -1,0 +1,98 @@
+"""From what the cache was told to what the queue needs to hear. Source: upstream eventhandlers.go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from extender.model.kinds import KINDS
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.state.cache import NODE, POD, Cache, Placement
+from extender.state.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Action, Change, ClusterEvent, Resource
+from extender.state.pod_states import PodEvent
+from extender.state.property_changes import node_events, pod_events
+from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
+
+_RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
+RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind in _RESOURCES and kind != POD}
+"""Kinds whose events may help a pod; no rule registers for the others."""
+
+
+class EventRouter:
+    """A cache's Listener: the cache knows already what the queue is told here.
+
+    Args:
+        scheduler_names: the schedulerNames of the pods that are ours to place.
+    """
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue, scheduler_names: Collection[str]) -> None:
+        self._cache, self._queue = cache, queue
+        self._scheduler_names = frozenset(scheduler_names)
+
+    def changed(self, kind: str, before: Any, after: Any) -> None:
+        """See state.cache.Listener."""
+        if before is not None and after is not None and _same_version(before, after):
+            return
+        if kind == POD:
+            self._pod_changed(before, after)
+        elif kind in RESOURCE_OF:
+            for event in _events(kind, before, after):
+                self._queue.move(Change(event, before, after))
+
+    def displaced(self, placement: Placement, event: PodEvent) -> None:
+        """See state.cache.Listener. A pod that expires was perhaps never bound: it is tried again."""
+        info = placement.info
+        left = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
+        self._queue.move(Change(ASSIGNED_POD_DELETE, left))
+        if event is PodEvent.EXPIRE:
+            waiting = self._cache.find_pod(info.uid, info.pod.key)
+            if waiting is not None and not waiting.pod.node_name:
+                self._queue.add(waiting)
+
+    def _pod_changed(self, before: PodInfo | None, after: PodInfo | None) -> None:
+        if after is None:
+            self._pod_gone(before)
+        elif after.pod.node_name:
+            self._assigned_pod_changed(before, after)
+        elif self._is_ours(after.pod):
+            self._queue.update(after)
+            if before is not None and before.pod.status.nominated_node_name != after.pod.status.nominated_node_name:
+                self._nomination_ended(before)
+
+    def _assigned_pod_changed(self, before: PodInfo | None, after: PodInfo) -> None:
+        if before is not None and before.pod.node_name:
+            for event in pod_events(before, after, target=False):
+                self._queue.move(Change(event, before, after))
+            return
+        if self._is_ours(after.pod):
+            self._queue.delete(after.uid)
+        self._queue.move(Change(ASSIGNED_POD_ADD, None, after))
+
+    def _pod_gone(self, before: PodInfo | None) -> None:
+        if before is not None and not before.pod.node_name and self._is_ours(before.pod):
+            self._queue.delete(before.uid)
+            self._nomination_ended(before)
+
+    def _nomination_ended(self, before: PodInfo) -> None:
+        """Room was kept for the pod from those of the same or a lower priority: it is free for them now."""
+        if before.pod.status.nominated_node_name:
+            self._queue.move(Change(ASSIGNED_POD_DELETE, before), up_to_priority=before.priority)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.spec.scheduler_name in self._scheduler_names
+
+
+def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
+    if kind == NODE and isinstance(before, Node) and isinstance(after, Node):
+        return node_events(before, after)
+    action = Action.ADD if before is None else Action.DELETE if after is None else Action.UPDATE
+    return [ClusterEvent(RESOURCE_OF[kind], action)]
+
+
+def _same_version(before: Any, after: Any) -> bool:
+    if isinstance(before, PodInfo):
+        before, after = before.pod, after.pod
+    version = before.metadata.resource_version
+    return bool(version) and version == after.metadata.resource_version

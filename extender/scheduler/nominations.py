@@ -1,0 +1,27 @@
+"""A nomination, noted wherever it is looked at: in the queue, in the tables, and in the pod's status."""
+
+from __future__ import annotations
+
+from extender.scheduler.outward import Statuses
+from extender.state.cache import Cache
+from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
+
+
+class Nominations:
+    """Which waiting pod is to have the next room on which node."""
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue, statuses: Statuses) -> None:
+        self._cache, self._queue, self._statuses = cache, queue, statuses
+
+    def note(self, pod: PodInfo, node_name: str) -> None:
+        """The pod is to run on `node_name` (empty: nowhere in particular), before its status says so."""
+        self._queue.nominate(pod, node_name)
+        self._cache.nominate(pod.uid, node_name)
+
+    def end_lesser(self, node_name: str, priority: int) -> None:
+        """Pods of a lower priority lose their nomination to the node, here and in their statuses."""
+        for pod in self._queue.nominated_on(node_name):
+            if pod.priority < priority:
+                self.note(pod, "")
+                self._statuses.nominate(pod.pod, "")

@@ -1,0 +1,114 @@
+"""Preemption carried out: victims are evicted in a thread of their own, while the preemptor is kept from being tried.
+
+Source: upstream preemption.Executor (KEP-4832).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from extender.engine.preemption import Candidate
+from extender.errors import ClusterError
+from extender.scheduler.nominations import Nominations
+from extender.scheduler.outward import Events, SchedulerTelemetry, Victims, Workers
+from extender.state.cache import Cache
+from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
+
+_log = logging.getLogger(__name__)
+
+
+class UnderWay:
+    """A PreEnqueue rule: a preemptor is not tried while its victims are being evicted.
+
+    The last victim may be seen leaving before the call that evicts it returns. Were the preemptor still kept then, the
+    event that should wake it would be lost on it; so from that moment on it is let go.
+    """
+
+    name = "DefaultPreemption"
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._last_victim: dict[str, PodInfo | None] = {}
+
+    def admits(self, pod: PodInfo) -> bool:
+        """See state.pre_enqueue.PreEnqueue."""
+        with self._lock:
+            if pod.uid not in self._last_victim:
+                return True
+            victim = self._last_victim[pod.uid]
+        return victim is not None and self._leaves(victim)
+
+    def begin(self, preemptor: PodInfo) -> None:
+        self._note(preemptor, None)
+
+    def come_to_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
+        self._note(preemptor, victim)
+
+    def end(self, preemptor: PodInfo) -> None:
+        with self._lock:
+            self._last_victim.pop(preemptor.uid, None)
+
+    def _note(self, preemptor: PodInfo, last_victim: PodInfo | None) -> None:
+        with self._lock:
+            self._last_victim[preemptor.uid] = last_victim
+
+    def _leaves(self, victim: PodInfo) -> bool:
+        known = self._cache.find_pod(victim.uid, victim.pod.key)
+        return known is None or known.pod.terminating
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptions:
+    """Makes room on nodes.
+
+    Attributes:
+        under_way: the rule that the queue asks.
+        workers: where victims are evicted.
+    """
+
+    under_way: UnderWay
+    queue: SchedulingQueue
+    nominations: Nominations
+    victims: Victims
+    events: Events
+    telemetry: SchedulerTelemetry
+    workers: Workers
+
+    def begin(self, preemptor: PodInfo) -> None:
+        """Keeps the preemptor from being tried, until `carry_out` is done or `cancel` is called."""
+        self.under_way.begin(preemptor)
+
+    def cancel(self, preemptor: PodInfo) -> None:
+        """No room is to be made after all."""
+        self.under_way.end(preemptor)
+
+    def carry_out(self, preemptor: PodInfo, candidate: Candidate) -> None:
+        """Has the candidate's victims evicted; the preemptor is in the queue by now."""
+        self.telemetry.preempted(len(candidate.victims))
+        staying = [victim for victim in candidate.victims if not victim.pod.terminating]
+        self.workers.submit(lambda: self._carry_out(preemptor, candidate.node, staying))
+
+    def _carry_out(self, preemptor: PodInfo, node_name: str, victims: list[PodInfo]) -> None:
+        try:
+            self.nominations.end_lesser(node_name, preemptor.priority)
+            for victim in victims:
+                if victim is victims[-1]:
+                    self.under_way.come_to_last(preemptor, victim)
+                self._evict(preemptor, node_name, victim)
+        except Exception as error:  # whatever it was, the preemptor must not wait for ever
+            unexpected = None if isinstance(error, ClusterError) else error
+            _log.warning("preemption for %s on %s: %s", preemptor.pod.key, node_name, error, exc_info=unexpected)
+            self.under_way.end(preemptor)
+            self.queue.activate([preemptor.uid])  # no victim's leaving may come to wake it
+        finally:
+            self.under_way.end(preemptor)
+
+    def _evict(self, preemptor: PodInfo, node_name: str, victim: PodInfo) -> None:
+        name = preemptor.pod.spec.scheduler_name
+        if self.victims.evict(victim.pod, f"{name}: preempting to accommodate a higher priority pod"):
+            note = f"Preempted by pod {preemptor.uid} on node {node_name}"
+            self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)

@@ -1,0 +1,102 @@
+"""The scheduler's loop. Source: upstream schedule_one.go, ScheduleOne."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.clock import Clock
+from extender.errors import ExtenderError
+from extender.scheduler.binding_cycle import ERROR, UNSCHEDULABLE, BindingCycle
+from extender.scheduler.failures import Failures
+from extender.scheduler.outward import Events, SchedulerTelemetry, Workers
+from extender.scheduler.preemption import Preemptions
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.state.cache import Cache
+from extender.state.queued_pod import QueuedPod
+from extender.state.scheduling_queue import SchedulingQueue
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Takes pods from the queue one by one, assumes each on its node, and leaves the binding to others.
+
+    One thread at a time may call `schedule_one`: what it has assumed is what the next pod sees.
+
+    Attributes:
+        cycles: by schedulerName.
+        binders: threads for binding cycles; that they take no more than a few at once keeps decisions fresh.
+    """
+
+    cycles: Mapping[str, SchedulingCycle]
+    cache: Cache
+    queue: SchedulingQueue
+    binding: BindingCycle
+    failures: Failures
+    preemptions: Preemptions
+    events: Events
+    telemetry: SchedulerTelemetry
+    clock: Clock
+    binders: Workers
+
+    def schedule_one(self, timeout_seconds: float | None = None) -> bool:
+        """Tries one pod; waits for it that long. False: there was none, or the queue was closed."""
+        pod = self.queue.pop(timeout_seconds)
+        if pod is None:
+            return False
+        if self._is_to_be_skipped(pod):
+            self.queue.done(pod.uid)
+        else:
+            self._attempt(pod)
+        return True
+
+    def _is_to_be_skipped(self, pod: QueuedPod) -> bool:
+        described = pod.info.pod
+        if described.terminating:
+            note = f"skip schedule deleting pod: {described.key}"
+            self.events.record(described, "Warning", "FailedScheduling", "Scheduling", note)
+            return True
+        return self.cache.placement(pod.uid) is not None
+
+    def _attempt(self, pod: QueuedPod) -> None:
+        began_at = self.clock.monotonic()
+        try:
+            decided = self._decide(pod)
+            self.telemetry.decided(self.clock.monotonic() - began_at)
+        except Exception as error:  # one pod that cannot be judged must not keep the others waiting
+            _log.exception("%s cannot be judged", pod.info.pod.key)
+            decided = Unfit(f"{type(error).__name__}: {error}")
+        if isinstance(decided, Chosen):
+            node_name = decided.node_name
+            self.binders.submit(lambda: self.binding.run(pod, node_name, began_at))
+        else:
+            self._give_back(pod, decided, began_at)
+
+    def _decide(self, pod: QueuedPod) -> Chosen | Unfit:
+        """Decides, and assumes the pod where it was decided for a node."""
+        cycle = self.cycles[pod.info.pod.spec.scheduler_name]
+        with self.cache.snapshot("schedule") as table:
+            decided = cycle.decide(pod.info, table)
+        if isinstance(decided, Chosen):
+            try:
+                self.cache.assume(pod.info, decided.node_name)
+            except ExtenderError as error:  # the node, or the pod, has gone in this moment
+                return Unfit(f"assume: {error}")
+            self.queue.nominate(pod.info, "")  # its place is kept by the cache from now on
+        return decided
+
+    def _give_back(self, pod: QueuedPod, unfit: Unfit, began_at: float) -> None:
+        candidate, preemptor = unfit.make_room, pod.info
+        if candidate:
+            self.preemptions.begin(preemptor)
+        waits = self.failures.handle(pod, unfit)
+        if candidate and waits:
+            self.preemptions.carry_out(preemptor, candidate)
+        elif candidate:
+            self.preemptions.cancel(preemptor)
+        result = UNSCHEDULABLE if unfit.rejection.rules else ERROR
+        name = pod.info.pod.spec.scheduler_name
+        self.telemetry.attempted(result, name, self.clock.monotonic() - began_at)

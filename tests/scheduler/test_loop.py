@@ -1,0 +1,227 @@
+"""Loop, queue, cache and engine together, step by step and without threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.errors import Conflict, OutcomeUnknown, Refused
+from extender.state.queued_pod import Tier
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.builders.storage import make_pv, make_pvc, make_storage_class
+from tests.scheduler.world import NAME, World
+
+
+def node(name: str, cpu: str = "4") -> NodeBuilder:
+    return make_node(name).capacity(cpu=cpu, memory="16Gi", pods="10").allocatable(cpu=cpu, memory="16Gi", pods="10")
+
+
+def pod(name: str, cpu: str = "1") -> PodBuilder:
+    return make_pod(name).uid(name).scheduler(NAME).req(cpu=cpu)
+
+
+def waiting(world: World, tier: Tier) -> list[str]:
+    return [info.pod.name for info in world.queue.pods()[tier]]
+
+
+def test_a_pod_is_bound_and_confirmed() -> None:
+    world = World(node("n1"), pod("p"))
+    world.settle()
+    assert world.node_of("p") == "n1"
+    assert world.events == [("p", "Scheduled", "Successfully assigned default/p to n1")]
+    assert world.cache.assumed() == []
+    assert world.queue.pods_in_flight() == []
+    assert (world.telemetry.results, world.telemetry.attempts) == (["scheduled"], [1])
+
+
+def test_what_is_assumed_counts_for_the_next_pod_before_it_is_bound() -> None:
+    world = World(node("n1", cpu="1"), node("n2", cpu="1"), pod("p1"), pod("p2"))
+    assert world.attempt()
+    assert world.attempt()
+    assert {placed.node_name for placed in world.cache.assumed()} == {"n1", "n2"}
+    assert not world.attempt()
+
+
+def test_pods_of_other_schedulers_are_left_alone() -> None:
+    world = World(node("n1"), pod("mine"), pod("theirs").scheduler("another"))
+    world.settle()
+    assert (world.node_of("mine"), world.node_of("theirs")) == ("n1", "")
+
+
+def test_the_higher_priority_goes_first() -> None:
+    world = World(node("n1", cpu="1"), pod("low").priority(1), pod("high").priority(2))
+    world.settle()
+    assert (world.node_of("low"), world.node_of("high")) == ("", "n1")
+
+
+def test_the_same_seed_makes_the_same_choices() -> None:
+    def choices(seed: int) -> list[str]:
+        world = World(*(node(f"n{i}") for i in range(20)), pod("p"), seed=seed)
+        world.settle()
+        return [world.node_of("p")]
+
+    assert choices(7) == choices(7)
+    assert len({choices(seed)[0] for seed in range(10)}) > 3
+
+
+def test_why_a_pod_waits_is_told_as_the_stock_scheduler_tells_it() -> None:
+    world = World(node("n1", cpu="1"), node("n2").taint("dedicated"), node("n3", cpu="2"), pod("p", cpu="3"))
+    world.settle()
+    message = (
+        "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
+        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    )
+    assert world.conditions == [("p", "Unschedulable", message, "")]
+    assert world.events == [("p", "FailedScheduling", message)]
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+
+
+def test_a_cluster_without_nodes_is_an_error() -> None:
+    world = World(pod("p"))
+    world.settle()
+    assert world.conditions[0] == ("p", "SchedulerError", "no nodes available to schedule pods", "")
+    world.put(node("n1"))
+    world.pass_time(15)
+    assert world.node_of("p") == "n1"
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda world: world.put(node("n2")), id="a node comes"),
+        pytest.param(lambda world: world.put(node("n1", cpu="2")), id="a node grows"),
+        pytest.param(lambda world: world.delete("Pod", "default/other"), id="a pod leaves"),
+    ],
+)
+def test_an_event_brings_the_pod_back_that_it_may_help(happens: object) -> None:
+    world = World(node("n1", cpu="1"), pod("other").node("n1"), pod("p"))
+    world.settle()
+    assert world.node_of("p") == ""
+    assert callable(happens)
+    happens(world)
+    world.pass_time(3)
+    assert world.node_of("p") == "n2" if ("Node", "n2") in world.objects else "n1"
+
+
+def test_an_event_that_cannot_help_costs_no_attempt() -> None:
+    world = World(node("n1", cpu="1"), pod("p", cpu="2"))
+    world.settle()
+    world.put(node("n1", cpu="1").label(colour="blue"))
+    world.pass_time(20)
+    assert world.telemetry.results == ["unschedulable"]
+
+
+def test_a_pod_with_gates_waits_until_they_are_gone() -> None:
+    world = World(node("n1"), pod("p").gate("quota"))
+    world.settle()
+    assert waiting(world, Tier.GATED) == ["p"]
+    world.put(pod("p"))
+    world.settle()
+    assert world.node_of("p") == "n1"
+
+
+@pytest.mark.parametrize("fault", [Refused("no", 403), Conflict("made anew", 409), Refused("busy", 429)], ids=str)
+def test_a_refused_bind_frees_the_place_and_is_tried_again(fault: Refused) -> None:
+    world = World(node("n1", cpu="1"), pod("p"))
+    world.faults = [fault]
+    world.settle()
+    assert world.cache.assumed() == []
+    assert world.conditions == [("p", "SchedulerError", f"binding rejected: {fault}", "")]
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
+    assert world.telemetry.binds == ["refused", "bound"]
+
+
+def test_a_refused_bind_makes_way_for_those_that_waited_for_the_place() -> None:
+    world = World(node("n1", cpu="1"), pod("first").priority(1))
+    world.attempt()
+    world.put(pod("second"))
+    world.watch()
+    world.attempt()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["second"]
+    world.faults = [Refused("no", 403)]
+    world.delete("Pod", "default/first")
+    world.settle()
+    world.pass_time(3)
+    assert world.node_of("second") == "n1"
+
+
+def test_a_bind_of_unknown_outcome_keeps_the_place_until_the_watch_tells() -> None:
+    world = World(node("n1"), pod("p"))
+    world.faults = [OutcomeUnknown("no answer")]
+    world.settle()
+    assert [placed.node_name for placed in world.cache.assumed()] == ["n1"]
+    world.put(pod("p").node("n1"))
+    world.settle()
+    assert world.cache.assumed() == []
+    assert world.queue.pods_in_flight() == []
+
+
+def test_a_bind_that_never_happened_expires_and_is_tried_again() -> None:
+    world = World(node("n1"), pod("p"))
+    world.faults = [OutcomeUnknown("no answer")]
+    world.settle()
+    world.clock.advance(31)
+    world.put(pod("another").node("n1"))  # the watch is alive
+    world.watch()
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
+    assert world.telemetry.binds == ["unknown", "bound"]
+
+
+def test_a_pod_that_is_deleted_while_it_is_bound_frees_its_place() -> None:
+    world = World(node("n1", cpu="1"), pod("p"))
+    world.attempt()
+    world.delete("Pod", "default/p")
+    world.settle()
+    assert world.cache.assumed() == []
+    assert world.queue.pods_in_flight() == []
+    assert sum(world.queue.pending().values()) == 0
+
+
+def test_a_pod_that_another_binds_is_not_tried_again() -> None:
+    world = World(node("n1"), node("n2"), pod("p"))
+    world.put(pod("p").node("n2"))
+    world.settle()
+    assert world.node_of("p") == "n2"
+    assert world.telemetry.results in (["error"], [])
+    assert sum(world.queue.pending().values()) == 0
+    assert world.queue.pods_in_flight() == []
+
+
+def test_a_pod_that_is_being_deleted_is_not_placed() -> None:
+    world = World(node("n1"), pod("p").deleted())
+    world.settle()
+    assert world.events == [("p", "FailedScheduling", "skip schedule deleting pod: default/p")]
+    assert world.telemetry.results == []
+
+
+def test_a_pod_that_cannot_be_judged_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(node("n1"), pod("bad").priority(1), pod("good"))
+    cycle = world.scheduler.cycles[NAME]
+    decide = cycle.decide
+
+    def failing(info: object, table: object) -> object:
+        if getattr(info, "uid", "") == "bad":
+            raise RuntimeError("a rule of somebody's")
+        return decide(info, table)  # type: ignore[arg-type]  # handed through
+
+    monkeypatch.setattr(cycle, "decide", failing)
+    world.settle()
+    assert world.node_of("good") == "n1"
+    assert world.conditions[0][:3] == ("bad", "SchedulerError", "RuntimeError: a rule of somebody's")
+
+
+@pytest.mark.parametrize(
+    ("claim", "lands_on"),
+    [
+        pytest.param(make_pvc("c", storage_class="late"), "", id="to be provisioned"),
+        pytest.param(make_pvc("c", storage_class="late", volume="v"), "n1", id="bound already"),
+    ],
+)
+def test_pods_are_placed_whose_volumes_are_bound_already(claim: dict[str, object], lands_on: str) -> None:
+    volume = make_pv("v", storage_class="late", claim="default/c")
+    world = World(node("n1"), make_storage_class("late"), claim, volume, pod("p").pvc("c"))
+    world.settle()
+    assert world.node_of("p") == lands_on
+    unbound = "the pod's claims of volumes are not bound yet, and this scheduler does not bind them"
+    assert [message for _, _, message, _ in world.conditions] == ([] if lands_on else [unbound])

@@ -1,0 +1,116 @@
+"""Preemption carried out: who goes, who waits, and that nobody goes twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.errors import OutcomeUnknown, Refused
+from extender.state.queued_pod import Tier
+from tests.scheduler.test_loop import node, pod, waiting
+from tests.scheduler.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    """A full node, and a pod that may preempt."""
+    return World(node("n1", cpu="1"), pod("victim").node("n1").priority(1), pod("p").priority(10))
+
+
+def evicted(world: World) -> list[str]:
+    return [name for name, reason, _ in world.events if reason == "Preempted"]
+
+
+def test_the_victim_goes_and_the_preemptor_comes(world: World) -> None:
+    world.settle()
+    assert world.pod("victim").terminating
+    assert world.pod("p").status.nominated_node_name == "n1"
+    assert ("victim", "Preempted", "Preempted by pod p on node n1") in world.events
+    assert world.conditions == [("p", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", "n1")]
+    world.delete("Pod", "default/victim")
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
+    assert world.queue.nominations() == {}
+    assert world.telemetry.victims == [1]
+
+
+def test_while_the_victim_terminates_no_other_goes(world: World) -> None:
+    world.put(node("n2", cpu="1"))
+    world.put(pod("bystander").node("n2").priority(2))
+    world.settle()
+    world.queue.activate(["p"])
+    world.pass_time(30)
+    assert evicted(world) == ["victim"]
+    assert "not eligible due to a terminating pod on the nominated node." in world.conditions[-1][2]
+    assert world.pod("p").status.nominated_node_name == "n1"
+
+
+def test_the_preemptor_is_not_tried_before_its_victims_are_evicted(world: World) -> None:
+    world.attempt()
+    world.watch()
+    world.queue.activate(["p"])
+    assert waiting(world, Tier.GATED) == ["p"]
+    assert not world.attempt()
+    world.preemptors.work()
+    world.delete("Pod", "default/victim")
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
+
+
+def test_room_that_is_made_is_kept_from_lesser_pods(world: World) -> None:
+    world.settle()
+    world.delete("Pod", "default/victim")
+    world.put(pod("lesser").priority(5))
+    world.watch()
+    world.pass_time(3)
+    assert (world.node_of("p"), world.node_of("lesser")) == ("n1", "")
+
+
+@pytest.mark.parametrize("fault", [Refused("no", 403), OutcomeUnknown("no answer")], ids=str)
+def test_an_eviction_that_fails_is_tried_again(world: World, fault: Refused | OutcomeUnknown) -> None:
+    world.faults = [fault]
+    world.settle()
+    world.pass_time(3)
+    assert evicted(world) == ["victim"]
+
+
+def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
+    world = World(
+        node("n1", cpu="1"),
+        pod("victim").node("n1").priority(1).deleted(),
+        pod("lesser").priority(5).nominated("n1"),
+        pod("p").priority(10),
+    )
+    world.put(pod("victim").node("n1").priority(1))
+    world.settle()
+    assert world.pod("lesser").status.nominated_node_name == ""
+    assert world.queue.nominations() == {"p": "n1"}
+
+
+def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
+    world.delete("Pod", "default/p")
+    popped = world.queue.pop(0)
+    assert popped is not None
+    world.watch()
+    unfit = world.scheduler.cycles["default-scheduler"]
+    with world.cache.snapshot("test") as table:
+        decided = unfit.decide(popped.info, table)
+    world.scheduler._give_back(popped, decided, 0.0)  # type: ignore[arg-type]  # no node has room: it is Unfit
+    world.settle()
+    assert evicted(world) == []
+    assert world.scheduler.preemptions.under_way.admits(popped.info)
+
+
+def test_a_pod_that_must_not_preempt_waits() -> None:
+    world = World(
+        node("n1", cpu="1"), pod("other").node("n1").priority(1), pod("p").priority(10).preemption_policy("Never")
+    )
+    world.settle()
+    assert evicted(world) == []
+    assert world.conditions[0][2].endswith("preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_where_nobody_is_less_important_it_is_said() -> None:
+    world = World(node("n1", cpu="1"), pod("peer").node("n1").priority(10), pod("p").priority(10))
+    world.settle()
+    told = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    assert world.conditions[0][2] == f"0/1 nodes are available: 1 Insufficient cpu. {told}"

@@ -1,0 +1,60 @@
+"""The pool of threads that bind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from extender.scheduler.workers import WorkerPool
+
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool("test", threads=2, backlog=1)
+    pool.start()
+    yield pool
+    pool.stop(WAIT_SECONDS)
+
+
+def test_tasks_are_done_at_the_same_time(pool: WorkerPool) -> None:
+    both = threading.Barrier(3)
+    for _ in range(2):
+        pool.submit(lambda: both.wait(WAIT_SECONDS))
+    both.wait(WAIT_SECONDS)
+
+
+def test_a_task_that_fails_costs_no_thread(pool: WorkerPool) -> None:
+    done = threading.Event()
+    for _ in range(10):
+        pool.submit(lambda: 1 / 0)
+    pool.submit(done.set)
+    assert done.wait(WAIT_SECONDS)
+
+
+def test_submit_waits_while_too_many_wait(pool: WorkerPool) -> None:
+    gate, done = threading.Event(), threading.Event()
+    for _ in range(4):
+        pool.submit(lambda: gate.wait(WAIT_SECONDS))
+    with ThreadPoolExecutor(1) as other:
+        fifth = other.submit(pool.submit, done.set)
+        assert not done.is_set()
+        assert not fifth.done()
+        gate.set()
+        fifth.result(WAIT_SECONDS)
+    assert done.wait(WAIT_SECONDS)
+
+
+def test_stop_finishes_what_was_submitted() -> None:
+    pool = WorkerPool("test", threads=1)
+    done: list[int] = []
+    pool.start()
+    for i in range(3):
+        pool.submit(partial(done.append, i))
+    pool.stop(WAIT_SECONDS)
+    assert done == [0, 1, 2]

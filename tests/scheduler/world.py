@@ -1,0 +1,216 @@
+"""The whole loop in one thread: cache, queue and engine are real; the API server, its watch and the threads are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import msgspec
+
+from extender.clock import ManualClock
+from extender.engine.policy.providers import provider
+from extender.errors import ClusterError, Conflict, NotFound
+from extender.model.kinds import KINDS
+from extender.model.meta import Condition, Object
+from extender.model.pod import Pod
+from extender.ports import Silence
+from extender.scheduler.binding_cycle import BindingCycle
+from extender.scheduler.event_router import EventRouter
+from extender.scheduler.failures import Failures
+from extender.scheduler.nominations import Nominations
+from extender.scheduler.preemption import Preemptions, UnderWay
+from extender.scheduler.scheduler import Scheduler
+from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.state.cache import Cache
+from extender.state.pre_enqueue import SchedulingGates
+from extender.state.priority_queue import PriorityQueue
+from extender.state.scheduling_queue import SchedulingQueue
+from tests.builders import Builder
+
+NAME = "default-scheduler"
+
+
+class Telemetry(Silence):
+    """What the loop told, as lists."""
+
+    def __init__(self) -> None:
+        self.results: list[str] = []
+        self.binds: list[str] = []
+        self.victims: list[int] = []
+        self.attempts: list[int] = []
+
+    def bound(self, result: str) -> None:
+        self.binds.append(result)
+
+    def incoming(self, queue: str, event: str) -> None:
+        pass
+
+    def attempted(self, result: str, profile: str, seconds: float) -> None:
+        self.results.append(result)
+
+    def decided(self, seconds: float) -> None:
+        pass
+
+    def scheduled(self, attempts: int, seconds: float) -> None:
+        self.attempts.append(attempts)
+
+    def preempted(self, victims: int) -> None:
+        self.victims.append(victims)
+
+
+class Later:
+    """Workers without threads: what was submitted is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Callable[[], object]] = []
+
+    def submit(self, task: Callable[[], object]) -> None:
+        self.tasks.append(task)
+
+    def work(self) -> None:
+        while self.tasks:
+            self.tasks.pop(0)()
+
+
+class World:
+    """An API server's objects, whose changes the cache hears of when `watch` is called, and the loop on top.
+
+    Attributes:
+        faults: what the next binds, or evictions, raise.
+        conditions: (pod, reason, message, nominated node) in the order in which they were written.
+    """
+
+    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0) -> None:
+        self.clock, self.telemetry = ManualClock(), Telemetry()
+        self.cache = Cache(self.clock, self.telemetry)
+        self.objects: dict[tuple[str, str], Object] = {}
+        self.untold: list[Callable[[], None]] = []
+        self.faults: list[ClusterError] = []
+        self.conditions: list[tuple[str, str, str, str | None]] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.binders, self.preemptors = Later(), Later()
+        self._version = 0
+        under_way = UnderWay(self.cache)
+        self.queue = SchedulingQueue(
+            PriorityQueue(self.telemetry, pre_enqueue=(SchedulingGates(), under_way)), self.clock
+        )
+        self.cache.listener = EventRouter(self.cache, self.queue, [NAME])
+        nominations = Nominations(self.cache, self.queue, self)
+        failures = Failures(self.queue, nominations, self, self)
+        cycle = SchedulingCycle(provider("DefaultProvider"), Random(seed))
+        self.scheduler = Scheduler(
+            {NAME: cycle},
+            self.cache,
+            self.queue,
+            BindingCycle(self.cache, self.queue, self, self, self.telemetry, self.clock, failures.handle),
+            failures,
+            Preemptions(under_way, self.queue, nominations, self, self, self.telemetry, self.preemptors),
+            self,
+            self.telemetry,
+            self.clock,
+            self.binders,
+        )
+        for each in built:
+            self.put(each)
+        self.watch()
+
+    # ---- the API server
+
+    def put(self, built: Builder | dict[str, Any]) -> None:
+        """Creates or changes an object."""
+        obj = built.obj() if isinstance(built, Builder) else built
+        self._put(msgspec.convert(obj, KINDS[obj["kind"]].type))
+
+    def delete(self, kind: str, key: str) -> None:
+        gone = self.objects.pop((kind, key))
+        self.untold.append(lambda: self.cache.deleted(kind, gone))
+
+    def pod(self, name: str) -> Pod:
+        pod = self.objects["Pod", f"default/{name}"]
+        assert isinstance(pod, Pod)
+        return pod
+
+    def node_of(self, name: str) -> str:
+        return self.pod(name).node_name
+
+    def watch(self) -> None:
+        """The cache hears of everything that has happened."""
+        while self.untold:
+            self.untold.pop(0)()
+
+    def _put(self, obj: Object) -> None:
+        self._version += 1
+        version = msgspec.structs.replace(obj.metadata, resource_version=str(self._version))
+        obj = msgspec.structs.replace(obj, metadata=version)
+        kind = type(obj).__name__
+        self.objects[kind, obj.key] = obj
+        self.untold.append(lambda: self.cache.changed(kind, obj))
+
+    def _existing(self, pod: Pod) -> Pod:
+        if ("Pod", pod.key) not in self.objects:
+            raise NotFound(f"pods {pod.name} not found", 404)
+        return self.pod(pod.name)
+
+    # ---- what the loop calls (ports.Binder, scheduler.outward)
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+        pod = self.objects.get(("Pod", f"{namespace}/{name}"))
+        if not isinstance(pod, Pod) or pod.uid != uid:
+            raise NotFound(f"pods {name} not found", 404)
+        if pod.node_name:
+            raise Conflict(f"pod {name} is already assigned", 409)
+        self._put(pod.placed_on(node))
+
+    def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
+        self.conditions.append((pod.name, reason, message, nominated_node))
+        if nominated_node is not None:
+            self.nominate(pod, nominated_node)
+
+    def nominate(self, pod: Pod, nominated_node: str) -> None:
+        if self._existing(pod).status.nominated_node_name != nominated_node:
+            self._put(self._existing(pod).nominated_to(nominated_node))
+
+    def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
+        self.events.append((pod.name, reason, note))
+
+    def evict(self, victim: Pod, message: str) -> bool:
+        if self.faults:
+            raise self.faults.pop(0)
+        if ("Pod", victim.key) not in self.objects:
+            return False
+        marked = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+        pod = self._existing(victim)
+        status = msgspec.structs.replace(pod.status, conditions=[marked])
+        metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=datetime.now(UTC))
+        self._put(msgspec.structs.replace(pod, status=status, metadata=metadata))
+        return True
+
+    # ---- what the tests do
+
+    def attempt(self) -> bool:
+        """One scheduling cycle, if a pod is ready; binding waits for `settle`."""
+        return self.scheduler.schedule_one(0)
+
+    def settle(self) -> None:
+        """Everything happens that needs no time to pass."""
+        while True:
+            self.watch()
+            self.binders.work()
+            self.preemptors.work()
+            if not (self.untold or self.attempt()):
+                return
+
+    def pass_time(self, seconds: float) -> None:
+        """Second by second, with all that is due in each."""
+        for _ in range(int(seconds)):
+            self.clock.advance(1)
+            self.cache.expire()
+            self.queue.flush_backoff()
+            self.queue.flush_leftovers()
+            self.settle()
