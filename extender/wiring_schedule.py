@@ -52,7 +52,7 @@ from extender.web.scheduler_metrics import SchedulerMetrics
 FLUSH_LEFTOVERS_SECONDS = 30.0
 POP_SECONDS, PAUSE_SECONDS, STOP_SECONDS = 0.5, 0.05, 5.0
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
-BINDERS, PREEMPTORS = 48, 4
+BINDERS, PREEMPTORS = 16, 4
 # How soon a thread that waits for the interpreter gets it: at the default of 5 ms the loop would starve the binders.
 SWITCH_SECONDS = 0.0005
 
