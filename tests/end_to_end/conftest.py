@@ -26,8 +26,8 @@ ONLY_EXTENDER = {
 }
 
 
-class RunningExtender:
-    """`extender serve` on a free port; `calls` are its log lines, one a call."""
+class Running:
+    """A process of ours with pages on a port."""
 
     def __init__(self, process: Process, port: int) -> None:
         self.process, self.port = process, port
@@ -41,15 +41,19 @@ class RunningExtender:
         finally:
             connection.close()
 
-    def calls(self, verb: str) -> list[dict[str, Any]]:
-        lines = self.process.log.read_text().splitlines()
-        logged = [json.loads(line) for line in lines if line.startswith("{")]
-        return [line for line in logged if line["msg"] == "call" and line["verb"] == verb]
-
     def metric(self, sample: str) -> float:
         """The value of a sample, like `extender_binds_total{result="bound"}`; 0 where there is none yet."""
         found = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(f"{sample} ")]
         return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+
+class RunningExtender(Running):
+    """`extender serve` on a free port; `calls` are its log lines, one a call."""
+
+    def calls(self, verb: str) -> list[dict[str, Any]]:
+        lines = self.process.log.read_text().splitlines()
+        logged = [json.loads(line) for line in lines if line.startswith("{")]
+        return [line for line in logged if line["msg"] == "call" and line["verb"] == verb]
 
     def configuration(self, *, names: bool = True, plugins: dict[str, Any] | None = None) -> dict[str, Any]:
         """A KubeSchedulerConfiguration that leaves all four verbs to this extender."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import pytest
 
 from tests.builders import PodBuilder, make_node, make_pod, make_priority_class
 from tests.builders.storage import make_pvc, make_storage_class
-from tests.end_to_end.conftest import EXTENDER
+from tests.end_to_end.conftest import EXTENDER, Running
 from tests.end_to_end.workload import nodes, pods, violations
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
@@ -26,24 +25,8 @@ pytestmark = pytest.mark.stock
 NAME = "default-scheduler"
 
 
-class RunningScheduler:
+class RunningScheduler(Running):
     """`extender schedule`, its pages on a free port."""
-
-    def __init__(self, process: Process, port: int) -> None:
-        self.process, self.port = process, port
-
-    def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def metric(self, sample: str) -> float:
-        found = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(f"{sample} ")]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
 
     def ready(self) -> bool:
         return self.readiness()[0] == 200

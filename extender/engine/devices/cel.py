@@ -16,7 +16,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 
 from extender.engine.devices import cel_types
-from extender.engine.devices.selectors import Evaluate, EvaluationError, SelectorError
+from extender.engine.devices.expressions import Evaluate, EvaluationError, SelectorError
 from extender.engine.devices.values import PoolDevice
 from extender.model.devices import DeviceAttribute
 

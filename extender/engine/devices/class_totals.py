@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from extender.engine.devices.allocated import Allocated
+from extender.engine.devices.expressions import SelectorError
 from extender.engine.devices.pools import Pool
-from extender.engine.devices.selectors import SelectorError, matches
+from extender.engine.devices.selectors import matches
 from extender.engine.devices.values import PoolDevice, PoolID
 from extender.engine.node_affinity import nodes_in_selector
 from extender.model.devices import Device, DeviceClass, ResourceSliceSpec

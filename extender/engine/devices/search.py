@@ -9,10 +9,11 @@ from __future__ import annotations
 from extender.engine.devices.allocated import Allocated
 from extender.engine.devices.capacity import CapacityError, consumed, has_room
 from extender.engine.devices.choice import Candidate, Choice, Pick, Undo
+from extender.engine.devices.expressions import SelectorError
 from extender.engine.devices.inventory import Views
 from extender.engine.devices.pools import PoolView
 from extender.engine.devices.questions import AllocationError, Ask, Question
-from extender.engine.devices.selectors import SelectorError, matches
+from extender.engine.devices.selectors import matches
 from extender.engine.devices.values import Amounts, PoolDevice
 
 MAX_RESULTS = 32  # devices in one claim (upstream AllocationResultsMaxSize)

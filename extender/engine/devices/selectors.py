@@ -7,14 +7,14 @@ each device too, so that asking again costs one look-up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import lru_cache
 
 import msgspec
 
+from extender.engine.devices.expressions import Evaluate, EvaluationError, SelectorError
 from extender.engine.devices.values import PoolDevice
 
-Evaluate = Callable[[PoolDevice], bool]
 Verdict = bool | str  # whether it matches, or why it cannot be told
 
 _KEPT = 65536
@@ -27,18 +27,6 @@ _READ = re.compile(
     r"""\bdevice\.(attributes|capacity)\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]\s*\.\??\s*(\w+)\b(?!\s*\()"""
 )
 _READ_WHOLE = re.compile(r"\bdevice\.(?:driver|allowMultipleAllocations)\b")
-
-
-class SelectorError(Exception):
-    """An expression that cannot be compiled, or evaluated for a device; the message says why."""
-
-    def __init__(self, message: str, *, at_run_time: bool) -> None:
-        super().__init__(f"CEL {'runtime' if at_run_time else 'compile'} error: {message}")
-        self.at_run_time = at_run_time
-
-
-class EvaluationError(Exception):
-    """An expression that has no value for a device."""
 
 
 def matches(expression: str, device: PoolDevice) -> bool:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.engine.devices import cel_types
-from extender.engine.devices.selectors import SelectorError, matches
+from extender.engine.devices.expressions import SelectorError
+from extender.engine.devices.selectors import matches
 from extender.engine.devices.values import PoolDevice
 from extender.model.devices import Device, ResourceSlice
 from tests.builders import Object, make_device, make_slice, version
