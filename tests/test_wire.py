@@ -12,14 +12,16 @@ from extender.verbs.validation import validate_filter, validate_preempt, validat
 from extender.wire import (
     ExtenderFilterResult,
     ExtenderPreemptionResult,
-    HostPriority,
+    HostPriorityList,
     MetaPod,
     MetaVictims,
+    NamesReader,
     decode_args,
     decode_binding_args,
     decode_preemption_args,
     encode,
     encode_filter,
+    encode_priorities,
 )
 from tests.builders import make_node, make_pod
 
@@ -51,6 +53,33 @@ def test_whole_victims_and_their_uids() -> None:
     assert victims.uids == ["pod-default-v"]
     assert victims.pods is not None
     assert victims.pods[0].name == "v"
+
+
+def test_names_that_come_again_are_the_same_list() -> None:
+    reader = NamesReader()
+    first, again, others = (
+        decode_args(json.dumps({"Pod": POD, "NodeNames": names}).encode(), reader).names
+        for names in (["a", "b"], ["a", "b"], ["b", "a"])
+    )
+    assert first is again
+    assert (first, others) == (["a", "b"], ["b", "a"])
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param([], id="none"),
+        pytest.param(["node-1"], id="one"),
+        pytest.param(["node-1", "node-2.example", "node-3"], id="plain names"),
+        pytest.param(["a", 'quo"te', "back\\slash"], id="marks that JSON escapes"),
+        pytest.param(["a", "tab\tand\nline"], id="control characters"),
+        pytest.param(["a", "größe", "\u2028"], id="not ASCII"),
+    ],
+)
+def test_priorities_in_the_names_of_go(hosts: list[str]) -> None:
+    scores = list(range(10, 10 - len(hosts), -1))
+    expected = [{"Host": host, "Score": score} for host, score in zip(hosts, scores, strict=True)]
+    assert json.loads(encode_priorities(HostPriorityList(hosts, scores))) == expected
 
 
 def test_null_and_empty_are_kept_apart() -> None:
@@ -147,15 +176,17 @@ def test_filter_answers_that_would_hurt(passed: list[str], failed: dict[str, str
     "result",
     [
         pytest.param([], id="a node without a score"),
-        pytest.param([HostPriority("a", 11)], id="too high"),
-        pytest.param([HostPriority("a", -1)], id="too low"),
-        pytest.param([HostPriority("a", 1.5)], id="no integer"),  # type: ignore[arg-type]  # that is the point
-        pytest.param([HostPriority("a", 1), HostPriority("z", 1)], id="a stranger"),
+        pytest.param([("a", 11)], id="too high"),
+        pytest.param([("a", -1)], id="too low"),
+        pytest.param([("a", 1.5)], id="no integer"),
+        pytest.param([("a", True)], id="no integer either"),
+        pytest.param([("a", 1), ("z", 1)], id="a stranger"),
+        pytest.param([("a", 1), ("a", 1)], id="a node twice"),
     ],
 )
-def test_prioritize_answers_that_would_hurt(result: list[HostPriority]) -> None:
+def test_prioritize_answers_that_would_hurt(result: list[tuple[str, Any]]) -> None:
     with pytest.raises(InvalidAnswer, match="prioritize"):
-        validate_prioritize(["a"], result)
+        validate_prioritize(["a"], HostPriorityList([host for host, _ in result], [score for _, score in result]))
 
 
 @pytest.mark.parametrize(

@@ -32,29 +32,55 @@ CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One resource over the rows asked about: int64[n] each. `offered` tells where there is any of it: bool[n]."""
+    """The resources that count for a pod, over the rows asked about: int64[resource, row] each.
 
-    weight: int
+    Attributes:
+        weights: int64[resource, 1].
+        allocated: of the pods that are there.
+        requested: with the pod.
+        offered: bool[resource, row]: where there is any of it.
+        divisors: `allocatable`, with 1 in place of nothing.
+    """
+
+    weights: Scores
     allocated: Scores
     requested: Scores
     allocatable: Scores
     offered: BoolColumn
+    divisors: Scores
+    all_offered: bool
 
 
-def allocations(
+def allocation(
     resources: Sequence[ResourceWeight], wanted: Mapping[str, int], table: Table, rows: Rows, *, nonzero: bool
-) -> list[Allocation]:
+) -> Allocation:
     """Each resource that counts for this pod, in order; with `nonzero`, placed pods count with defaults."""
-    found = []
+    weights: list[int] = []
+    amounts: list[int] = []
+    offers: list[tuple[Scores, Scores]] = []
     for resource in resources:
         amount = wanted.get(resource.name, 0)
         if not is_counted(resource.name) or (not amount and is_scalar(resource.name)):
             continue
         offer = _offer(resource.name, table, rows, nonzero=nonzero)
         if offer is not None:
-            allocatable, allocated = offer
-            found.append(Allocation(resource.weight, allocated, allocated + amount, allocatable, allocatable != 0))
-    return found
+            weights.append(resource.weight)
+            amounts.append(amount)
+            offers.append(offer)
+    shape = len(offers), len(rows)
+    allocatable = np.array([offer[0] for offer in offers], np.int64).reshape(shape)
+    allocated = np.array([offer[1] for offer in offers], np.int64).reshape(shape)
+    offered = allocatable != 0
+    all_offered = bool(offered.all())
+    return Allocation(
+        weights=np.array(weights, np.int64).reshape(-1, 1),
+        allocated=allocated,
+        requested=allocated + np.array(amounts, np.int64).reshape(-1, 1),
+        allocatable=allocatable,
+        offered=offered,
+        divisors=allocatable if all_offered else np.where(offered, allocatable, 1),
+        all_offered=all_offered,
+    )
 
 
 def _offer(resource: str, table: Table, rows: Rows, *, nonzero: bool) -> tuple[Scores, Scores] | None:

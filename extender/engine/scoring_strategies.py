@@ -1,12 +1,12 @@
 """How good a node's fill is: upstream's scoringStrategy types for NodeResourcesFit.
 
-A strategy gives 0..100 by row: int64[rows], from each resource's allocation there. A resource does not count on a node
+A strategy gives 0..100 by row: int64[rows], from the resources' allocation there. A resource does not count on a node
 that offers none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,17 +15,18 @@ from extender.engine.allocation import Allocation
 from extender.engine.rules import MAX_SCORE, Scores
 from extender.engine.shape import MAX_UTILIZATION, ShapePoint, score_by_utilization
 
-Strategy = Callable[[Sequence[Allocation], int], Scores]
+Strategy = Callable[[Allocation], Scores]
 
 
-def least_allocated(found: Sequence[Allocation], rows: int) -> Scores:
+def least_allocated(found: Allocation) -> Scores:
     """The share that stays free (upstream leastResourceScorer)."""
-    return _average(found, rows, _free_share)
+    free = (found.allocatable - found.requested) * MAX_SCORE // found.divisors
+    return _average(found, np.maximum(free, 0))
 
 
-def most_allocated(found: Sequence[Allocation], rows: int) -> Scores:
+def most_allocated(found: Allocation) -> Scores:
     """The share that is taken (upstream mostResourceScorer)."""
-    return _average(found, rows, _taken_share)
+    return _average(found, np.minimum(found.requested, found.allocatable) * MAX_SCORE // found.divisors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +35,20 @@ class RequestedToCapacityRatio:
 
     shape: tuple[ShapePoint, ...]
 
-    def __call__(self, found: Sequence[Allocation], rows: int) -> Scores:
-        by_utilization = score_by_utilization(self.shape)
-        total, weights = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        for each in found:
-            taken = each.requested * MAX_UTILIZATION // _offered(each)
-            scores = by_utilization[np.where(each.requested > each.allocatable, MAX_UTILIZATION, taken)]
-            counts = each.offered & (scores > 0)
-            total += np.where(counts, scores * each.weight, 0)
-            weights += np.where(counts, each.weight, 0)
+    def __call__(self, found: Allocation) -> Scores:
+        taken = found.requested * MAX_UTILIZATION // found.divisors
+        taken[found.requested > found.allocatable] = MAX_UTILIZATION
+        scores = score_by_utilization(self.shape)[taken]
+        counts = found.offered & (scores > 0)
+        total = (scores * found.weights * counts).sum(axis=0)
+        weights = (found.weights * counts).sum(axis=0)
         # Halves are rounded up, as math.Round does; whole numbers keep that exact.
         averages: Scores = (2 * total + weights) // np.maximum(2 * weights, 1)
         return averages
 
 
-def _average(found: Sequence[Allocation], rows: int, share: Callable[[Scores, Scores], Scores]) -> Scores:
-    total, weights = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    for each in found:
-        total += np.where(each.offered, share(each.requested, _offered(each)) * each.weight, 0)
-        weights += np.where(each.offered, each.weight, 0)
-    averages: Scores = total // np.maximum(weights, 1)
+def _average(found: Allocation, scores: Scores) -> Scores:
+    """The weighted mean over the resources that each row offers; 0 where it offers none."""
+    weights = found.weights if found.all_offered else found.weights * found.offered
+    averages: Scores = (scores * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
     return averages
-
-
-def _offered(allocation: Allocation) -> Scores:
-    """What there is, 1 in place of nothing: a divisor."""
-    return np.where(allocation.offered, allocation.allocatable, 1)
-
-
-def _free_share(requested: Scores, allocatable: Scores) -> Scores:
-    scores: Scores = (allocatable - requested) * MAX_SCORE // allocatable
-    return np.where(requested > allocatable, 0, scores)
-
-
-def _taken_share(requested: Scores, allocatable: Scores) -> Scores:
-    return np.minimum(requested, allocatable) * MAX_SCORE // allocatable

@@ -57,7 +57,7 @@ def _leaves_out_defaulted(pod: Pod) -> bool:
 
     Where a resize is infeasible, a container without a status has no list at all.
     """
-    if _resize_infeasible(pod):
+    if is_resize_infeasible(pod):
         return True
     specs = (c.resources.requests if c.resources else None for c in (*pod.init_containers, *pod.containers))
     statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
@@ -97,7 +97,7 @@ def is_extended(resource: str) -> bool:
 def _container_requests(pod: Pod, defaults: Mapping[str, int], placed: bool) -> Nanos:
     if not placed or not _was_resized(pod):
         return _aggregate(pod, _from_spec, defaults, False)
-    infeasible = _resize_infeasible(pod)
+    infeasible = is_resize_infeasible(pod)
     seen = [] if infeasible else [_aggregate(pod, _from_spec, defaults, infeasible)]
     status = pod.status
     if (
@@ -165,7 +165,7 @@ def _pod_level_requests(pod: Pod, placed: bool) -> Nanos:
         return {}
     wanted = _nanos(pod.spec.resources.requests)
     if placed and pod.status.resources is not None:
-        spec = {} if _resize_infeasible(pod) else wanted
+        spec = {} if is_resize_infeasible(pod) else wanted
         wanted = _largest(spec, _nanos(pod.status.resources.requests), _nanos(pod.status.allocated_resources))
     return {name: nanos for name, nanos in wanted.items() if is_pod_level(name)}
 
@@ -174,10 +174,11 @@ def _was_resized(pod: Pod) -> bool:
     """Whether the status tells of requests that may differ from the spec's."""
     status = pod.status
     told = status.container_statuses or status.init_container_statuses or status.resources
-    return bool(told) or _resize_infeasible(pod)
+    return bool(told) or is_resize_infeasible(pod)
 
 
-def _resize_infeasible(pod: Pod) -> bool:
+def is_resize_infeasible(pod: Pod) -> bool:
+    """Whether the kubelet has said that it will never grant what the pod's spec asks for now (KEP-1287)."""
     pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
     return pending is not None and pending.reason == "Infeasible"
 

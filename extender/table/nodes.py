@@ -17,6 +17,7 @@ from extender.model.requests import is_counted
 from extender.table.labels import LabelColumns, Rows
 from extender.table.node_facts import FactColumn, NodeFacts
 from extender.table.podinfo import Footprint
+from extender.table.row_changes import RowChanges
 
 # The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
 # that ask for nothing.
@@ -42,6 +43,7 @@ class NodeColumns:
         taint_set: intp[row]: index into `taint_sets`.
         unschedulable: bool[row].
         present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
+        changes: the rows whose resources, or requests, have changed.
     """
 
     def __init__(self) -> None:
@@ -57,10 +59,12 @@ class NodeColumns:
         self.present = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.labels = LabelColumns(_FIRST_CAPACITY)
         self.images: dict[str, Image] = {}
+        self.changes = RowChanges()
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._vectors: dict[Footprint, NDArray[np.int64]] = {}
         self._free: list[int] = []
         self._rows: Rows | None = None
+        self._looked_up: tuple[list[str] | None, Rows | None] = None, None
         self._facts = NodeFacts(self.objects)
 
     @property
@@ -86,6 +90,25 @@ class NodeColumns:
         row = self.row_of.get(name)
         return row is not None and bool(self.present[row])
 
+    def rows_of(self, names: list[str]) -> Rows | None:
+        """The rows of names that all have one, each once; None where it is not so.
+
+        The list may be asked about again: as long as it is the same, and no name comes or goes, so is the answer.
+        """
+        known, rows = self._looked_up
+        if names is known:
+            return rows
+        try:
+            found = np.fromiter(map(self.row_of.__getitem__, names), np.intp, len(names))
+        except KeyError:
+            return None
+        met = np.zeros(self.capacity, np.bool_)
+        met[found] = True
+        if np.count_nonzero(met) < len(found):
+            return None
+        self._looked_up = names, found
+        return found
+
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
         """What `fact`, a function of a module, tells of each node: a column, worked out once per change of a node."""
         return self._facts.column(fact, self.capacity)
@@ -97,6 +120,7 @@ class NodeColumns:
             row = self._free.pop() if self._free else self._append()
             self.row_of[name] = row
             self.names[row] = name
+            self._looked_up = None, None
         return row
 
     def release(self, name: str) -> None:
@@ -105,6 +129,7 @@ class NodeColumns:
         if not self.present[row] and not self.requested[PODS, row]:
             del self.row_of[name]
             self.names[row] = ""
+            self._looked_up = None, None
             self._free.append(row)
 
     def write(self, node: Node) -> int:
@@ -136,11 +161,17 @@ class NodeColumns:
         self.present[row] = False
         self._rows = None
         self.allocatable[:, row] = 0
+        self.changes.note(row)
         self.taint_set[row] = 0
         self.unschedulable[row] = False
         self.labels.write(row, old.labels, {})
         self._write_images(row, old, None)
         self.release(name)
+
+    def request(self, row: int, vector: NDArray[np.int64]) -> None:
+        """Counts what a pod on the row asks for: int64[resource], negative for one that leaves."""
+        self.requested[:, row] += vector
+        self.changes.note(row)
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
         """`footprint` as a column of the resource matrices: int64[resource]."""
@@ -168,6 +199,7 @@ class NodeColumns:
     def _write_allocatable(self, row: int, node: Node) -> None:
         offered = {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}
         indices = [self._resource(name) for name in offered]
+        self.changes.note(row)
         self.allocatable[:, row] = 0
         self.allocatable[indices, row] = list(offered.values())
         self.allocatable[NONZERO_CPU, row] = offered.get("cpu", 0)

@@ -76,7 +76,7 @@ class Table:
         row = self.nodes.claim(node_name)
         self._fit_capacity()
         requested = self.nodes.vector(info.footprint)
-        self.nodes.requested[:, row] += requested
+        self.nodes.request(row, requested)
         self.ports.add(info.host_ports, row)
         group = self.matches.add(info.group, row, info.pod.terminating)
         terms = self.terms.add(info, row)
@@ -90,7 +90,7 @@ class Table:
             return
         info, row = self.pods.remove(uid)
         self.storage.remove(info, slot)
-        self.nodes.requested[:, row] -= self.nodes.vector(info.footprint)
+        self.nodes.request(row, -self.nodes.vector(info.footprint))
         self.ports.remove(info.host_ports, row)
         self.matches.remove(info.group, row, info.pod.terminating)
         self.terms.remove(int(self.pods.terms[slot]), row)

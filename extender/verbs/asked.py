@@ -31,18 +31,18 @@ class Part:
 class Asked:
     """The request's names, each once, the parts to decide on, and the names that nobody knows."""
 
-    names: Sequence[str]
+    names: list[str]
     parts: Sequence[Part]
     unknown: Sequence[str]
 
 
 def asked(args: ExtenderArgs, table: Table) -> Asked:
     """The nodes of the request, looked up in `table`."""
-    names: Sequence[str] = args.names
-    if len(set(names)) < len(names):
+    names, nodes = args.names, table.nodes
+    rows = nodes.rows_of(names)
+    if rows is None:  # a name is unknown, or is there twice
         names = list(dict.fromkeys(names))
-    nodes = table.nodes
-    rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
+        rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
     known = (rows >= 0) & nodes.present[rows]
     if known.all():
         return Asked(names, [Part(table, rows, np.arange(len(names)))], ())

@@ -14,7 +14,7 @@ from extender.table import PodInfo, Table
 from extender.verbs.asked import asked
 from extender.verbs.validation import validate_filter
 from extender.verbs.verb import Summary
-from extender.wire import ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
+from extender.wire import ExtenderArgs, ExtenderFilterResult, NamesReader, decode_args, encode_filter
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 
@@ -24,15 +24,20 @@ class Filter:
 
     name = "filter"
 
-    def __init__(self, cache: Cache, profiles: Profiles, telemetry: Telemetry) -> None:
+    def __init__(
+        self, cache: Cache, profiles: Profiles, telemetry: Telemetry, names_reader: NamesReader | None = None
+    ) -> None:
         self._cache, self._profiles, self._telemetry = cache, profiles, telemetry
+        self._names_reader = names_reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body)
+        return decode_args(body, self._names_reader)
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
-        info = PodInfo(request.pod)
-        self._cache.remember(info, request.pod_bytes)
+        info = self._cache.info_of(request.pod)
+        if info is None:
+            info = PodInfo(request.pod)
+            self._cache.remember(info, request.pod_bytes)
         profile = self._profiles.of(request.pod)
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}

@@ -14,7 +14,7 @@ from extender.table import PodInfo
 from extender.verbs.asked import asked
 from extender.verbs.validation import MAX_EXTENDER_PRIORITY, validate_prioritize
 from extender.verbs.verb import Summary
-from extender.wire import ExtenderArgs, HostPriority, decode_args, encode
+from extender.wire import ExtenderArgs, HostPriorityList, NamesReader, decode_args, encode_priorities
 
 
 class Scale(Enum):
@@ -31,36 +31,43 @@ class Prioritize:
 
     name = "prioritize"
 
-    def __init__(self, cache: Cache, profiles: Profiles, scale: Scale = Scale.RELATIVE) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        scale: Scale = Scale.RELATIVE,
+        names_reader: NamesReader | None = None,
+    ) -> None:
         self._cache, self._profiles, self._scale = cache, profiles, scale
+        self._names_reader = names_reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body)
+        return decode_args(body, self._names_reader)
 
-    def decide(self, request: ExtenderArgs) -> list[HostPriority]:
-        info = PodInfo(request.pod)
+    def decide(self, request: ExtenderArgs) -> HostPriorityList:
+        info = self._cache.info_of(request.pod) or PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
         with self._cache.snapshot(self.name) as table:
             nodes = asked(request, table)
             totals = np.zeros(len(nodes.names), np.int64)
             for part in nodes.parts:
                 totals[part.positions] = score(profile, info, part.table, part.rows).total
-        scaled = self._scaled(totals, profile)
-        return [HostPriority(host, points) for host, points in zip(nodes.names, scaled.tolist(), strict=True)]
+        return HostPriorityList(nodes.names, self._scaled(totals, profile).tolist())
 
-    def passed(self, request: ExtenderArgs) -> list[HostPriority]:
-        return [HostPriority(name, 0) for name in dict.fromkeys(request.names)]
+    def passed(self, request: ExtenderArgs) -> HostPriorityList:
+        names = list(dict.fromkeys(request.names))
+        return HostPriorityList(names, [0] * len(names))
 
     def failed(self, request: ExtenderArgs, message: str) -> None:
         return None
 
-    def encode(self, request: ExtenderArgs, result: list[HostPriority]) -> bytes:
+    def encode(self, request: ExtenderArgs, result: HostPriorityList) -> bytes:
         validate_prioritize(request.names, result)
-        return encode(result)
+        return encode_priorities(result)
 
-    def summary(self, request: ExtenderArgs, result: list[HostPriority]) -> Summary:
+    def summary(self, request: ExtenderArgs, result: HostPriorityList) -> Summary:
         pod = request.pod
-        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(result))
+        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(result.hosts))
 
     def _scaled(self, totals: Scores, profile: Profile) -> Scores:
         if not len(totals):

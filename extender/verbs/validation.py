@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from extender.errors import InvalidAnswer
-from extender.wire import ExtenderFilterResult, ExtenderPreemptionResult, HostPriority
+from extender.wire import ExtenderFilterResult, ExtenderPreemptionResult, HostPriorityList
 
 MAX_EXTENDER_PRIORITY = 10
 _POINTS = frozenset(range(MAX_EXTENDER_PRIORITY + 1))
@@ -31,12 +31,12 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
         raise InvalidAnswer("filter: a node is answered twice")
 
 
-def validate_prioritize(asked: Sequence[str], result: Sequence[HostPriority]) -> None:
+def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
     """One integer of 0..10 for each node asked about."""
-    hosts = [score.host for score in result]
-    if hosts != asked and sorted(hosts) != sorted(set(asked)):
+    hosts, scores = result.hosts, result.scores
+    if len(scores) != len(hosts) or (hosts != asked and sorted(hosts) != sorted(set(asked))):
         raise InvalidAnswer("prioritize: not the nodes that were asked about, each once")
-    points = [score.score for score in result]
+    points = set(scores)
     if not _POINTS.issuperset(points) or not {int}.issuperset(map(type, points)):
         raise InvalidAnswer(f"prioritize: a score that is no integer of 0..{MAX_EXTENDER_PRIORITY}")
 

@@ -116,9 +116,9 @@ def _log_line(verb: str, call: _Call, seconds: float) -> None:
         return
     fields: dict[str, object] = {"verb": verb, "result": call.result, "ms": round(seconds * 1e3, 3)}
     if call.subject is not None:
-        fields |= {"uid": call.subject.uid, "pod": f"{call.subject.namespace}/{call.subject.name}"}
+        fields["uid"], fields["pod"] = call.subject.uid, f"{call.subject.namespace}/{call.subject.name}"
     if call.summary is not None:
-        fields |= {"nodes_in": call.summary.nodes_in, "nodes_out": call.summary.nodes_out}
+        fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
     if call.error:
         fields["error"] = call.error
     _log.info("call", extra={"fields": fields})

@@ -18,7 +18,6 @@ import signal
 import socket
 import ssl
 import time
-from threading import Thread
 from typing import Any
 
 from gunicorn.sock import ssl_context
@@ -27,6 +26,7 @@ from gunicorn.workers.base import Worker
 from extender.web.connection import Application, Connection
 from extender.web.lifecycle import Lifecycle
 from extender.web.limits import Budget, Limits
+from extender.web.parking import ParkedThreads
 from extender.web.tls import ReloadingContext
 
 _TURN_SECONDS = 1.0
@@ -49,6 +49,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._threads = ParkedThreads(self._run, "connection")
         self._open: set[Connection] = set()  # add, discard and copy of a set are atomic
         self._tls: ReloadingContext | None = None
         self._lifecycle = Lifecycle()
@@ -126,7 +127,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             return
         connection = Connection(accepted, self)
         self._open.add(connection)
-        Thread(target=self._run, args=(connection,), name="connection", daemon=True).start()
+        self._threads.take(connection)
 
     def _run(self, connection: Connection) -> None:
         try:

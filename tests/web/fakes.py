@@ -32,7 +32,9 @@ class ScriptedBinding(wire.ExtenderBindingArgs, frozen=True):
 
 
 Scripted = ScriptedArgs | ScriptedBinding
-Answered = wire.Result | wire.ExtenderFilterResult
+Answered = (
+    wire.HostPriorityList | wire.ExtenderPreemptionResult | wire.ExtenderBindingResult | wire.ExtenderFilterResult
+)
 
 
 @dataclass
@@ -84,7 +86,9 @@ class ScriptedVerb:
     def encode(self, request: Scripted, result: Answered) -> bytes:
         if request.do == "unsafe":
             raise InvalidAnswer("scripted")
-        return wire.encode_filter(result) if isinstance(result, wire.ExtenderFilterResult) else wire.encode(result)
+        if isinstance(result, wire.ExtenderFilterResult):
+            return wire.encode_filter(result)
+        return wire.encode_priorities(result) if isinstance(result, wire.HostPriorityList) else wire.encode(result)
 
     def summary(self, request: Scripted, result: Answered) -> Summary:
         return Summary("uid-1", "default", "pod", len(_names(request)), len(getattr(result, "node_names", None) or ()))
@@ -94,7 +98,7 @@ class ScriptedVerb:
             return wire.ExtenderBindingResult(error)
         if self.name == "filter":
             return wire.ExtenderFilterResult(node_names=names, error=error)
-        return [wire.HostPriority(name, 1) for name in names]
+        return wire.HostPriorityList(names, [1] * len(names))
 
 
 def _names(request: Scripted) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.engine.allocation import CPU_AND_MEMORY, ResourceWeight, allocations
+from extender.engine.allocation import CPU_AND_MEMORY, ResourceWeight, allocation
+from extender.engine.kept_scores import kept_scores
 from extender.engine.rules import Scorer, Scores
 from extender.engine.scoring_strategies import Strategy, least_allocated
 from extender.table import PodInfo, Table
@@ -32,5 +33,7 @@ class _Scorer(Scorer):
         self._wanted = pod.requests_with_defaults
 
     def map(self, rows: Rows) -> Scores:
-        found = allocations(self._resources, self._wanted, self._table, rows, nonzero=True)
-        return self._strategy(found, len(rows))
+        return kept_scores(self._strategy, self._resources, self._wanted, self._table, rows, self._work_out)
+
+    def _work_out(self, rows: Rows) -> Scores:
+        return self._strategy(allocation(self._resources, self._wanted, self._table, rows, nonzero=True))

@@ -1,0 +1,61 @@
+"""What one pod of a template takes over from another is what would have been worked out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from extender.simulator.objects import to_pod
+from extender.table import PodInfo
+from extender.table.templates import Templates
+from tests.builders import PodBuilder, make_pod
+
+PARTS = (
+    "group", "requests", "requests_with_defaults", "footprint", "host_ports", "images", "claims", "attachables",
+    "mounts", "required_affinity", "required_anti_affinity", "preferred_affinity", "preferred_anti_affinity",
+)  # fmt: skip
+RUNNING = {"containerStatuses": [{"name": "container-0", "allocatedResources": {"cpu": "3"}}]}
+INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+
+CHANGES: dict[str, Callable[[PodBuilder], PodBuilder]] = {
+    "nothing": lambda pod: pod,
+    "its node": lambda pod: pod.node("n1"),
+    "requests": lambda pod: pod.req(cpu="2"),
+    "an init container": lambda pod: pod.init_container(cpu="4"),
+    "overhead": lambda pod: pod.overhead(cpu="1"),
+    "pod-level requests": lambda pod: pod.pod_level_req(cpu="5"),
+    "a port": lambda pod: pod.host_port(80),
+    "an image": lambda pod: pod.image("other:1"),
+    "affinity": lambda pod: pod.affinity("zone", labelSelector={"matchLabels": {"app": "a"}}),
+    "preferred anti-affinity": lambda pod: pod.anti_affinity("zone", weight=5, labelSelector={}),
+    "labels": lambda pod: pod.label(app="other"),
+    "a claim": lambda pod: pod.pvc("claim"),
+    "an ephemeral volume": lambda pod: pod.volume("v", {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
+    "what the kubelet has allocated": lambda pod: pod.status(**RUNNING),
+    "a resize that cannot be": lambda pod: pod.status(**RUNNING, conditions=INFEASIBLE),
+    "what the pod as a whole was given": lambda pod: pod.status(allocatedResources={"cpu": "9"}),
+}
+
+
+def made(name: str, change: str) -> PodInfo:
+    return PodInfo(to_pod(CHANGES[change](make_pod(name).label(app="a").req(cpu="1", memory="1Gi")).obj()))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [pytest.param(*pair, id=" - ".join(pair)) for pair in product(CHANGES, repeat=2)]
+)
+def test_pods_of_one_group_share_only_what_is_equal(first: str, second: str) -> None:
+    templates = Templates()
+    for name, change in (("a", first), ("b", second), ("c", first), ("d", second)):
+        alone = made(name, change)
+        together = templates.info(alone.pod)
+        assert {part: getattr(together, part) for part in PARTS} == {part: getattr(alone, part) for part in PARTS}
+
+
+def test_replicas_share_the_work() -> None:
+    templates = Templates()
+    one, other = (templates.info(made(name, "a port").pod) for name in ("a", "b"))
+    assert one.requests is other.requests
+    assert one.footprint is other.footprint
