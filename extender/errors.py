@@ -5,9 +5,12 @@
     ├── MalformedInput          bytes that are not what they should be
     │   ├── MalformedQuantity   "12Gx"
     │   ├── MalformedRequest    an HTTP body that is not the extender/v1 payload of its verb
+    │   ├── MalformedAnswer     what another extender answered, and no scheduler could use
     │   └── MalformedCluster    a snapshot file that cannot be read, or an object in it
     ├── IllegalTransition       an event that the assumed-pod state machine has no row for
     ├── UnknownNode, UnknownPod a name that the cache does not hold
+    ├── Outdated                an object is no longer what a decision was made on
+    ├── BindingFailed           what a pod waited for before its Binding is not to be
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
     └── ClusterError            what the API server, or the way to it, made of a call
         ├── Refused             the API server said no: nothing was changed
@@ -47,6 +50,10 @@ class MalformedRequest(MalformedInput):
     """An HTTP body that is not the payload of its verb."""
 
 
+class MalformedAnswer(MalformedInput):
+    """What another extender answered is not the payload of its verb, or no answer to what it was asked."""
+
+
 class MalformedCluster(MalformedInput):
     """A cluster snapshot, or an object in it, that cannot be read."""
 
@@ -61,6 +68,21 @@ class UnknownNode(ExtenderError):
 
 class UnknownPod(ExtenderError):
     """No pod of this name or UID is in the cache."""
+
+
+class Outdated(ExtenderError):
+    """An object is no longer what a decision was made on."""
+
+
+class BindingFailed(ExtenderError):
+    """What a pod waited for before its Binding is not to be.
+
+    `plugin` has rejected the pod, which waits for what may change its mind; empty: the pod is simply tried again.
+    """
+
+    def __init__(self, message: str, plugin: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
 
 
 class InvalidAnswer(ExtenderError):

@@ -30,6 +30,9 @@ class Telemetry(Protocol):
     def relisted(self, kind: str) -> None:
         """A reflector had to list `kind` anew."""
 
+    def withdrawn(self, kind: str) -> None:
+        """The API server serves `kind` no more: there is nothing that the cache could be equal to."""
+
     def unreadable(self, kind: str, key: str, why: str) -> None:
         """An object was left out of the cache, for it makes no sense."""
 
@@ -59,6 +62,9 @@ class Silence:
         pass
 
     def relisted(self, kind: str) -> None:
+        pass
+
+    def withdrawn(self, kind: str) -> None:
         pass
 
     def unreadable(self, kind: str, key: str, why: str) -> None:

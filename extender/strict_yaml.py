@@ -17,6 +17,7 @@ from extender.errors import MalformedInput
 DEEPEST = 100
 MOST_FROM_ALIASES = 100_000  # values; a "billion laughs" document means a thousand million
 
+_LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
 _NodeEvent = Any  # the stubs give events no attributes
 _RESOLVER = yaml.resolver.Resolver()
@@ -42,9 +43,9 @@ def load_all(text: bytes | str) -> Iterator[object]:
         yield from _Builder(yaml.parse(text, yaml.CSafeLoader)).documents()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise MalformedInput(f"{line}{error.problem}") from None
+        raise MalformedInput(f"{line}{_cut(error.problem)}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes of no encoding, numbers of too many digits
-        raise MalformedInput(" ".join(str(error).split())) from None
+        raise MalformedInput(_cut(" ".join(str(error).split()))) from None
 
 
 class _Builder:
@@ -126,6 +127,12 @@ def _plain(text: str) -> object:
     if tag == "float" and ":" not in text:
         return _CONSTRUCTOR.construct_yaml_float(node)
     return text
+
+
+def _cut(problem: object) -> str:
+    """What is quoted may be as long as the document."""
+    text = str(problem)
+    return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 
 
 def _fault(event: _NodeEvent, problem: str) -> yaml.MarkedYAMLError:

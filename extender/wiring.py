@@ -10,16 +10,18 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from extender import heap
 from extender.clock import Clock, SystemClock
 from extender.cluster.access import Credentials, Kubeconfig, ServiceAccount
 from extender.cluster.binder import ApiBinder
+from extender.cluster.config_map import read_config_map
 from extender.cluster.connection import Connection
 from extender.cluster.election import Election, Timing
 from extender.cluster.elector import LeaderElector
@@ -45,6 +47,7 @@ from extender.simulator.memory import InMemoryCluster
 from extender.state.cache import Cache
 from extender.state.comparer import TABLE, Comparer, Report
 from extender.state.dump import dump
+from extender.state.expiry import Expiry, Survey
 from extender.ticker import Ticker
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
@@ -55,11 +58,13 @@ from extender.web import log, server
 from extender.web.app import Extender, Service, create_app
 from extender.web.debug import Debug
 from extender.web.metrics import Metrics
+from extender.wire import NamesReader
 
 HOUSEKEEPING_SECONDS = 1.0
 # A scheduler filters and binds at the same time; the comparer may have a third.
 TABLES = 3
 LISTING_SECONDS = 60.0
+CONFIG_MAP = "configmap:"
 # Objects that live long are many, and a full collection visits all of them while every call waits.
 GC_THRESHOLDS = (50_000, 50, 1_000)
 
@@ -70,7 +75,8 @@ _log = logging.getLogger(__name__)
 class Feed:
     """What keeps a cache filled, and where its binds go; `missing` names the kinds that are not there yet.
 
-    `waiting_for` and `leading` speak of the election, if there is one: see Service and Metrics.
+    `survey` asks for the pods there are: see Expiry. `waiting_for` and `leading` speak of the election, if there is
+    one: see Service and Metrics.
     """
 
     start: Callable[[], None]
@@ -78,11 +84,12 @@ class Feed:
     missing: Callable[[], Sequence[str]]
     binder: Binder
     lister: Lister[Object]
+    survey: Survey
     waiting_for: Callable[[], Mapping[str, str]] = dict
     leading: Callable[[], Mapping[str, bool]] = dict
 
 
-Origin = Callable[[Sink[Object], Telemetry, Clock], Feed]
+Origin = Callable[[Sink[Object], Metrics, Clock], Feed]
 """Where the cluster comes from, not yet attached to a cache: made before the fork, where a fault ends the command."""
 
 
@@ -93,7 +100,7 @@ def serve(settings: Settings) -> None:
         ConfigurationError, MalformedCluster, OSError: before anything is served.
     """
     log.configure(settings.log_format, settings.log_level)
-    profiles_of(settings.policy, settings.provider)
+    profiles_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
     origin = origin_of(settings)
     server.serve(settings, lambda: application(settings, origin))
 
@@ -111,7 +118,11 @@ def application(settings: Settings, origin: Origin) -> Extender:
     cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
     feed = origin(cache, metrics, clock)
     ready = Readiness(feed.missing, lambda: prepare(cache))
-    housekeeping = Ticker("housekeeping", HOUSEKEEPING_SECONDS, lambda: _keep_house(cache, ready))
+    expiry = Expiry(cache, feed.survey, clock)
+    tickers = (
+        Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: _refresh(cache, ready)),
+        Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
+    )
 
     stopping = threading.Event()
     comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
@@ -120,16 +131,17 @@ def application(settings: Settings, origin: Origin) -> Extender:
 
     def start() -> None:
         gc.set_threshold(*GC_THRESHOLDS)
+        heap.limit()
         feed.start()
-        housekeeping.start()
-        comparing.start()
+        for ticker in (*tickers, comparing):
+            ticker.start()
         _at_sigusr2(comparing.wake)
 
     def stop() -> None:
         stopping.set()
-        comparing.stop()
-        housekeeping.stop()
-        feed.stop()
+        feed.stop()  # first, for it ends the calls that the others may be waiting for
+        for ticker in (*tickers, comparing):
+            ticker.stop()
 
     def waiting_for() -> Mapping[str, str]:
         return {**ready.waiting_for(), **freshness.waiting_for(), **feed.waiting_for()}
@@ -141,38 +153,63 @@ def application(settings: Settings, origin: Origin) -> Extender:
 
 def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Settings) -> list[Verb[Any, Any]]:
     """The four verbs."""
-    profiles = profiles_of(settings.policy, settings.provider, CountedFailures(telemetry, log_failure))
+    failures = CountedFailures(telemetry, log_failure)
+    profiles = profiles_of(settings.policy, settings.provider, failures, settings.kubeconfig)
+    names_reader = NamesReader()
     return [
-        Filter(cache, profiles, telemetry),
-        Prioritize(cache, profiles, Scale(settings.score_scale)),
+        Filter(cache, profiles, telemetry, names_reader),
+        Prioritize(cache, profiles, Scale(settings.score_scale), names_reader),
         Preempt(cache, profiles),
         Bind(cache, profiles, binder, telemetry),
     ]
 
 
-def profiles_of(policy: Path | None, provider_name: str, failures: Failures | None = None) -> Profiles:
+def profiles_of(
+    policy: Path | None, provider_name: str, failures: Failures | None = None, kubeconfig: Path | None = None
+) -> Profiles:
     """The rules that the settings name, by schedulerName; see `policy_of`."""
-    return Profiles(policy_of(policy, provider_name, failures).profiles)
+    return Profiles(policy_of(policy, provider_name, failures, kubeconfig).profiles)
 
 
-def policy_of(policy: Path | None, provider_name: str, failures: Failures | None = None) -> Policy:
-    """The rules that the settings name; `failures` is told when users' rules fail, without it their errors are raised.
+def policy_of(
+    policy: Path | None, provider_name: str, failures: Failures | None = None, kubeconfig: Path | None = None
+) -> Policy:
+    """The rules that the settings name.
 
-    A user's module is looked for beside the policy first.
+    A user's module is looked for beside the policy's file first.
+
+    Args:
+        policy: a file, or configmap:NAMESPACE/NAME of the cluster that `kubeconfig` is of.
+        failures: told when users' rules fail; without it their errors are raised.
 
     Raises:
         ConfigurationError: with every fault of the policy.
     """
     if policy is None:
         return Policy((provider(provider_name),))
-    if (beside := str(policy.parent.resolve())) not in sys.path:
-        sys.path.insert(0, beside)
     try:
-        return load_policy(policy.read_bytes(), Library(failures=failures))
+        return load_policy(_policy_text(policy, kubeconfig), Library(failures=failures))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
+    except ClusterError as error:
+        raise ConfigurationError([f"policy {policy}: {error}"]) from None
     except ConfigurationError as error:
         raise ConfigurationError([f"policy {policy}: {fault}" for fault in error.faults]) from None
+
+
+def _policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
+    if not str(policy).startswith(CONFIG_MAP):
+        if (beside := str(policy.parent.resolve())) not in sys.path:
+            sys.path.insert(0, beside)
+        return policy.read_bytes()
+    namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
+    if not (namespace and separator and name):
+        raise ConfigurationError([f"want {CONFIG_MAP}NAMESPACE/NAME"])
+    connection = Connection(Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount())
+    try:
+        return read_config_map(connection, namespace, name)
+    finally:
+        connection.close()
 
 
 def log_failure(rule: str, error: Exception) -> None:
@@ -217,43 +254,73 @@ class Freshness:
         return {"watches": f"no word of {silent}, the limit is {self._limit_seconds:g} s"}
 
 
-def origin_of(settings: Settings) -> Origin:
+def _as_it_is(binder: Binder) -> Binder:
+    return binder
+
+
+def origin_of(
+    settings: Settings, whole: Collection[str] = (), binder_over: Callable[[Binder], Binder] = _as_it_is
+) -> Origin:
     """The file, or the live cluster, that the settings name.
+
+    Args:
+        whole: kinds whose objects are to keep the JSON that they come as.
+        binder_over: what the binder to the API server is to be wrapped in, below the look at the lease.
 
     Raises:
         ConfigurationError: no cluster, or kinds that nobody knows.
         MalformedCluster, OSError: the file cannot be read.
     """
-    kinds = _kinds(settings.watch_kinds)
+    kinds = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
     if settings.cluster is not None:
         return _file_origin(load(settings.cluster))
     credentials = Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount()
     credentials.load()
-    return _live_origin(credentials, kinds, settings)
+    return _live_origin(credentials, kinds, settings, binder_over)
 
 
 def _file_origin(objects: Sequence[Object]) -> Origin:
-    def origin(sink: Sink[Object], _telemetry: Telemetry, _clock: Clock) -> Feed:
+    def origin(sink: Sink[Object], _metrics: Metrics, _clock: Clock) -> Feed:
         cluster = InMemoryCluster(objects, sink)
-        return Feed(cluster.start, lambda: None, lambda: (), cluster, cluster)
+        return Feed(cluster.start, lambda: None, lambda: (), cluster, cluster, lambda: lambda: True)
 
     return origin
 
 
-def _live_origin(credentials: Credentials, kinds: Iterable[Kind], settings: Settings) -> Origin:
-    def origin(sink: Sink[Object], telemetry: Telemetry, clock: Clock) -> Feed:
+def _live_origin(
+    credentials: Credentials, kinds: Iterable[Kind], settings: Settings, binder_over: Callable[[Binder], Binder]
+) -> Origin:
+    def origin(sink: Sink[Object], metrics: Metrics, clock: Clock) -> Feed:
         connection = Connection(credentials)
-        source = ClusterSource(connection, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
+        source = ClusterSource(connection, kinds, sink, metrics, clock, random.Random())  # noqa: S311  for pauses
+
+        # Pods only: their places are what is decided; what others write reaches a leader as it reaches anyone.
+        def survey() -> Callable[[], bool]:
+            return caught_up(connection, KINDS[Pod.__name__], lambda: source.version(Pod.__name__))
+
         lister = ClusterLister(connection, source)
-        feed = Feed(source.start, source.stop, source.unsynced, ApiBinder(connection), lister)
-        return _elected(feed, source, connection, clock, settings) if settings.leader_elect else feed
+        binder = binder_over(ApiBinder(connection))
+        feed = Feed(source.start, source.stop, source.unsynced, binder, lister, survey)
+        if not settings.leader_elect:
+            return feed
+        freshness = Freshness(metrics.staleness, settings.max_staleness_seconds)
+        return _elected(feed, freshness, _lease_client(connection, settings), clock, settings)
 
     return origin
 
 
-def _elected(feed: Feed, source: ClusterSource, connection: Connection, clock: Clock, settings: Settings) -> Feed:
+def _elected(feed: Feed, freshness: Freshness, lease: LeaseClient, clock: Clock, settings: Settings) -> Feed:
     """The feed of one of several replicas: all follow the cluster, the leader binds."""
-    elector = _elector(source, connection, clock, settings)
+    identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+    elector = LeaderElector(
+        lease,
+        Election(identity, _timing(settings), random.Random()),  # noqa: S311  for pauses
+        # Who is stale is not ready, so nothing is lost if he gives up; who is no better does not stand.
+        eligible=lambda: not feed.missing() and not freshness.waiting_for()["watches"],
+        reconcile=feed.survey,
+        clock=clock,
+        idle=lambda: binder.idle(),
+    )
     binder = LeaderBinder(feed.binder, elector.leading)
 
     def start() -> None:
@@ -261,7 +328,7 @@ def _elected(feed: Feed, source: ClusterSource, connection: Connection, clock: C
         elector.start()
 
     def stop() -> None:
-        elector.stop(binder.idle)
+        elector.stop()
         feed.stop()
 
     return replace(
@@ -274,23 +341,13 @@ def _elected(feed: Feed, source: ClusterSource, connection: Connection, clock: C
     )
 
 
-def _elector(source: ClusterSource, connection: Connection, clock: Clock, settings: Settings) -> LeaderElector:
-    timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
-    identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-    lease = LeaseClient(
-        connection,
-        settings.lease_namespace or settings.own_namespace,
-        settings.lease_name,
-        silence_seconds=timing.call_seconds,
-    )
-    return LeaderElector(
-        lease,
-        Election(identity, timing, random.Random()),  # noqa: S311  for pauses
-        eligible=lambda: not source.unsynced(),
-        # Pods only: their places are what a leader writes; what others write reaches a leader as it reaches anyone.
-        reconcile=lambda: caught_up(connection, KINDS[Pod.__name__], lambda: source.version(Pod.__name__)),
-        clock=clock,
-    )
+def _lease_client(connection: Connection, settings: Settings) -> LeaseClient:
+    namespace = settings.lease_namespace or settings.own_namespace
+    return LeaseClient(connection, namespace, settings.lease_name, silence_seconds=_timing(settings).call_seconds)
+
+
+def _timing(settings: Settings) -> Timing:
+    return Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
 
 
 class _Gathering:
@@ -350,9 +407,18 @@ def prepare(cache: Cache) -> None:
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
 
 
-def _keep_house(cache: Cache, ready: Readiness) -> None:
-    for key in cache.expire():
-        _log.warning("%s was bound, but no watch has confirmed it: its place is free again", key)
+def let_expire(expiry: Expiry, consequence: str) -> None:
+    """Lets assumed pods expire that are over, and tells of them."""
+    try:
+        expired = expiry.sweep()
+    except ClusterError as error:
+        _log.warning("assumed pods whose time is over keep their places, for nobody can tell: %s", error)
+        return
+    for key in expired:
+        _log.warning("%s was bound, but no watch has confirmed it: %s", key, consequence)
+
+
+def _refresh(cache: Cache, ready: Readiness) -> None:
     if ready.ready:
         cache.refresh(TABLES)
 

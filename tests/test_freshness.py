@@ -44,3 +44,12 @@ def test_without_a_limit_nothing_is_stale() -> None:
     metrics.synced("Pod")
     clock.advance(1e9)
     assert freshness.waiting_for() == {"watches": ""}
+
+
+def test_a_kind_that_is_served_no_more_cannot_be_stale() -> None:
+    freshness, metrics, clock = watched()
+    metrics.synced("DeviceClass")
+    metrics.withdrawn("DeviceClass")
+    clock.advance(1e6)
+    assert freshness.waiting_for() == {"watches": ""}
+    assert metrics.staleness() == {}

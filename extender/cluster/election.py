@@ -17,6 +17,7 @@ answer is lost, cannot undo another's. Only a Lease that people delete or edit i
 Stricter than client-go, which counts the deadline from the first renewal that fails, and ends the process when it
 passes: here leading ends by the clock alone, though every thread may hang, and the process stays as a warm standby.
 A lease that is won back, by its former holder too, begins a new term, and each term begins with a reconciliation.
+Who cannot do a leader's work gives the lease up, and does not stand again before it can.
 
 Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), not the coordinated kind.
 """
@@ -161,6 +162,11 @@ class Election:
             self._phase = _Phase.READ
         else:
             self._pause(now)
+
+    def abdicate(self) -> None:
+        """Leads no more until it wins the lease anew; to be called between two steps, while no write is under way."""
+        self._tenure = None
+        self._phase = _Phase.READ
 
     def resign(self) -> None:
         """Leads no more, from this moment on and for good, whatever becomes of a write under way."""

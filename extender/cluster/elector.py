@@ -25,9 +25,10 @@ _RELEASES = 3
 class LeaderElector:
     """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` cost next to nothing.
 
-    It stands as soon as it is `eligible`: a process whose cache is still empty must not take the lease from a warm one.
-    Once it has won the lease it does not lead before `reconcile` says that its cache shows whatever the API server had
-    accepted by then. Whatever a step raises is a step that failed.
+    It stands while it is `eligible`: a process whose cache is empty, or is no longer told of what happens, must neither
+    take the lease from one that can answer nor keep it. It gives the lease up only when `idle`: when nothing that the
+    lease guards is under way. Once it has won the lease it does not lead before `reconcile` says that its cache shows
+    whatever the API server had accepted by then. Whatever a step raises is a step that failed.
     """
 
     def __init__(
@@ -37,13 +38,15 @@ class LeaderElector:
         eligible: Callable[[], bool],
         reconcile: Reconciliation,
         clock: Clock,
+        idle: Callable[[], bool],
     ) -> None:
         self._lease, self._election, self._clock = lease, election, clock
-        self._eligible, self._reconcile = eligible, reconcile
+        self._eligible, self._reconcile, self._idle = eligible, reconcile, idle
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
         self._term = 0
         self._holder = ""
+        self._to_release = False
 
     def start(self) -> None:
         """Begins to stand for election; after the fork, for its threads would not live through one."""
@@ -64,23 +67,23 @@ class LeaderElector:
         held = f" held by {holder}" if holder not in ("", self._election.identity) else ""
         return f"waiting for the lease {self._lease.key}{held}"
 
-    def stop(self, may_release: Callable[[], bool]) -> None:
-        """Leads no more, then gives the lease up if `may_release`: if nothing that it guards is still under way."""
+    def stop(self) -> None:
+        """Leads no more, then gives the lease up if it is idle."""
         self._stopping.set()
         self._election.resign()
         self._thread.join(_JOIN_SECONDS)
-        if may_release() and not self._thread.is_alive():
+        if self._idle() and not self._thread.is_alive():
             self._release()
         else:
             logger.warning("lease %s is left to expire: something is still under way", self._lease.key)
 
     def _run(self) -> None:
-        while not self._eligible():
-            if self._stopping.wait(_PROBE_SECONDS):
-                return
         while not self._stopping.is_set():
             try:
-                self._advance()
+                if self._eligible():
+                    self._advance()
+                else:
+                    self._stand_back()
                 self._tell()
             except Exception as error:  # whatever goes wrong, the thread must live to win the lease again
                 expected = isinstance(error, ClusterError)
@@ -98,6 +101,16 @@ class LeaderElector:
             case Write(lease):
                 lease = self._lease.put(lease)
                 self._election.written(lease, asked_at, self._clock.monotonic())
+
+    def _stand_back(self) -> None:
+        if self._election.term(self._clock.monotonic()):
+            logger.warning("no longer the leader: the cache is not told of what happens, others may know more")
+            self._election.abdicate()
+            self._term, self._to_release = 0, True
+        if self._to_release and self._idle():
+            self._to_release = False
+            self._release()
+        self._stopping.wait(_PROBE_SECONDS)
 
     def _tell(self) -> None:
         """Logs what has changed, and begins a new term."""

@@ -15,13 +15,14 @@ from collections.abc import Callable
 import msgspec
 
 from extender.cluster.connection import Connection, refusal
-from extender.cluster.reflector import Page
-from extender.cluster.source import FIELD_SELECTORS, LIST_SILENCE_SECONDS
+from extender.cluster.decoding import Page
+from extender.cluster.source import FIELD_SELECTORS
 from extender.errors import OutcomeUnknown
 from extender.model.kinds import Kind
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
+_SILENCE_SECONDS = 10.0
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -74,11 +75,14 @@ def _page(connection: Connection, kind: Kind, token: str) -> Page[_Versioned]:
     query = {"limit": str(_PAGE_SIZE)} | ({"continue": token} if token else {})
     if selector := FIELD_SELECTORS.get(kind.name):
         query["fieldSelector"] = selector
-    with connection.get(kind.path, query, LIST_SILENCE_SECONDS, _METADATA_ONLY) as answer:
+    with connection.get(kind.path, query, _SILENCE_SECONDS, _METADATA_ONLY) as answer:
         body = answer.read()
     if answer.status != 200:
         raise refusal(answer.status, body)
     try:
-        return _DECODE(body)
-    except msgspec.MsgspecError as error:
+        page = _DECODE(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise OutcomeUnknown(f"the list of {kind.path} cannot be read: {error}") from None
+    if not page.metadata.resource_version:
+        raise OutcomeUnknown(f"what came for {kind.path} is no list")
+    return page

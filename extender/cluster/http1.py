@@ -15,7 +15,7 @@ import httptools
 
 from extender.errors import OutcomeUnknown
 
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 64 * 1024
 
 
 class BrokenExchange(OutcomeUnknown):

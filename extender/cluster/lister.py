@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from extender.cluster.connection import Connection, refusal
+from extender.cluster.decoding import Page, decoders
 from extender.cluster.freshness import version_number
 from extender.cluster.reflection import PAGE_SIZE
-from extender.cluster.reflector import Page, page_type
 from extender.cluster.source import FIELD_SELECTORS, LIST_SILENCE_SECONDS, ClusterSource
 from extender.errors import OutcomeUnknown
 from extender.model.kinds import KINDS, Kind
@@ -54,7 +54,9 @@ class ClusterLister:
         if answer.status != 200:
             raise refusal(answer.status, body)
         try:
-            page: Page[Object] = msgspec.json.decode(body, type=page_type(kind))
+            page = decoders(kind)[0](body)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise OutcomeUnknown(f"the list of {kind.path} cannot be read: {error}") from None
+        if not page.metadata.resource_version:
+            raise OutcomeUnknown(f"what came for {kind.path} is no list")
         return page

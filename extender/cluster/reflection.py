@@ -3,6 +3,7 @@
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
        '--'                       '--- 410, two broken streams in a row, a failing sink ---> LISTING
+                                  '--- nothing but 404 for a minute: served no more -------> LISTING, every ten minutes
 
 `next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
 stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector).
@@ -17,6 +18,8 @@ from random import Random
 PAGE_SIZE = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
 UNSERVED_PAUSE_SECONDS = 600.0
+# How long a kind that was there is missed: a 404 may come from one of several API servers in the midst of an upgrade.
+WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
 
@@ -66,7 +69,7 @@ class Reflection:
     """One kind's machine. Times are monotonic seconds.
 
     Attributes:
-        synced: the whole list has come at least once.
+        synced: the whole list has come at least once since the kind is served.
         served: the API server knows the kind, as far as is known.
     """
 
@@ -82,6 +85,7 @@ class Reflection:
         self._last_failure_at = float("-inf")
         self._opened_at = 0.0
         self._progress = True  # something has come since the last stream broke
+        self._missed_since: float | None = None  # nothing but 404 has come since then
 
     @property
     def version(self) -> str:
@@ -99,7 +103,7 @@ class Reflection:
 
     def paged(self, version: str, continue_token: str) -> bool:
         """A page has come; whether it was the last."""
-        self._continue_token = continue_token
+        self._continue_token, self._missed_since = continue_token, None
         if continue_token:
             return False
         self._version, self._limit = version, PAGE_SIZE
@@ -109,6 +113,10 @@ class Reflection:
     def observed(self, version: str) -> None:
         """A watch delivered an object or a bookmark of this version."""
         self._version, self._progress = version, True
+
+    def opened(self) -> None:
+        """The API server has taken up a watch."""
+        self._missed_since = None
 
     def ended(self, now: float) -> None:
         """A watch ended as it should; one that ended at once and empty counts as a failure (client-go too)."""
@@ -127,11 +135,19 @@ class Reflection:
             if not self._progress:
                 self._start_over(limit=PAGE_SIZE)
             self._progress = False
-        elif failure is Failure.UNSERVED and not self.synced:
-            self.served = False
+        elif failure is Failure.UNSERVED and self._is_missed_for_good(now):
+            self.served = self.synced = False
+            self._start_over(limit=PAGE_SIZE)
             self._resume_at = now + UNSERVED_PAUSE_SECONDS * self._random.uniform(1, 1.1)
             return
+        if failure is not Failure.UNSERVED:
+            self._missed_since = None
         self._resume_at = now + max(self._pause(now), retry_after_seconds)
+
+    def _is_missed_for_good(self, now: float) -> bool:
+        if self._missed_since is None:
+            self._missed_since = now
+        return not self.synced or now >= self._missed_since + WITHDRAWN_SECONDS
 
     def _start_over(self, limit: int) -> None:
         self._version, self._continue_token, self._limit = None, "", limit

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from random import Random
-from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from extender.cluster.connection import Status
+from extender.cluster.decoding import decoders
 from extender.cluster.reflection import Failure, List, Reflection, Step
 from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.ports import Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-
-T = TypeVar("T")
-
-
-class ListMeta(
-    msgspec.Struct,
-    frozen=True,
-    gc=False,
-    rename={"resource_version": "resourceVersion", "continue_token": "continue"},
-):
-    resource_version: str = ""
-    continue_token: str = ""
-
-
-class Page(msgspec.Struct, Generic[T], gc=False):
-    """One page of a list."""
-
-    metadata: ListMeta = ListMeta()
-    items: list[T] | None = None
 
 
 class WatchEvent(msgspec.Struct, gc=False):
@@ -59,14 +39,14 @@ class Reflector:
         self.kind = kind
         self._sink, self._telemetry = sink, telemetry
         self._reflection = Reflection(random)
-        self._decode_page = msgspec.json.Decoder(page_type(kind)).decode
-        self._decode_object = msgspec.json.Decoder(kind.type).decode
+        self._decode_page, self._decode_object = decoders(kind)
         self._listed: list[Object] = []
+        self._told = False  # the sink may hold objects
         self._rest = b""
 
     @property
     def synced(self) -> bool:
-        """The sink has had the whole list at least once."""
+        """The sink has had the whole list at least once since the kind is served."""
         return self._reflection.synced
 
     @property
@@ -90,9 +70,11 @@ class Reflector:
     def page(self, body: bytes, now: float) -> Failure | None:
         """The answer to a List; the failure that it turned out to be, if any."""
         try:
-            page: Page[Object] = self._decode_page(body)
+            page = self._decode_page(body)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             return self.broken(Failure.MALFORMED, now)
+        if not page.metadata.resource_version:
+            return self.broken(Failure.MALFORMED, now)  # no list: an empty one would make everything vanish
         self._listed += page.items or ()
         if not page.metadata.continue_token:
             self._tell_list()
@@ -105,6 +87,7 @@ class Reflector:
         This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
         cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
         """
+        self._reflection.opened()
         self._telemetry.synced(self.kind.name)
 
     def receive(self, piece: bytes, now: float) -> Failure | None:
@@ -132,6 +115,10 @@ class Reflector:
         if failure is Failure.UNSERVED and self.kind.api_version == "v1":
             failure = Failure.OTHER  # every API server serves the core group: something else has answered
         self._reflection.failed(failure, now, retry_after_seconds)
+        if self._told and not self.served:
+            self._telemetry.withdrawn(self.kind.name)
+            self._sink.replaced(self.kind.name, ())
+            self._told = False
         return failure
 
     def broken(self, failure: Failure, now: float) -> Failure:
@@ -143,6 +130,7 @@ class Reflector:
 
     def _tell_list(self) -> None:
         listed, self._listed = self._listed, []
+        self._told = True
         self._sink.replaced(self.kind.name, listed)
         self._telemetry.synced(self.kind.name)
         if self.synced:
@@ -154,6 +142,8 @@ class Reflector:
         self._telemetry.watch_event(name, event.type)
         if event.type == "ERROR":
             return self.refused(_status(event.object), 0.0, now)
+        if not obj.metadata.resource_version:
+            raise Malformed
         if event.type == "DELETED":
             self._sink.deleted(name, obj)
         elif event.type != "BOOKMARK":
@@ -174,10 +164,6 @@ class Reflector:
         if event.type != "ERROR":
             raise Malformed
         return event, Object()
-
-
-def page_type(kind: Kind) -> Any:  # a type made at run time, which mypy cannot name
-    return operator.getitem(Page, kind.type)  # type: ignore[call-overload]  # Page is generic, not a container
 
 
 def _status(body: msgspec.Raw) -> int:

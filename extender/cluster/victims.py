@@ -8,10 +8,9 @@ from extender.clock import Clock
 from extender.cluster.connection import Connection
 from extender.cluster.statuses import STRATEGIC_MERGE, pod_path, status_path, transition
 from extender.errors import NotFound, Refused
-from extender.model.pod import Pod
+from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 
 _ENCODE = msgspec.json.Encoder().encode
-_TYPE, _REASON = "DisruptionTarget", "PreemptionByScheduler"
 
 
 class ApiVictims:
@@ -35,8 +34,9 @@ class ApiVictims:
         return True
 
     def _mark(self, victim: Pod, message: str) -> None:
-        condition = {"type": _TYPE, "status": "True", "reason": _REASON, "message": message}
-        condition |= transition(victim, _TYPE, "True", self._clock.now())
+        kind = PREEMPTED_CONDITION
+        condition = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
+        condition |= transition(victim, kind, "True", self._clock.now())
         body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
         self._connection.call("PATCH", status_path(victim), _ENCODE(body), STRATEGIC_MERGE)
 

@@ -32,11 +32,15 @@ from extender.model.workloads import (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind: its type, its API group and version ("v1", "apps/v1") and the plural that its URL ends in."""
+    """A kind: its type, its API group and version ("v1", "apps/v1") and the plural that its URL ends in.
+
+    `whole`: its objects are to keep the JSON that they come as; see documents.WHOLE.
+    """
 
     type: type[Object]
     api_version: str
     plural: str
+    whole: bool = False
 
     @property
     def name(self) -> str:

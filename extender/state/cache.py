@@ -1,53 +1,35 @@
 """The assumed-pod cache: what the watches told, and what was decided since.
 
-The cache itself holds objects and pod states only. Readers get a Table of their own: `snapshot` lends one, after it was
-given the objects that have changed since it was last lent. So the lock is held for what changed, never for a decision;
-the one exception is `assume`, where the check of the node and the change must be one step.
+The cache itself holds objects and pod states only. Readers get a Table of their own: `snapshot` lends one (table_pool).
+So the lock is held for what changed, never for a decision; the one exception is `assume`, where the check of the node
+and the change must be one step.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import structs
+
 from extender.clock import Clock
-from extender.errors import MalformedInput, UnknownNode
+from extender.errors import MalformedInput, Outdated, UnknownNode
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.quantity import amounts
 from extender.ports import Telemetry
+from extender.state.assumed_objects import AssumedObjects, version_of
+from extender.state.changes import NODE, POD, Change, Placement, Present
 from extender.state.pod_states import PodEvent, PodState, after
 from extender.state.remembered_pods import RememberedPods
+from extender.state.table_pool import TablePool
 from extender.table import PodInfo, Table
-
-NODE, POD = Node.__name__, Pod.__name__
-_CHANGES_AT_ONCE = 50
-_TRIES = 100
-
-Change = tuple[str, str]
-"""(kind, key) of an object that is no longer what it was; pods go by UID."""
-
-
-@dataclass(slots=True)
-class Placement:
-    """A pod that counts on a node.
-
-    Attributes:
-        certain: False where the bind ended without an answer.
-        expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None: never.
-    """
-
-    info: PodInfo
-    node_name: str
-    state: PodState
-    certain: bool = True
-    expires_at: float | None = None
+from extender.table.templates import Templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +39,14 @@ class CacheSize:
     nodes: int
     pods: int
     assumed_pods: int
+
+
+class Overview(NamedTuple):
+    """Every pod, by what is known of its place: assumed there, waiting for one, and how many stand confirmed."""
+
+    assumed: list[Placement]
+    unplaced: list[PodInfo]
+    scheduled: int
 
 
 class HeldPod(NamedTuple):
@@ -76,7 +66,13 @@ class HeldPod(NamedTuple):
 
 
 Journal = set[Change]
-"""What has changed since somebody began to take notes."""
+"""What has changed since somebody began to take notes; (kind, EVERY_KEY): the kind was listed anew."""
+EVERY_KEY = ""
+
+
+def is_noted(change: Change, journal: Journal) -> bool:
+    """Whether the object may have changed; a list changes even what it does not name."""
+    return change in journal or (change[0], EVERY_KEY) in journal
 
 
 class Listener(Protocol):
@@ -89,20 +85,11 @@ class Listener(Protocol):
         """The pod no longer counts on the node where it did: it was removed or forgotten, or has expired."""
 
 
-class Replica:
-    """A table, and what has changed since it was last brought up to date."""
-
-    def __init__(self, changes: dict[Change, None]) -> None:
-        self.table = Table()
-        self.changes = changes
-
-
 class Cache:
     """Nodes, pods and the other objects; safe for any number of threads. It is a Sink for reflectors.
 
     Args:
-        ttl_seconds: how long a finished bind may go unconfirmed before the pod expires; 0: for ever. A watch that tells
-            of no pod at all does not confirm, yet proves nothing: the pod expires once it has told of another since.
+        ttl_seconds: how long a finished bind may go unconfirmed before the pod may expire; 0: for ever. See Expiry.
 
     Attributes:
         listener: told of every change, if there is one.
@@ -114,13 +101,13 @@ class Cache:
         self._news: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._objects: dict[str, dict[str, Object]] = {NODE: {}}
+        self._assumed = AssumedObjects()
         self._pods: dict[str, PodInfo] = {}
         self._uid_of: dict[str, str] = {}
         self._placements: dict[str, Placement] = {}
         self._remembered = RememberedPods()
-        self._told_of_pods_at = clock.monotonic()
-        self._replicas: list[Replica] = []
-        self._idle: list[Replica] = []
+        self._templates = Templates()
+        self._tables = TablePool(self, self._locked)
         self._journals: list[Journal] = []
 
     # ---- what the watches tell (ports.Sink)
@@ -128,18 +115,20 @@ class Cache:
     def changed(self, kind: str, obj: Object) -> None:
         """An object was added or modified."""
         for readable in self._worked_out(kind, (obj,)):
-            with self._told(kind):
+            with self._telling("watch"):
                 self._set_pod(readable) if isinstance(readable, PodInfo) else self._set_object(kind, readable)
 
     def deleted(self, kind: str, obj: Object) -> None:
         """An object is gone."""
-        with self._told(kind):
+        with self._telling("watch"):
             self._remove_pod(obj.uid) if kind == POD else self._remove_object(kind, obj.key)
 
     def replaced(self, kind: str, objects: Sequence[Object]) -> None:
         """A full list: what is not in it is gone."""
         worked_out = self._worked_out(kind, objects)
-        with self._told(kind):
+        with self._telling("watch"):
+            for journal in self._journals:
+                journal.add((kind, EVERY_KEY))
             if kind == POD:
                 self._replace_pods([info for info in worked_out if isinstance(info, PodInfo)])
             else:
@@ -153,10 +142,17 @@ class Cache:
         readable: list[Object | PodInfo] = []
         for obj in objects:
             try:
-                readable.append(_worked_out(obj))
+                readable.append(self._readable(obj))
             except MalformedInput as error:
                 self._telemetry.unreadable(kind, obj.key, str(error))
         return readable
+
+    def _readable(self, obj: Object) -> Object | PodInfo:
+        if isinstance(obj, Pod):
+            return self._templates.info(obj)
+        if isinstance(obj, Node):
+            amounts(obj.allocatable)
+        return obj
 
     # ---- what is decided
 
@@ -167,6 +163,12 @@ class Cache:
         """
         with self._locked("remember"):
             self._remembered.put(info, size_bytes)
+
+    def info_of(self, pod: Pod) -> PodInfo | None:
+        """What has been worked out of the pod, where the watch or the scheduler has told of one that is the same."""
+        with self._locked("info_of"):
+            info = self._pods.get(pod.uid) or self._remembered.get(pod.uid)
+        return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
         """The pod of this UID, from the watch or as the scheduler last described it; `key`: namespace/name.
@@ -199,7 +201,7 @@ class Cache:
             if node_name not in self._objects[NODE]:
                 raise UnknownNode(f"node {node_name} is not in the cache")
             state = after(self._state(info.uid), PodEvent.ASSUME)
-            if check is not None and (reason := self._objection(check)):
+            if check is not None and (reason := self._tables.ask(check)):
                 return reason
             self._placements[info.uid] = Placement(info, node_name, state)
             self._note(POD, info.uid)
@@ -230,11 +232,18 @@ class Cache:
         with self._telling("forget"):
             self._displace(uid, PodEvent.FORGET)
 
-    def expire(self) -> list[str]:
-        """Lets go of every pod whose time to live was over when the watch last told of any; their `namespace/name`."""
+    def overdue(self, now: float) -> bool:
+        """Whether the time to live of any pod is over at `now`."""
+        with self._locked("expire"):
+            return any(pod.expires_at and pod.expires_at <= now for pod in self._placements.values())
+
+    def expire(self, told_until: float) -> list[str]:
+        """Lets go of every pod whose time to live was over at `told_until`; their `namespace/name`.
+
+        `told_until`: the cache has been told of whatever there was at that moment, in monotonic seconds.
+        """
         with self._telling("expire"):
-            told_at = self._told_of_pods_at
-            over = [uid for uid, pod in self._placements.items() if pod.expires_at and pod.expires_at <= told_at]
+            over = [uid for uid, pod in self._placements.items() if pod.expires_at and pod.expires_at <= told_until]
             keys = [self._placements[uid].info.pod.key for uid in over]
             for uid in over:
                 self._displace(uid, PodEvent.EXPIRE)
@@ -248,33 +257,76 @@ class Cache:
                 self._pods[uid] = PodInfo(info.pod.nominated_to(node_name))
                 self._note(POD, uid)
 
+    def evicted(self, uid: str) -> None:
+        """The pod was evicted for the sake of another, and will be leaving, whatever the watch has told by now."""
+        with self._locked("evicted"):
+            info = self._pods.get(uid)
+            if info is None or info.pod.terminating:
+                return
+            leaving = self._pods[uid] = PodInfo(info.pod.preempted(self._clock.now()))
+            if uid in self._placements:
+                self._placements[uid] = replace(self._placements[uid], info=leaving)
+            self._note(POD, uid)
+
+    def intend(self, obj: Object) -> None:
+        """Readers get `obj` as it is to be written, until the watch tells of a later version, or `abandon`.
+
+        Raises:
+            Outdated: it is no longer what this was decided on, or gone.
+        """
+        change = type(obj).__name__, obj.key
+        with self._locked("intend"):
+            known = self._present_object(change)
+            if known is None or known.uid != obj.uid or version_of(known) != version_of(obj):
+                raise Outdated(f"{change[0]} {obj.key} has changed meanwhile")
+            self._assumed.intend(obj)
+            self._note(*change)
+
+    def intend_new(self, obj: Object) -> None:
+        """Readers get `obj`, of a kind that no watch tells of, until `abandon`. Raises Outdated: there is one."""
+        change = type(obj).__name__, obj.key
+        with self._locked("intend"):
+            if self._assumed.get(change) is not None:
+                raise Outdated(f"{change[0]} {obj.key} was made meanwhile")
+            self._assumed.intend(obj)
+            self._note(*change)
+
+    def written(self, obj: Object, instead_of: Change | None = None) -> None:
+        """Readers get `obj` as it was written, until the watch tells of it too, and no longer what was intended."""
+        kind, key = type(obj).__name__, obj.key
+        with self._locked("written"):
+            self._assumed.confirm(obj, self._objects.get(kind, {}).get(key))
+            self._note(kind, key)
+            if instead_of is not None and self._assumed.drop(instead_of) is not None:
+                self._note(*instead_of)
+
+    def abandon(self, kind: str, key: str) -> None:
+        """What was intended is not to be: readers get what the watch told."""
+        with self._telling("abandon"):
+            assumed = self._assumed.drop((kind, key))
+            if assumed is not None:
+                self._note(kind, key)
+                self._tell(kind, _versionless(assumed), self._objects.get(kind, {}).get(key))
+
+    def told_of(self, kind: str, key: str) -> Object | None:
+        """The object as the watch told of it last, whatever is intended."""
+        with self._locked("told_of"):
+            return self._objects.get(kind, {}).get(key)
+
+    def latest(self, kind: str, key: str) -> Object | None:
+        """The object as readers get it."""
+        with self._locked("latest"):
+            return self._present_object((kind, key))
+
     # ---- what readers get
 
-    @contextmanager
-    def snapshot(self, reader: str) -> Iterator[Table]:
-        """A table that is up to date as the block begins and stays as it is; the block's own, so no lock is held."""
-        with self._locked(reader):
-            replica = self._take_replica()
-        try:
-            yield replica.table
-        except BaseException:
-            with self._locked(reader):
-                self._discard(replica)
-            raise
-        self._idle.append(replica)
+    def snapshot(self, reader: str) -> AbstractContextManager[Table]:
+        """See TablePool.lend."""
+        return self._tables.lend(reader)
 
     def refresh(self, tables: int) -> None:
-        """Brings that many tables up to date, if they are not lent, so that no reader has to wait for it.
-
-        The lock is held for a few changes at a time; the first tables of a large cluster take a second or so.
-        """
-        for _ in range(tables):
-            with self._locked("refresh"):
-                if not self._idle and len(self._replicas) >= tables:
-                    return
-                replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new_replica()
-            self._catch_up(replica, lambda: None)
-            self._idle.append(replica)
+        """See TablePool.refresh."""
+        self._tables.refresh(tables)
 
     # ---- what the comparer gets
 
@@ -312,9 +364,9 @@ class Cache:
             MalformedInput: the object makes no sense, so the cache does without it.
         """
         kind, key = change
-        right = None if listed is None else _worked_out(listed)
+        right = None if listed is None else self._readable(listed)
         with self._locked("put_right"):
-            if change in journal:
+            if is_noted(change, journal):
                 return False
             if kind == POD:
                 self._put_pod_right(key, right if isinstance(right, PodInfo) else None)
@@ -325,29 +377,21 @@ class Cache:
         return True
 
     def check_tables(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
-        """Shows every table beside one made anew, both as of one moment; keeps those that are right, and the new one.
-
-        The oldest that is right makes way, and with it what it remembers of objects long gone; so the number stays.
-        The work is done without the lock, `breathe` called now and then. Returns how many were shown.
-        """
-        with self._locked("check_tables"):
-            known = tuple(self._replicas)
-            fresh = self._new_replica()
-        self._catch_up(fresh, breathe)
-        checked = [replica for replica in known if self._check(replica, fresh, is_right, breathe)]
-        with self._locked("check_tables"):
-            self._idle.insert(0, fresh)
-            if len(self._replicas) > len(known):
-                oldest = next((replica for replica in checked if replica in self._idle), fresh)
-                self._idle.remove(oldest)
-                self._discard(oldest)
-        return len(checked)
+        """See TablePool.check."""
+        return self._tables.check(is_right, breathe)
 
     def size(self) -> CacheSize:
         """How many nodes and pods are known, and how many pods are assumed but not confirmed."""
         with self._locked("size"):
             assumed = sum(placement.state is not PodState.ADDED for placement in self._placements.values())
             return CacheSize(len(self._objects[NODE]), len(self._pods), assumed)
+
+    def overview(self) -> Overview:
+        """All pods at one moment."""
+        with self._locked("overview"):
+            assumed = [replace(pod) for pod in self._placements.values() if pod.state is not PodState.ADDED]
+            unplaced = [info for uid, info in self._pods.items() if uid not in self._placements]
+            return Overview(assumed, unplaced, len(self._placements) - len(assumed))
 
     def assumed(self) -> list[Placement]:
         """The pods that count on a node where the watch has not seen them yet."""
@@ -368,13 +412,6 @@ class Cache:
             self._lock.release()
 
     @contextmanager
-    def _told(self, kind: str) -> Iterator[None]:
-        with self._telling("watch"):
-            yield
-            if kind == POD:
-                self._told_of_pods_at = self._clock.monotonic()
-
-    @contextmanager
     def _telling(self, caller: str) -> Iterator[None]:
         with self._locked(caller):
             yield
@@ -385,16 +422,6 @@ class Cache:
     def _tell(self, kind: str, before: Object | PodInfo | None, after: Object | PodInfo | None) -> None:
         if self.listener is not None:
             self._news.append(partial(self.listener.changed, kind, before, after))
-
-    def _objection(self, check: Callable[[Table], str]) -> str:
-        replica = self._take_replica()
-        try:
-            reason = check(replica.table)
-        except BaseException:
-            self._discard(replica)
-            raise
-        self._idle.append(replica)
-        return reason
 
     def _state(self, uid: str) -> PodState:
         placement = self._placements.get(uid)
@@ -419,11 +446,13 @@ class Cache:
     def _set_object(self, kind: str, obj: Object) -> None:
         objects = self._objects.setdefault(kind, {})
         before, objects[obj.key] = objects.get(obj.key), obj
+        self._assumed.told(obj)
         self._note(kind, obj.key)
         self._tell(kind, before, obj)
 
     def _remove_object(self, kind: str, key: str) -> None:
         gone = self._objects.get(kind, {}).pop(key, None)
+        self._assumed.drop((kind, key))
         self._note(kind, key)
         if gone is not None:
             self._tell(kind, gone, None)
@@ -466,115 +495,28 @@ class Cache:
         self._remove_pod(uid) if info is None else self._set_pod(info)
 
     def _note(self, kind: str, key: str) -> None:
-        for replica in self._replicas:
-            replica.changes[kind, key] = None
+        self._tables.note((kind, key))
         for journal in self._journals:
             journal.add((kind, key))
 
-    def _discard(self, replica: Replica) -> None:
-        # Its reader failed, perhaps in the middle of a what-if: nobody shall stand on such a table again.
-        self._replicas = [kept for kept in self._replicas if kept is not replica]
+    # ---- for the tables, with the lock held
 
-    def _take_replica(self) -> Replica:
-        replica = self._idle.pop() if self._idle else self._new_replica()
-        self._bring_up_to_date(replica)
-        return replica
+    def everything(self) -> Iterator[Change]:
+        """See Holder."""
+        yield from ((kind, key) for kind, objects in self._objects.items() for key in objects)
+        yield from ((POD, uid) for uid in self._pods.keys() | self._placements.keys())
+        yield from self._assumed.changes()
 
-    def _bring_up_to_date(self, replica: Replica) -> None:
-        try:
-            for change in tuple(replica.changes):
-                _apply(replica.table, change, self._present(change))
-                del replica.changes[change]
-        except BaseException:
-            self._discard(replica)
-            raise
-
-    def _new_replica(self) -> Replica:
-        everything: dict[Change, None] = {
-            (kind, key): None for kind, objects in self._objects.items() for key in objects
-        }
-        everything |= {(POD, uid): None for uid in self._pods.keys() | self._placements.keys()}
-        replica = Replica(everything)
-        self._replicas.append(replica)
-        return replica
-
-    def _present(self, change: Change) -> Present:
+    def present(self, change: Change) -> Present:
+        """See Holder."""
         kind, key = change
         if kind == POD:
-            placement = self._placements.get(key)
-            return placement or self._pods.get(key)
-        return self._objects.get(kind, {}).get(key)
+            return self._placements.get(key) or self._pods.get(key)
+        return self._present_object(change)
 
-    # ---- with a replica that nobody else has, and without the lock
-
-    def _catch_up(self, replica: Replica, breathe: Callable[[], object]) -> None:
-        """Brings the replica up to date without keeping readers waiting: the lock is held to look, not to count."""
-        try:
-            while replica.changes:
-                with self._locked("refresh"):
-                    batch = [(change, self._present(change)) for change in islice(replica.changes, _CHANGES_AT_ONCE)]
-                    for change, _ in batch:
-                        del replica.changes[change]
-                for change, present in batch:
-                    _apply(replica.table, change, present)
-                breathe()
-        except BaseException:
-            with self._locked("refresh"):
-                self._discard(replica)
-            raise
-
-    def _check(
-        self,
-        replica: Replica,
-        fresh: Replica,
-        is_right: Callable[[Table, Table], bool],
-        breathe: Callable[[], object],
-    ) -> bool:
-        """Whether the replica was shown; one that is lent, again and again, is left for the next time."""
-        for _ in range(_TRIES):
-            with self._locked("check_tables"):
-                if replica in self._idle:
-                    self._idle.remove(replica)
-                    with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
-                        self._bring_up_to_date(replica)
-                    self._bring_up_to_date(fresh)
-                    break
-            breathe()
-        else:
-            return False
-        if is_right(replica.table, fresh.table):
-            self._idle.append(replica)
-        else:
-            with self._locked("check_tables"):
-                self._discard(replica)
-        return True
-
-
-Present = Object | Placement | PodInfo | None
-"""What an object is at this moment; a pod is its placement, or if it has none what is known of it."""
-
-
-def _apply(table: Table, change: Change, present: Present) -> None:
-    kind, key = change
-    if kind == POD:
-        _apply_pod(table, key, present)
-    elif kind == NODE:
-        table.set_node(present) if isinstance(present, Node) else table.remove_node(key)
-    elif isinstance(present, Object):
-        table.set_object(kind, present)
-    else:
-        table.remove_object(kind, key)
-
-
-def _apply_pod(table: Table, uid: str, present: Present) -> None:
-    if isinstance(present, Placement):
-        table.place(present.info, present.node_name)
-    else:
-        table.take_away(uid)
-    if isinstance(present, PodInfo) and present.pod.status.nominated_node_name:
-        table.nominate(present, present.pod.status.nominated_node_name)
-    else:
-        table.withdraw(uid)
+    def _present_object(self, change: Change) -> Object | None:
+        kind, key = change
+        return self._assumed.get(change) or self._objects.get(kind, {}).get(key)
 
 
 def _held_pod(uid: str, info: PodInfo | None, placement: Placement | None, uid_of: Mapping[str, str]) -> HeldPod:
@@ -586,17 +528,12 @@ def _held_pod(uid: str, info: PodInfo | None, placement: Placement | None, uid_o
     )
 
 
+def _versionless(assumed: Object) -> Object:
+    """It never was in any version: a listener must not take it for what the watch told."""
+    return structs.replace(assumed, metadata=structs.replace(assumed.metadata, resource_version=""))
+
+
 def _differs(known: Object, listed: Object) -> bool:
     """Whether a list tells something new of an object; objects from files have no versions."""
     version = listed.metadata.resource_version
     return not version or version != known.metadata.resource_version or listed.uid != known.uid
-
-
-def _worked_out(obj: Object) -> Object | PodInfo:
-    if isinstance(obj, Pod):
-        info = PodInfo(obj)
-        info.work_out()
-        return info
-    if isinstance(obj, Node):
-        amounts(obj.allocatable)
-    return obj

@@ -25,7 +25,8 @@ from extender.errors import ClusterError, MalformedInput
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.ports import Lister, Telemetry
-from extender.state.cache import POD, Cache, Change, HeldPod, Journal
+from extender.state.cache import Cache, HeldPod, Journal, is_noted
+from extender.state.changes import POD, Change
 from extender.state.pod_states import PodState
 from extender.table import Table
 from extender.table.comparison import differences
@@ -131,7 +132,7 @@ class Comparer:
             told = [self._lister.has_told(suspect.change[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, told)
             suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
-            suspects = [one for one in suspects if one.change not in journal]
+            suspects = [one for one in suspects if not is_noted(one.change, journal)]
             if not suspects or self._pause(_POLL_SECONDS):
                 return decided, suspects
         gone = [suspect for suspect in suspects if suspect.listed is None]

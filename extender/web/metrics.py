@@ -170,6 +170,10 @@ class Metrics:
         """See ports.Telemetry."""
         self._relists.labels(kind).inc()
 
+    def withdrawn(self, kind: str) -> None:
+        """See ports.Telemetry."""
+        self._synced_at.pop(kind, None)
+
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         """See ports.Telemetry."""
         self._differences.labels(kind).inc()

@@ -85,6 +85,11 @@ class FakeApiServer:
                 self._faults.remove(found)
             return found[1] if found else None
 
+    def heal(self) -> None:
+        """No more faults."""
+        with self.lock:
+            self._faults.clear()
+
     @property
     def faults_left(self) -> int:
         return len(self._faults)
@@ -111,9 +116,14 @@ class FakeApiServer:
             items = [self.collections[path][key] for key in keys[begin:end]]
             return {"metadata": metadata, "items": items or None}  # Go writes null for an empty slice
 
-    def events(self, path: str, version: int) -> Iterator[tuple[str, Object] | None]:
-        """What a watch delivers, and None while there is nothing."""
-        mark, position = self._watches_end, 0
+    @property
+    def watches_ended(self) -> int:
+        """How often every open watch was ended."""
+        return self._watches_end
+
+    def events(self, path: str, version: int, mark: int) -> Iterator[tuple[str, Object] | None]:
+        """What a watch delivers that was asked for when watches had ended `mark` times; None while there is nothing."""
+        position = 0
         while self._watches_end == mark:
             with self.lock:
                 fresh, position = self._log[position:], len(self._log)
@@ -193,6 +203,7 @@ class Call(BaseHTTPRequestHandler):
     server_state: FakeApiServer
     path_only: str
     query: dict[str, str]
+    mark: int
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
         """Silence."""
@@ -259,6 +270,7 @@ class Call(BaseHTTPRequestHandler):
     def _begin(self) -> None:
         url = urlsplit(self.path)
         self.path_only, self.query = url.path, {key: values[0] for key, values in parse_qs(url.query).items()}
+        self.mark = self.server_state.watches_ended
         self.server_state.calls.append(f"{self.command} {self.path}")
 
     def _faulty(self, *, watch: bool) -> bool:
@@ -274,7 +286,7 @@ class Call(BaseHTTPRequestHandler):
 
     def _watch(self) -> None:
         self.start_stream()
-        for event in self.server_state.events(self.path_only, int(self.query["resourceVersion"])):
+        for event in self.server_state.events(self.path_only, int(self.query["resourceVersion"]), self.mark):
             if self.server.gone:
                 return
             if event is None:

@@ -17,6 +17,7 @@ class Recorder(Silence):
         self.told: list[str] = []
         self.events: Counter[str] = Counter()
         self.relists = 0
+        self.gone: list[str] = []
 
     def replaced(self, kind: str, objects: Sequence[Object]) -> None:
         self.objects[kind] = {obj.key: obj for obj in objects}
@@ -35,6 +36,9 @@ class Recorder(Silence):
 
     def relisted(self, kind: str) -> None:
         self.relists += 1
+
+    def withdrawn(self, kind: str) -> None:
+        self.gone.append(kind)
 
     def keys(self, kind: str) -> list[str]:
         return sorted(self.objects.get(kind, {}))

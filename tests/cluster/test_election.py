@@ -182,6 +182,18 @@ def test_who_has_resigned_leads_no_more_whatever_comes() -> None:
     assert not election.leading(2.2)
 
 
+def test_who_has_abdicated_leads_no_more_and_may_win_the_lease_again() -> None:
+    election = leader()
+    election.abdicate()
+    assert (election.leading(2), step(election, 2.1)) == (False, Read())
+    election.read(stored(LeaseSpec("", 1, lease_transitions=0)), 2.2)
+    asked = step(election, 2.2)
+    election.written(stored(written_spec(asked), 2), 2.2, 2.3)
+    assert (election.term(2.3), election.leading(2.3)) == (2, False)
+    election.reconciled(2)
+    assert election.leading(2.3)
+
+
 def test_a_release_empties_the_holder_and_keeps_the_transitions() -> None:
     released = candidate().released(stored(LeaseSpec("me", 15, "a", "b", 4), 7), WALL)
     assert released == stored(LeaseSpec("", 1, micro_time(WALL), micro_time(WALL), 4), 7)

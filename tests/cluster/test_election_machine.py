@@ -147,6 +147,17 @@ class Candidates(RuleBasedStateMachine):
         identity = f"{candidate.election.identity}'"
         self.candidates[i] = Candidate(Election(identity, TIMING, Random(i)), candidate.rate, candidate.offset)
 
+    @rule(i=CANDIDATES)
+    def abdicates_and_releases(self, i: int) -> None:
+        candidate = self.candidates[i]
+        if candidate.asked is not None:
+            return
+        candidate.election.abdicate()
+        self.at_most_one_holds_the_lease()
+        released = candidate.election.released(self.api.lease, self.true_seconds)
+        if released is not None:
+            self.api.put(released)
+
     @invariant()
     def at_most_one_holds_the_lease(self) -> None:
         everybody = self.candidates + self.retired

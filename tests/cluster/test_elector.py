@@ -42,18 +42,19 @@ def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
         caught_up: Callable[[], bool] = lambda: True,
         eligible: Callable[[], bool] = lambda: True,
         connection: Connection | None = None,
+        idle: Callable[[], bool] = lambda: True,
     ) -> LeaderElector:
         connection = connection or Connection(Kubeconfig(api.kubeconfig(tmp_path)))
         lease = LeaseClient(connection, "default", "extender", silence_seconds=0.2)
         election = Election(identity, TIMING, Random(1))
-        elector = LeaderElector(lease, election, eligible, lambda: caught_up, SystemClock())
+        elector = LeaderElector(lease, election, eligible, lambda: caught_up, SystemClock(), idle)
         elector.start()
         started.append((elector, connection))
         return elector
 
     yield elect
     for elector, connection in started:
-        elector.stop(lambda: True)
+        elector.stop()
         connection.close()
 
 
@@ -75,24 +76,46 @@ def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect) -> Non
     first = elect("first")
     assert wait_until(first.leading)
     second = elect("second")
-    first.stop(lambda: True)
+    first.stop()
     assert not first.leading()
     assert wait_until(second.leading)
     assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 1
 
 
 def test_the_lease_is_not_given_up_while_what_it_guards_is_under_way(api: FakeApiServer, elect: Elect) -> None:
-    first = elect("first")
-    assert wait_until(first.leading)
     asked_while_leading: list[bool] = []
 
-    def may_release() -> bool:
+    def idle() -> bool:
         asked_while_leading.append(first.leading())
         return False
 
-    first.stop(may_release)
+    first = elect("first", idle=idle)
+    assert wait_until(first.leading)
+    first.stop()
     assert holder(api) == "first"
     assert asked_while_leading == [False]  # none can begin once it is known that none is under way
+
+
+def test_a_leader_that_is_no_longer_eligible_hands_over_and_stands_again_when_it_is(
+    api: FakeApiServer, elect: Elect
+) -> None:
+    fresh, idle, led_while_stale = threading.Event(), threading.Event(), []
+    fresh.set()
+    first = elect("first", eligible=fresh.is_set, idle=idle.is_set)
+    assert wait_until(first.leading)
+    second = elect("second")
+    fresh.clear()
+    assert wait_until(lambda: not first.leading())
+    assert holder(api) == "first"  # something is under way
+    idle.set()
+    assert wait_until(second.leading)
+    led_while_stale.append(first.leading())
+    second.stop()
+    assert holder(api) == ""  # nobody takes what he cannot use
+    led_while_stale.append(first.leading())
+    fresh.set()
+    assert wait_until(first.leading)
+    assert led_while_stale == [False, False]
 
 
 def test_who_is_not_eligible_does_not_stand(api: FakeApiServer, elect: Elect) -> None:

@@ -79,6 +79,7 @@ def test_the_list_is_a_quorum_read_of_what_the_reflector_follows(api: FakeApiSer
         pytest.param(answer(500), OutcomeUnknown, id="500"),
         pytest.param(hang_up, ClusterError, id="hang up"),
         pytest.param(lambda call: call.json(200, {"items": 3}), OutcomeUnknown, id="nonsense"),
+        pytest.param(lambda call: call.json(200, {}), OutcomeUnknown, id="no list"),
     ],
 )
 def test_a_list_that_cannot_be_had(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from extender.cluster.reflection import (
     PAGE_SIZE,
     QUIET_SECONDS,
     UNSERVED_PAUSE_SECONDS,
+    WITHDRAWN_SECONDS,
     Failure,
     List,
     Reflection,
@@ -124,6 +126,40 @@ def test_a_kind_that_is_not_served_is_tried_rarely_and_found_when_it_comes() -> 
     assert reflection.served
 
 
+def missed(reflection: Reflection, *times: float) -> Reflection:
+    for now in times:
+        reflection.next(now)
+        reflection.failed(Failure.UNSERVED, now)
+    return reflection
+
+
+def test_a_kind_that_was_there_is_served_no_more_after_a_minute_of_nothing_but_404() -> None:
+    reflection = missed(watching(), 0.0, 30.0, WITHDRAWN_SECONDS - 1)
+    assert (reflection.served, reflection.synced) == (True, True)
+    missed(reflection, WITHDRAWN_SECONDS)
+    assert (reflection.served, reflection.synced, reflection.version) == (False, False, "")
+    assert isinstance(step := reflection.next(WITHDRAWN_SECONDS), Wait)
+    assert step.seconds >= UNSERVED_PAUSE_SECONDS
+    assert reflection.next(WITHDRAWN_SECONDS + step.seconds) == FIRST_PAGE
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        pytest.param(lambda reflection: reflection.opened(), id="a watch is taken up"),
+        pytest.param(lambda reflection: reflection.paged("9", "more"), id="a page comes"),
+        pytest.param(lambda reflection: reflection.failed(Failure.OTHER, 40.0), id="an outage"),
+    ],
+)
+def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[Reflection], object]) -> None:
+    reflection = missed(watching(), 0.0, 30.0)
+    sign(reflection)
+    missed(reflection, 50.0, 50.0 + WITHDRAWN_SECONDS - 1)
+    assert reflection.served
+    missed(reflection, 50.0 + WITHDRAWN_SECONDS)
+    assert not reflection.served
+
+
 def test_retry_after_is_a_lower_bound() -> None:
     reflection = watching()
     reflection.failed(Failure.OTHER, 0.0, retry_after_seconds=25.0)
@@ -200,6 +236,8 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(failure=st.sampled_from(Failure))
     def fail(self, failure: Failure) -> None:
         self.reflection.failed(failure, self.now)
+        if not self.reflection.served:
+            self.known = None
         self.step = Wait(0)
 
     @invariant()

@@ -144,6 +144,8 @@ def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
         pytest.param(b"\n", id="an empty line"),
         pytest.param(b'{"type":"ADDED"}\n', id="no object"),
         pytest.param(b'{"type":"GONE","object":{}}\n', id="a type unheard of"),
+        pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":"odd"}}}\n', id="an object without a version"),
+        pytest.param(b'{"type":"BOOKMARK","object":{}}\n', id="a bookmark without a version"),
         pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":5}}}\n', id="a field of the wrong type"),
         pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n', id="no UTF-8"),
         pytest.param(b'{"type":"ADDED","object":' + b"[" * 100_000 + b"}\n", id="nested without end"),
@@ -181,10 +183,21 @@ def test_an_error_in_the_midst_of_a_watch(code: int, failure: Failure, expected:
     assert isinstance(reflecting.step(100.0), expected)
 
 
-def test_a_page_that_cannot_be_read_is_asked_for_again() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(page("a")[:-5], id="it breaks off"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{}", id="no list"),
+        pytest.param(b'{"kind":"Status","status":"Success"}', id="a status"),
+        pytest.param(b'{"items":[]}', id="a list without a version"),
+        pytest.param(b'{"metadata":{"resourceVersion":"7"},"items":' + b"[" * 100_000, id="nested without end"),
+    ],
+)
+def test_a_page_that_cannot_be_read_is_asked_for_again(body: bytes) -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
-    assert reflecting.page(page("a")[:-5], 0.0) is Failure.MALFORMED
+    assert reflecting.page(body, 0.0) is Failure.MALFORMED
     assert recorder.told == []
     assert isinstance(reflecting.step(100.0), List)
 

@@ -126,6 +126,7 @@ def test_what_vanished_unnoticed_is_gone_after_the_relist(tmp_path: Path) -> Non
         running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
     ):
         assert following.wait_until_synced(10)
+        assert wait_until(lambda: any("watch=1" in call for call in api.calls))
         api.remove(NODES, "a", unnoticed=True)
         api.forgotten = 10_000
         api.end_watches()
@@ -167,6 +168,28 @@ def test_a_kind_that_is_not_served_is_left_out(tmp_path: Path, caplog: pytest.Lo
         assert [r.getMessage() for r in caplog.records] == [
             "ReplicaSet: the API server does not serve /apis/apps/v1/replicasets, left out"
         ]
+
+
+def test_a_kind_that_is_withdrawn_is_forgotten_and_found_again_when_it_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflection, "WITHDRAWN_SECONDS", 0.2)
+    monkeypatch.setattr(reflection, "UNSERVED_PAUSE_SECONDS", 0.2)
+    path = KINDS["ReplicaSet"].path
+    with fake_api(make_node("a").obj()) as api:
+        api.collections[path] = {}
+        api.put(path, {"metadata": {"name": "r", "namespace": "default", "uid": "r"}})
+        with running(api.kubeconfig(tmp_path), "Node", "ReplicaSet") as (following, recorder):
+            assert following.wait_until_synced(10)
+            assert recorder.keys("ReplicaSet") == ["default/r"]
+            withdrawn = api.collections.pop(path)
+            api.end_watches()
+            assert wait_until(lambda: recorder.keys("ReplicaSet") == [])
+            assert recorder.gone == ["ReplicaSet"]
+            assert (following.synced(), following.unsynced()) == (["Node"], [])
+            api.collections[path] = withdrawn
+            assert wait_until(lambda: recorder.keys("ReplicaSet") == ["default/r"])
+            assert following.synced() == ["Node", "ReplicaSet"]
 
 
 def test_it_says_what_it_waits_for(tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ class Request:
     data: bytes
     call: Call | None
 
+    @property
+    def name(self) -> str:
+        """Method and path, without the query."""
+        return self.data.partition(b" HTTP/")[0].partition(b"?")[0].decode()
+
     @classmethod
     def of(cls, head: bytes, body: bytes) -> Self:
         method, target = head.split(b" ", 2)[:2]

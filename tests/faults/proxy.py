@@ -10,6 +10,7 @@ import asyncio
 import json
 import ssl
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,11 +32,15 @@ class FaultyProxy:
     Args:
         directory: where the control plane keeps `server.pem`, `server.key` and `ca.pem`.
         upstream_port: of the API server.
+
+    Attributes:
+        answered: (method and path, status) of what the API server has answered.
     """
 
     def __init__(self, directory: Path, upstream_port: int, injector: Injector) -> None:
         self.port = 0
         self.injector = injector
+        self.answered: Counter[tuple[str, int]] = Counter()
         self._upstream_port = upstream_port
         self._server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._server_context.load_cert_chain(directory / "server.pem", directory / "server.key")
@@ -77,6 +82,7 @@ class FaultyProxy:
                 if injection is None or not await self._instead(client, request, injection):
                     upstream = upstream or await Upstream.dial(self._upstream_port, self._client_context)
                     answer = await client.unless_gone(upstream.ask(request.data))
+                    self.answered[request.name, answer.status] += 1
                     await self._deliver(client, request, answer, injection)
         except (ClientGoneError, OSError, _Ended):
             pass  # the end of this connection, as it happens or as it was meant

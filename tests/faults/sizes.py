@@ -14,6 +14,7 @@ def _size(name: str, short: int, long: int) -> int:
 PODS = _size("PODS", 300, 2000)
 NODES = _size("NODES", 40, 200)
 KILLS = _size("KILLS", 3, 20)
+LEADER_CHANGES = _size("LEADER_CHANGES", 4, 40)
 SEED = _size("SEED", 5, 5)
 FUZZ_REQUESTS = _size("REQUESTS", 3000, 100_000)
 CHURN_SECONDS = _size("CHURN_SECONDS", 15, 600)

@@ -11,7 +11,8 @@ from extender.clock import ManualClock
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.ports import Silence
-from extender.state.cache import Cache, Placement
+from extender.state.cache import Cache
+from extender.state.changes import Placement
 from extender.state.pod_states import PodEvent
 from extender.table import PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -95,7 +96,7 @@ def test_every_way_to_lose_a_place(cache: Cache, heard: Heard, clock: ManualCloc
     cache.changed("Pod", pod(make_pod("confirmed").node("n").resource_version("1")))
     clock.advance(31)
     cache.changed("Pod", pod(make_pod("confirmed").node("n").resource_version("2")))
-    cache.expire()
+    cache.expire(clock.monotonic())
     assert heard.displaced_pods == [("forgotten", "n", PodEvent.FORGET), ("expired", "n", PodEvent.EXPIRE)]
 
 

@@ -15,7 +15,8 @@ from extender.model.meta import LabelSelector, Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
-from extender.state.cache import Cache, Placement
+from extender.state.cache import Cache
+from extender.state.changes import Placement
 from extender.state.comparer import Comparer, Difference, Report
 from extender.state.pod_states import PodState
 from extender.table import Question, Table
@@ -189,8 +190,8 @@ def miscount_room(table: Table) -> None:
     table.nodes.allocatable[1, table.nodes.row_of["n1"]] -= 1
 
 
-def lose_a_ports_user(table: Table) -> None:
-    next(iter(table.ports.in_use().values()))[table.nodes.row_of["n2"]] = 3
+def miscount_a_port(table: Table) -> None:
+    next(iter(table.ports.in_use().values()))[table.nodes.row_of["n0"]] += 1  # where `fixed` stands
 
 
 def move_a_node_to_another_zone(table: Table) -> None:
@@ -247,7 +248,7 @@ def tear_it_apart(table: Table) -> None:
 WRONG_TABLES = [
     pytest.param(miscount_requests, "requested cpu is", id="requests of a node"),
     pytest.param(miscount_room, "allocatable memory is", id="allocatable of a node"),
-    pytest.param(lose_a_ports_user, "port is", id="ports"),
+    pytest.param(miscount_a_port, "port is", id="ports"),
     pytest.param(move_a_node_to_another_zone, "label topology.kubernetes.io/zone is nowhere", id="domains"),
     pytest.param(lose_taints, "taints is", id="taints"),
     pytest.param(hide_a_node, "presence is False, not True", id="presence"),
@@ -359,4 +360,4 @@ def test_comparing_again_and_again_makes_no_more_tables() -> None:
     cluster.cache.refresh(3)
     for _ in range(5):
         assert compare(cluster).compared["Table"] == 3
-    assert len(cluster.cache._replicas) == 3
+    assert len(cluster.cache._tables) == 3

@@ -68,3 +68,16 @@ def test_a_pods_own_updates_are_its_own() -> None:
     assert [change.event.label for change in heard(in_flight, uid)] == ["TargetPodUpdatePodLabel"]
     assert flight.latest.pod.labels == {"app": "new"}
     assert heard(in_flight, other) == []
+
+
+def test_what_happens_after_it_was_deafened_does_not_matter_and_is_not_kept() -> None:
+    in_flight = InFlight()
+    uid = start(in_flight, "p")
+    in_flight.tell(COMES)
+    in_flight.deafen(uid)
+    in_flight.tell(GOES)
+    assert heard(in_flight, uid) == [COMES]
+    assert (in_flight.remembered, len(in_flight), [pod.uid for pod in in_flight]) == (0, 1, [uid])
+    in_flight.deafen(uid)
+    assert in_flight.end(uid) is not None
+    assert (len(in_flight), in_flight.get(uid)) == (0, None)

@@ -1,0 +1,60 @@
+"""From the API server's JSON to objects, which keep that JSON where somebody is to get them whole."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from extender.model.documents import WHOLE, document
+from extender.model.kinds import Kind
+from extender.model.meta import Object
+from extender.model.pod import Pod
+
+T = TypeVar("T")
+
+
+class ListMeta(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={"resource_version": "resourceVersion", "continue_token": "continue"},
+):
+    resource_version: str = ""
+    continue_token: str = ""
+
+
+class Page(msgspec.Struct, Generic[T], gc=False):
+    """One page of a list."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+DecodeObject = Callable[[msgspec.Raw], Object]
+DecodePage = Callable[[bytes], Page[Object]]
+
+
+def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
+    """What reads a page of the kind, and one object. They raise what msgspec raises."""
+    if not kind.whole:
+        return msgspec.json.Decoder(page_type(kind.type)).decode, msgspec.json.Decoder(kind.type).decode
+    decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
+    decode = msgspec.json.Decoder(WHOLE[kind.type]).decode
+
+    def decode_object(raw: msgspec.Raw) -> Object:
+        obj = decode(raw)
+        msgspec.structs.force_setattr(obj, "document", document(raw, managed=kind.type is not Pod))
+        return obj
+
+    def decode_page(body: bytes) -> Page[Object]:
+        page = decode_raw(body)
+        return Page(page.metadata, [decode_object(raw) for raw in page.items or ()])
+
+    return decode_page, decode_object
+
+
+def page_type(item: type) -> Any:  # a type made at run time, which mypy cannot name
+    return operator.getitem(Page, item)  # type: ignore[call-overload]  # Page is generic, not a container

@@ -1,0 +1,95 @@
+"""Two replicas lead in turn, a few seconds each, while the stock scheduler fills a cluster and the network fails."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.end_to_end.conftest import ONLY_EXTENDER, RunningExtender
+from tests.end_to_end.service import Service
+from tests.faults.agreement import check_agreement
+from tests.faults.contender import Contender
+from tests.faults.injection import Injector
+from tests.faults.proxy import kubeconfig_through, proxy_before
+from tests.faults.sizes import LEADER_CHANGES, PODS, SEED, SETTLE_SECONDS, SOAKING
+from tests.faults.test_storm import STORM, Nudge, check_truth, nodes, pods, report_faults, settled, unbound, unexplained
+from tests.faults.witness import Witness
+from tests.stock.api_client import ApiClient
+from tests.stock.control_plane import ControlPlane
+from tests.stock.waiting import wait_until
+
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(7200 if SOAKING else 300)]
+
+SHORT_LEASE = ("--lease-duration-seconds=3", "--renew-deadline-seconds=2", "--retry-period-seconds=0.4")
+ELECTION = ("--leader-elect", "--lease-namespace=default", *SHORT_LEASE)
+_LULL_SECONDS = (0.5, 3.0)
+_TAKE_OVER_SECONDS = 60.0
+
+
+def stopped(leader: Contender, other: Contender) -> None:
+    """It cannot know that it leads no more, until it goes on."""
+    leader.signal(signal.SIGSTOP)
+    assert wait_until(other.ready, _TAKE_OVER_SECONDS)
+    leader.signal(signal.SIGCONT)
+
+
+def killed(leader: Contender, other: Contender) -> None:
+    leader.kill(worker_only=False)
+    assert wait_until(lambda: other.ready() or leader.ready(), _TAKE_OVER_SECONDS)
+
+
+def terminated(leader: Contender, other: Contender) -> None:
+    leader.restart()
+    assert wait_until(lambda: other.ready() or leader.ready(), _TAKE_OVER_SECONDS)
+
+
+ENDS: tuple[Callable[[Contender, Contender], None], ...] = (stopped, killed, terminated)
+
+
+def test_each_pod_is_bound_once_whoever_leads(control_plane: ControlPlane, tmp_path: Path) -> None:
+    client, begin = control_plane.client, time.monotonic()
+    client.create(*nodes())
+    with proxy_before(control_plane, Injector(SEED, STORM)) as proxy, Witness(control_plane) as witness:
+        flags = ("--kubeconfig", str(kubeconfig_through(proxy, control_plane, tmp_path)), *ELECTION)
+        with (
+            Contender(tmp_path, *flags) as one,
+            Contender(tmp_path, *flags) as two,
+            Service([(each.port, each.ready) for each in (one, two)]) as service,
+            control_plane.scheduler(configuration(one.running, service.port)) as scheduler,
+        ):
+            lead_in_turn(client, (one, two), Random(SEED))
+            nudge = Nudge(client)
+            wait_until(lambda: settled(client, nudge), SETTLE_SECONDS)
+            transitions = client.get("Lease", "extender")["spec"]["leaseTransitions"]
+            print(f"\ntwo leaders: {PODS - unbound(client)} of {PODS} pods bound", end=" ")
+            print(f"in {time.monotonic() - begin:.0f} s, the lease changed hands {transitions} times")
+            proxy.injector.calm()
+            report_faults(proxy)
+            check_truth(client, witness, scheduler)
+            for each in (one, two):
+                check_agreement(client, each.running)
+            assert unexplained(tmp_path) == []
+            assert transitions >= LEADER_CHANGES
+
+
+def configuration(any_extender: RunningExtender, port: int) -> dict[str, object]:
+    made = RunningExtender(any_extender.process, port).configuration(plugins=ONLY_EXTENDER)
+    made["extenders"][0]["httpTimeout"] = "3s"
+    return {**made, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 3}
+
+
+def lead_in_turn(client: ApiClient, contenders: tuple[Contender, Contender], random: Random) -> None:
+    """Each leader comes to an end soon, while more and more pods come in."""
+    made = pods()
+    share = -(-len(made) // LEADER_CHANGES)
+    for turn in range(LEADER_CHANGES):
+        client.create(*made[turn * share : (turn + 1) * share])
+        assert wait_until(lambda: any(each.ready() for each in contenders), _TAKE_OVER_SECONDS)
+        time.sleep(random.uniform(*_LULL_SECONDS))
+        leader, other = sorted(contenders, key=lambda each: not each.ready())
+        ENDS[turn % len(ENDS)](leader, other)
