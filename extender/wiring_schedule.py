@@ -16,40 +16,52 @@ from random import Random
 
 import msgspec
 
-from extender import wiring
+from extender import heap, wiring
 from extender.clock import SystemClock
 from extender.cluster.access import Kubeconfig, ServiceAccount
+from extender.cluster.claims_writer import ApiClaims
 from extender.cluster.connection import Connection
 from extender.cluster.events import ApiEvents
 from extender.cluster.pacing import PacedBinder, TokenBucket
 from extender.cluster.statuses import ApiStatuses
 from extender.cluster.victims import ApiVictims
+from extender.cluster.volume_writer import ApiVolumes
 from extender.engine.algorithm import Profile
 from extender.engine.custom import CountedFailures
+from extender.engine.policy.extenders import ignoring
 from extender.engine.policy.policy import Policy
 from extender.errors import ClusterError, ConfigurationError
 from extender.scheduler.binding_cycle import BindingCycle
+from extender.scheduler.claims import DeviceClaims
 from extender.scheduler.event_router import EventRouter
 from extender.scheduler.failures import Failures
+from extender.scheduler.leftovers import Leftovers
+from extender.scheduler.modeler import Modeler
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.preemption import Preemptions, UnderWay
 from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.volumes import Volumes
+from extender.scheduler.waiting import WaitingPods
 from extender.scheduler.workers import WorkerPool
 from extender.settings import Settings
 from extender.state.backoff import WINDOW_SECONDS, Backoff
 from extender.state.cache import Cache
+from extender.state.expiry import Expiry
 from extender.state.pre_enqueue import SchedulingGates
 from extender.state.priority_queue import PriorityQueue
 from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
 from extender.ticker import Ticker
 from extender.web import log
 from extender.web.answers import Answer
 from extender.web.health import health_answer
 from extender.web.pages import Page, PageServer
 from extender.web.scheduler_metrics import SchedulerMetrics
+from extender.wiring_extenders import binder_over, extenders_of, sent_whole
 
 FLUSH_LEFTOVERS_SECONDS = 30.0
+WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
 POP_SECONDS, PAUSE_SECONDS, STOP_SECONDS = 0.5, 0.05, 5.0
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
 BINDERS, PREEMPTORS = 16, 4
@@ -121,9 +133,13 @@ class Process:
             lambda: asdict(self._cache.size()), lambda: self._queue.pending(), clock, version("extender"),
             lambda: self._feed.leading(),
         )  # fmt: skip
-        policy = wiring.policy_of(settings.policy, settings.provider, CountedFailures(metrics, wiring.log_failure))
+        failing = CountedFailures(metrics, wiring.log_failure)
+        policy = wiring.policy_of(settings.policy, settings.provider, failing, settings.kubeconfig)
         random = Random(options.seed)  # noqa: S311  for ties
-        cycles = {each.name: SchedulingCycle(each, random) for each in chosen(policy, options.scheduler_name)}
+        extenders = extenders_of(policy.extenders)
+        left_to_them = frozenset().union(*(each.ignored_resources for each in policy.extenders))
+        profiles = [ignoring(each, left_to_them) for each in chosen(policy, options.scheduler_name)]
+        cycles = {each.name: SchedulingCycle(each, random, extenders) for each in profiles}
 
         self._names = tuple(cycles)
         self._cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
@@ -132,7 +148,8 @@ class Process:
         rules = (SchedulingGates(), under_way)
         self._queue = SchedulingQueue(PriorityQueue(metrics, pre_enqueue=rules, backoff=backoff), clock)
         self._cache.listener = EventRouter(self._cache, self._queue, cycles)
-        self._feed = wiring.origin_of(settings)(self._cache, metrics, clock)
+        whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
+        self._feed = wiring.origin_of(settings, whole, bound_by)(self._cache, metrics, clock)
 
         self._connection = Connection(Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount())
         self._statuses = ApiStatuses(self._connection, _bucket(options.status_rate), clock)
@@ -143,31 +160,52 @@ class Process:
         nominations = Nominations(self._cache, self._queue, self._statuses)
         failures = Failures(self._queue, nominations, self._statuses, self._events)
         binder = PacedBinder(self._feed.binder, _bucket(options.bind_rate), clock)
-        victims = ApiVictims(self._connection, clock)
+        victims, claims = ApiVictims(self._connection, clock), ApiClaims(self._connection, clock)
+        device_claims = DeviceClaims(self._cache, claims, self._events, clock)
+        waiting = WaitingPods(clock, self._is_there, self._binders)
         self._scheduler = Scheduler(
             cycles,
             self._cache,
             self._queue,
-            BindingCycle(self._cache, self._queue, binder, self._events, metrics, clock, failures.handle),
+            BindingCycle(
+                self._cache,
+                self._queue,
+                binder,
+                self._events,
+                self._statuses,
+                metrics,
+                clock,
+                failures.handle,
+                waiting,
+                (Volumes(self._cache, ApiVolumes(self._connection)), device_claims),
+                leading=lambda: all(self._feed.leading().values()),
+            ),
             failures,
-            Preemptions(under_way, self._queue, nominations, victims, self._events, metrics, self._preemptors),
+            Preemptions(under_way, self._queue, nominations, victims, self._events, metrics, self._preemptors, waiting),
             self._events,
             metrics,
             clock,
             self._binders,
+            device_claims.give_up,
         )
+        self._leftovers = Leftovers(self._cache, cycles, claims, nominations, self._statuses)
         self._ready = wiring.Readiness(self._feed.missing, lambda: wiring.prepare(self._cache))
+        expiry = Expiry(self._cache, self._feed.survey, clock)
         self._tickers = (
-            Ticker("expiry", wiring.HOUSEKEEPING_SECONDS, self._expire),
+            Ticker("expiry", wiring.HOUSEKEEPING_SECONDS, lambda: wiring.let_expire(expiry, "it is tried again")),
+            Ticker("waiting", WAITING_SECONDS, waiting.poll),
+            Ticker("claims", wiring.HOUSEKEEPING_SECONDS, device_claims.settle),
             Ticker("backoff", WINDOW_SECONDS, self._queue.flush_backoff),
             Ticker("leftovers", FLUSH_LEFTOVERS_SECONDS, self._queue.flush_leftovers),
         )
+        self._modeler = Modeler(self._cache, self._queue, clock, cycles)
         host, _, port = settings.bind.rpartition(":")
         self._pages = PageServer(host.strip("[]"), int(port), self._pages_of(metrics))
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
         gc.set_threshold(*wiring.GC_THRESHOLDS)
+        heap.limit()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
         self._feed.start()
@@ -187,6 +225,7 @@ class Process:
         self._scheduling = True
         for part in (self._statuses, self._events, self._binders, self._preemptors, *self._tickers):
             part.start()
+        self._leftovers.put_right()
         _log.info("scheduling pods of %s", ", ".join(self._names))
 
     def _stop(self) -> None:
@@ -204,9 +243,8 @@ class Process:
     def _waiting_for(self) -> Mapping[str, str]:
         return {**self._ready.waiting_for(), **self._feed.waiting_for()}
 
-    def _expire(self) -> None:
-        for key in self._cache.expire():
-            _log.warning("%s was bound, but no watch has confirmed it: it is tried again", key)
+    def _is_there(self, pod: PodInfo) -> bool:
+        return self._cache.find_pod(pod.uid, pod.pod.key) is not None
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
         return {
@@ -215,15 +253,12 @@ class Process:
                 "readyz", {"ping": "", **self._waiting_for()}, "verbose" in query
             ),
             "/metrics": lambda _, accept: _rendered(*metrics.render(accept)),
-            "/debug/pods": lambda *_: Answer(200, msgspec.json.encode(self._pods()) + b"\n"),
+            "/debug/pods": lambda *_: self._picture(),
         }
 
-    def _pods(self) -> Mapping[str, object]:
-        """The waiting pods by tier, those in flight, those assumed and not confirmed, and the nominations by UID."""
-        waiting = {tier.value: [pod.pod.key for pod in pods] for tier, pods in self._queue.pods().items()}
-        in_flight = [pod.pod.key for pod in self._queue.pods_in_flight()]
-        assumed = {placed.info.pod.key: placed.node_name for placed in self._cache.assumed()}
-        return {**waiting, "inFlight": in_flight, "assumed": assumed, "nominations": self._queue.nominations()}
+    def _picture(self) -> Answer:
+        leading = self._scheduling and all(self._feed.leading().values())
+        return Answer(200, msgspec.json.encode(self._modeler.picture(leading=leading)) + b"\n")
 
 
 def _bucket(per_second: float) -> TokenBucket:

@@ -125,7 +125,7 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
     Plugin(
         "VolumeBinding",
         VolumeBindingArgs,
-        lambda _: VolumeBinding(),
+        lambda args: VolumeBinding(args.bind_timeout_seconds),
         lambda args: volume_binding.VolumeBinding(points(args.shape) or volume_binding.LEAST_USED),
         points=_PRE_SCORE | {"reserve", "preBind"},
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -169,6 +169,10 @@ class PodExtendedResourceClaimStatus(Value, frozen=True):
     resource_claim_name: str = ""
 
 
+# What a scheduler notes on a pod that it evicts (DisruptionTarget, PodReasonPreemptionByScheduler).
+PREEMPTED_CONDITION, PREEMPTED_REASON = "DisruptionTarget", "PreemptionByScheduler"
+
+
 class PodStatus(Value, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
@@ -215,6 +219,16 @@ class Pod(Object, frozen=True):
     def placed_on(self, node_name: str) -> Pod:
         """The same pod, as it will be once it is bound to `node_name`."""
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, node_name=node_name))
+
+    def preempted(self, now: float) -> Pod:
+        """The same pod, as it will be once a scheduler has evicted it; `now`: in seconds since the epoch."""
+        reason = Condition(PREEMPTED_CONDITION, "True", PREEMPTED_REASON)
+        others = [each for each in self.status.conditions or () if each.type != PREEMPTED_CONDITION]
+        return msgspec.structs.replace(
+            self,
+            metadata=msgspec.structs.replace(self.metadata, deletion_timestamp=datetime.fromtimestamp(now, UTC)),
+            status=msgspec.structs.replace(self.status, conditions=[*others, reason]),
+        )
 
     def nominated_to(self, node_name: str) -> Pod:
         """The same pod, as it will be once its status says that it waits for room on `node_name`; empty: on none."""

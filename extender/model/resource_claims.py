@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -137,6 +137,19 @@ class ResourceClaim(Object, frozen=True):
     def terminating(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 
+    @property
+    def is_for_extended_resources(self) -> bool:
+        """Whether the scheduler has made it, for what a pod requests like cpu (KEP-5004)."""
+        return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
+
+    def is_reserved_for(self, pod_uid: str) -> bool:
+        """Whether the pod may use it (upstream IsReservedForPod)."""
+        return any(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
+
+    def is_only_for(self, pod_uid: str) -> bool:
+        """Whether it is reserved for nobody else."""
+        return all(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
+
 
 class PendingClaim(ResourceClaim, frozen=True):
     """A claim with an allocation that is decided but not yet seen back from the API server.
@@ -144,6 +157,14 @@ class PendingClaim(ResourceClaim, frozen=True):
     No kind of the API: it stands beside the claim itself, under the same key, and its devices count as taken
     (upstream in-flight allocations).
     """
+
+
+class RequestMapping(NamedTuple):
+    """Which request serves a container's extended resource (the pod's status.extendedResourceClaimStatus)."""
+
+    container_name: str
+    resource_name: str
+    request_name: str
 
 
 class ResourceClaimTemplateSpec(Value, frozen=True):

@@ -13,6 +13,7 @@ from extender.engine.algorithm import Fit, Profile
 from extender.engine.preemption import Preemption
 from extender.engine.preemption.preempt import NOT_HELPFUL
 from extender.engine.status import Code
+from extender.scheduler.extenders import NAME as EXTENDER
 from extender.state.queued_pod import Rejection
 from extender.table import PodInfo, Table
 
@@ -61,7 +62,16 @@ def rejection(fit: Fit, profile: Profile) -> Rejection:
             if rows:
                 codes.setdefault(plugin, set()).add(refusal.code)
     final = {plugin for plugin, given in codes.items() if given == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
+    final.discard(EXTENDER)  # nobody knows what it waits for: every event is worth a try (kubernetes#122019)
     return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
+
+
+def rejection_by_all(profile: Profile) -> Rejection:
+    """For a pod that no rule was asked about, for want of nodes: any node that could take it wakes it.
+
+    Upstream names no plugin here, so that such pods are tried again and again.
+    """
+    return Rejection(unschedulable=frozenset(_names(profile)))
 
 
 def failure(fit: Fit) -> str:

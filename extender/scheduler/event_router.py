@@ -8,7 +8,9 @@ from typing import Any
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.state.cache import NODE, POD, Cache, Placement
+from extender.model.resource_claims import PendingClaim
+from extender.state.cache import Cache
+from extender.state.changes import NODE, POD, Placement
 from extender.state.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Action, Change, ClusterEvent, Resource
 from extender.state.pod_states import PodEvent
 from extender.state.property_changes import node_events, pod_events
@@ -18,6 +20,7 @@ from extender.table import PodInfo
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind in _RESOURCES and kind != POD}
 """Kinds whose events may help a pod; no rule registers for the others."""
+RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # one that is abandoned sets devices free
 
 
 class EventRouter:
@@ -69,6 +72,8 @@ class EventRouter:
         if self._is_ours(after.pod):
             self._queue.delete(after.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, after))
+        if before is not None and before.pod.status.nominated_node_name != after.pod.node_name:
+            self._nomination_ended(before)
 
     def _pod_gone(self, before: PodInfo | None) -> None:
         if before is not None and not before.pod.node_name and self._is_ours(before.pod):

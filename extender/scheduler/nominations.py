@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from extender.scheduler.outward import Statuses
 from extender.state.cache import Cache
+from extender.state.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.state.scheduling_queue import SchedulingQueue
 from extender.table import PodInfo
 
@@ -15,9 +16,16 @@ class Nominations:
         self._cache, self._queue, self._statuses = cache, queue, statuses
 
     def note(self, pod: PodInfo, node_name: str) -> None:
-        """The pod is to run on `node_name` (empty: nowhere in particular), before its status says so."""
+        """The pod is to run on `node_name` (empty: nowhere in particular), before its status says so.
+
+        The room that was kept for it elsewhere is free now for others of the same or a lower priority.
+        """
+        before = self._queue.nominated_node(pod.uid)
         self._queue.nominate(pod, node_name)
         self._cache.nominate(pod.uid, node_name)
+        if before not in ("", node_name):
+            left = PodInfo(pod.pod.nominated_to(before))
+            self._queue.move(Change(ASSIGNED_POD_DELETE, left), up_to_priority=pod.priority)
 
     def end_lesser(self, node_name: str, priority: int) -> None:
         """Pods of a lower priority lose their nomination to the node, here and in their statuses."""

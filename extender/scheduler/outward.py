@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from extender.model.pod import Pod
+from extender.model.resource_claims import AllocationResult, RequestMapping, ResourceClaim
+from extender.model.storage import PersistentVolume, PersistentVolumeClaim
 from extender.state.tiers import QueueTelemetry
 
 EventType = Literal["Normal", "Warning"]
@@ -39,6 +41,50 @@ class Victims(Protocol):
         Raises:
             ClusterError: it may still be there.
         """
+
+
+class VolumeWriter(Protocol):
+    """Writes what is decided about volumes; each object must still have the version that it was decided on.
+
+    All methods return the object as it is written, and raise ClusterError: Conflict where it has changed.
+    """
+
+    def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+        """The volume is kept for the claim; the controller of volumes does the rest."""
+
+    def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+        """A volume is to be made for the claim, within reach of the node."""
+
+
+class ClaimWriter(Protocol):
+    """Writes what is decided about claims of devices. All methods raise ClusterError."""
+
+    def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        """The claim for the pod's extended resources, under a name that the API server makes up."""
+
+    def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        """Reserves the claim for the pod, and with it allocates the devices, if there are any.
+
+        Returns the claim as it is written. Raises Refused where it was allocated, or deallocated, elsewhere meanwhile.
+        """
+
+    def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
+        """Takes the pod's reservation back, and with the last one its devices if they are to be deallocated.
+
+        Returns the claim as it is then; None: it is gone.
+        """
+
+    def read(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """The claim as it is at this moment; None: it is gone."""
+
+    def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
+        """Takes devices and reservations away from the claim, unless it has changed (Conflict)."""
+
+    def delete(self, claim: ResourceClaim) -> None:
+        """Deletes the claim, allocated or not; that it is gone already is no error."""
+
+    def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
+        """The pod's status tells which requests of the claim serve its extended resources."""
 
 
 class Workers(Protocol):

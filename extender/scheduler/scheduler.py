@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from extender.clock import Clock
-from extender.errors import ExtenderError
-from extender.scheduler.binding_cycle import ERROR, UNSCHEDULABLE, BindingCycle
+from extender.errors import ExtenderError, IllegalTransition
+from extender.model.resource_claims import ResourceClaim
+from extender.scheduler.binding_cycle import ERROR, UNSCHEDULABLE, Attempt, BindingCycle
 from extender.scheduler.failures import Failures
 from extender.scheduler.outward import Events, SchedulerTelemetry, Workers
 from extender.scheduler.preemption import Preemptions
@@ -16,6 +18,7 @@ from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.state.cache import Cache
 from extender.state.queued_pod import QueuedPod
 from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ class Scheduler:
     Attributes:
         cycles: by schedulerName.
         binders: threads for binding cycles; that they take no more than a few at once keeps decisions fresh.
+        give_up: takes the devices away from a claim that nobody uses.
     """
 
     cycles: Mapping[str, SchedulingCycle]
@@ -41,6 +45,7 @@ class Scheduler:
     telemetry: SchedulerTelemetry
     clock: Clock
     binders: Workers
+    give_up: Callable[[ResourceClaim], object]
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
         """Tries one pod; waits for it that long. False: there was none, or the queue was closed."""
@@ -64,39 +69,54 @@ class Scheduler:
     def _attempt(self, pod: QueuedPod) -> None:
         began_at = self.clock.monotonic()
         try:
-            decided = self._decide(pod)
+            decided = self._decide(pod, began_at)
             self.telemetry.decided(self.clock.monotonic() - began_at)
         except Exception as error:  # one pod that cannot be judged must not keep the others waiting
             _log.exception("%s cannot be judged", pod.info.pod.key)
             decided = Unfit(f"{type(error).__name__}: {error}")
-        if isinstance(decided, Chosen):
-            node_name = decided.node_name
-            self.binders.submit(lambda: self.binding.run(pod, node_name, began_at))
+        if isinstance(decided, Attempt):
+            attempt = decided
+            self.binders.submit(lambda: self.binding.run(attempt))
         else:
             self._give_back(pod, decided, began_at)
 
-    def _decide(self, pod: QueuedPod) -> Chosen | Unfit:
-        """Decides, and assumes the pod where it was decided for a node."""
+    def _decide(self, pod: QueuedPod, began_at: float) -> Attempt | Unfit:
+        """Decides, and assumes the pod where it was decided for a node, with all that it needs there."""
         cycle = self.cycles[pod.info.pod.spec.scheduler_name]
         with self.cache.snapshot("schedule") as table:
-            decided = cycle.decide(pod.info, table)
-        if isinstance(decided, Chosen):
-            try:
-                self.cache.assume(pod.info, decided.node_name)
-            except ExtenderError as error:  # the node, or the pod, has gone in this moment
-                return Unfit(f"assume: {error}")
+            decided = cycle.decide(self._as_nominated(pod.info), table)
+        return self._keep(pod, decided, began_at) if isinstance(decided, Chosen) else decided
+
+    def _as_nominated(self, info: PodInfo) -> PodInfo:
+        """The pod with its latest nomination: its status may not tell of that yet, and it would evict others again."""
+        node_name = self.queue.nominated_node(info.uid)
+        told = info.pod.status.nominated_node_name
+        return info if node_name == told else PodInfo(info.pod.nominated_to(node_name))
+
+    def _keep(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> Attempt | Unfit:
+        try:
+            self.cache.assume(pod.info, chosen.node_name)
+        except ExtenderError as error:  # the node, or the pod, has gone in this moment
+            return Unfit(f"assume: {error}")
+        attempt = self.binding.reserve(pod, chosen, began_at)
+        if isinstance(attempt, Unfit):
+            with suppress(IllegalTransition):  # the pod has gone in this moment
+                self.cache.forget(pod.uid)
+        else:
             self.queue.nominate(pod.info, "")  # its place is kept by the cache from now on
-        return decided
+        return attempt
 
     def _give_back(self, pod: QueuedPod, unfit: Unfit, began_at: float) -> None:
         candidate, preemptor = unfit.make_room, pod.info
         if candidate:
-            self.preemptions.begin(preemptor)
+            self.preemptions.begin(preemptor, candidate)
         waits = self.failures.handle(pod, unfit)
         if candidate and waits:
             self.preemptions.carry_out(preemptor, candidate)
         elif candidate:
             self.preemptions.cancel(preemptor)
+        if (idle := unfit.idle_claim) is not None and waits:
+            self.preemptions.workers.submit(lambda: self.give_up(idle))
         result = UNSCHEDULABLE if unfit.rejection.rules else ERROR
         name = pod.info.pod.spec.scheduler_name
         self.telemetry.attempted(result, name, self.clock.monotonic() - began_at)

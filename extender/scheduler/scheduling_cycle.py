@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from random import Random
+from uuid import UUID
 
 import numpy as np
 
 from extender.engine.algorithm import Fit, Profile, find_fit, score
-from extender.engine.devices.plan import DevicePlan, plan_devices
+from extender.engine.devices.plan import DevicePlan, idle_claim, plan_devices
+from extender.engine.predicates.dynamic_resources import DynamicResources
+from extender.engine.predicates.volume_binding import VolumeBinding
 from extender.engine.preemption import Candidate, preempt
 from extender.engine.preemption.preempt import NOT_HELPFUL
 from extender.engine.status import Refusal
 from extender.engine.volumes.plan import VolumePlan, plan_volumes
+from extender.errors import ExtenderError
+from extender.model.resource_claims import ResourceClaim
 from extender.scheduler import diagnosis
+from extender.scheduler.extenders import Extenders
 from extender.state.queued_pod import ERROR, Rejection
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
+_log = logging.getLogger(__name__)
 NOTHING_TO_BIND = VolumePlan()
 NOTHING_TO_ALLOCATE = DevicePlan()
 
 
 @dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a pod waits for its volumes to be bound, and for its devices to be made ready."""
+
+    volumes_seconds: float = 600
+    devices_seconds: float = 600
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
-    """The pod is to run there."""
+    """The pod is to run there, with what is to be done about its claims first."""
 
     node_name: str
+    volumes: VolumePlan = NOTHING_TO_BIND
+    devices: DevicePlan = NOTHING_TO_ALLOCATE
+    timeouts: Timeouts = Timeouts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +58,14 @@ class Unfit:
         rejection: the plugins that it waits for; none where something went wrong.
         make_room: the node and the pods to be evicted there, if that helps.
         nominated_node: what is to become of its nomination; None: it stays.
+        idle_claim: a claim whose devices keep the pod away, and that nobody else uses: it is to be given up.
     """
 
     message: str
     rejection: Rejection = ERROR
     make_room: Candidate | None = None
     nominated_node: str | None = ""
+    idle_claim: ResourceClaim | None = None
 
     @property
     def reason(self) -> str:
@@ -53,19 +74,27 @@ class Unfit:
 
 
 class SchedulingCycle:
-    """Decides by one profile; `random` breaks ties, and says where preemption begins to search."""
+    """Decides by one profile; `random` breaks ties, and says where preemption begins to search.
 
-    def __init__(self, profile: Profile, random: Random) -> None:
+    `extenders` are asked about what the profile lets pass.
+    """
+
+    def __init__(self, profile: Profile, random: Random, extenders: Extenders | None = None) -> None:
         self.profile = profile
         self._random = random
+        self._timeouts = timeouts_of(profile)
+        self._extenders = extenders or Extenders()
 
     def decide(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         """The node for `pod`, or why there is none. Everything counts that `table` holds."""
         rows = table.nodes.rows
         if not len(rows):
-            return Unfit(diagnosis.NO_NODES)
+            return Unfit(diagnosis.NO_NODES, diagnosis.rejection_by_all(self.profile))
         nominated = self._on_nominated_node(pod, table)
-        fit = None if nominated is not None else find_fit(self.profile, pod, table, rows)
+        try:
+            fit = None if nominated is not None else self._fit(pod, table, rows)
+        except ExtenderError as error:
+            return Unfit(str(error))
         row = nominated if fit is None else self._best(pod, table, fit)
         if row is not None:
             return self._chosen(pod, table, row)
@@ -78,7 +107,19 @@ class SchedulingCycle:
         row = table.nodes.row_of.get(pod.pod.status.nominated_node_name)
         if row is None or not table.nodes.present[row]:
             return None
-        return row if len(find_fit(self.profile, pod, table, np.array([row], np.intp)).feasible) else None
+        try:
+            fit = self._fit(pod, table, np.array([row], np.intp))
+        except ExtenderError as error:
+            _log.warning("%s on its nominated node: %s", pod.pod.key, error)
+            return None
+        return row if len(fit.feasible) else None
+
+    def _fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+        """Which rows can take the pod, other extenders asked. Raises ExtenderError where one of them has failed."""
+        fit = find_fit(self.profile, pod, table, rows)
+        if not diagnosis.failure(fit):
+            self._extenders.filter(pod, table, fit)
+        return fit
 
     def _best(self, pod: PodInfo, table: Table, fit: Fit) -> int | None:
         feasible = fit.feasible
@@ -86,31 +127,48 @@ class SchedulingCycle:
             return None
         if len(feasible) == 1:
             return int(feasible[0])
-        total = score(self.profile, pod, table, feasible).total
+        total = score(self.profile, pod, table, feasible).total + self._extenders.prioritize(pod, table, feasible)
         best: Rows = feasible[total == total.max()]
         return int(best[self._random.randrange(len(best))])
 
     def _chosen(self, pod: PodInfo, table: Table, row: int) -> Chosen | Unfit:
-        """Pods whose claims have to be bound or allocated first are turned down: nothing here writes claims."""
-        for what, plan, nothing in (
-            ("volumes", plan_volumes(pod, table, row), NOTHING_TO_BIND),
-            ("devices", plan_devices(pod, table, row, str), NOTHING_TO_ALLOCATE),
-        ):
-            if isinstance(plan, Refusal):
-                return Unfit(f"{what}: {', '.join(plan.reasons)}")
-            if plan != nothing:
-                return Unfit(f"the pod's claims of {what} are not bound yet, and this scheduler does not bind them")
-        return Chosen(table.nodes.names[row])
+        volumes = plan_volumes(pod, table, row)
+        if isinstance(volumes, Refusal):
+            return Unfit(f"volumes: {', '.join(volumes.reasons)}")
+        devices = plan_devices(pod, table, row, self._new_share_id)
+        if isinstance(devices, Refusal):
+            return Unfit(f"devices: {', '.join(devices.reasons)}")
+        return Chosen(table.nodes.names[row], volumes, devices, self._timeouts)
+
+    def _new_share_id(self) -> str:
+        return str(UUID(int=self._random.getrandbits(128), version=4))
 
     def _unfit(self, pod: PodInfo, table: Table, fit: Fit) -> Unfit:
+        unfit = self._preempt(pod, table, fit)
+        idle = idle_claim(pod, table, fit)
+        return unfit if idle is None else replace(unfit, idle_claim=idle)
+
+    def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Unfit:
         message, rejection = diagnosis.fit_message(fit), diagnosis.rejection(fit, self.profile)
         limits = self.profile.preemption
         if limits is None:
             return Unfit(message, rejection)
         preemption = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
+        preemption = self._extenders.preempt(pod, table, preemption)
         told = diagnosis.preemption_message(fit, preemption, pod, table)
         if preemption.nominated_node is not None:
             candidate = preemption.candidates[preemption.nominated_node]
             return Unfit(message, rejection, candidate, candidate.node)
         searched = preemption.reason == NOT_HELPFUL
         return Unfit(f"{message} {told}", rejection, None, "" if searched else None)
+
+
+def timeouts_of(profile: Profile) -> Timeouts:
+    """As the profile's plugins say (bindTimeoutSeconds, bindingTimeout)."""
+    timeouts = Timeouts()
+    for predicate in profile.predicates:
+        if isinstance(predicate, VolumeBinding):
+            timeouts = replace(timeouts, volumes_seconds=predicate.bind_timeout_seconds)
+        elif isinstance(predicate, DynamicResources):
+            timeouts = replace(timeouts, devices_seconds=predicate.binding_timeout_seconds)
+    return timeouts

@@ -48,14 +48,15 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
+        self._deaf: dict[str, Flight] = {}
         self._changes: deque[Change] = deque()
         self._forgotten = 0
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._flights) + len(self._deaf)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return (flight.pod for flight in self._flights.values())
+        return (flight.pod for flight in chain(self._flights.values(), self._deaf.values()))
 
     @property
     def remembered(self) -> int:
@@ -63,7 +64,7 @@ class InFlight:
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:
-        return self._flights.get(uid)
+        return self._flights.get(uid) or self._deaf.get(uid)
 
     def start(self, pod: QueuedPod) -> None:
         """The pod was popped."""
@@ -75,11 +76,24 @@ class InFlight:
             self._changes.append(change)
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """What has happened since this attempt began."""
+        """What has happened since this attempt began, up to when it was deafened."""
+        if flight.pod.uid in self._deaf:
+            return iter(flight.own)
         return chain(flight.own, islice(self._changes, flight.started - self._forgotten, None))
+
+    def deafen(self, uid: str) -> None:
+        """What happens from now on does not matter to the attempt, however it ends: it may take long."""
+        flight = self._flights.get(uid)
+        if flight is not None:
+            flight.own = list(self.changes_during(flight))
+            self._deaf[uid] = flight
+            self._leave(uid)
 
     def end(self, uid: str) -> Flight | None:
         """The attempt is over, whatever came of it; changes that nobody needs any more are let go."""
+        return self._deaf.pop(uid, None) or self._leave(uid)
+
+    def _leave(self, uid: str) -> Flight | None:
         flight = self._flights.pop(uid, None)
         oldest = next(iter(self._flights.values()), None)
         needed_from = oldest.started if oldest else self._forgotten + len(self._changes)

@@ -16,7 +16,7 @@ gates: pods go one by one, for pod groups (GenericWorkload) are off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from extender.errors import IllegalTransition
 from extender.state.backoff import Backoff
@@ -113,6 +113,10 @@ class PriorityQueue:
             self._in_flight.start(pod)
         return pod
 
+    def deafen(self, uid: str) -> None:
+        """The attempt may take long, and no event matters to it any more: it ends well, or in an error."""
+        self._in_flight.deafen(uid)
+
     def done(self, uid: str) -> None:
         """The attempt is over, and the pod is not to come back."""
         self._in_flight.end(uid)
@@ -191,6 +195,12 @@ class PriorityQueue:
     def pods(self) -> dict[Tier, list[PodInfo]]:
         """The waiting pods, by tier."""
         return {tier: [pod.info for pod in self._tiers[tier]] for tier in Tier}
+
+    def queued(self) -> Iterator[tuple[Tier | None, QueuedPod]]:
+        """Every pod and the tier that it waits in; None: it is being scheduled or bound."""
+        for tier in Tier:
+            yield from ((tier, pod) for pod in self._tiers[tier])
+        yield from ((None, pod) for pod in self._in_flight)
 
     def pods_in_flight(self) -> list[PodInfo]:
         """The pods that are being scheduled or bound."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from extender.clock import Clock
 from extender.state.cluster_events import Change
 from extender.state.priority_queue import PriorityQueue
 from extender.state.queued_pod import QueuedPod, Rejection, Tier
 from extender.table import PodInfo
+
+T = TypeVar("T")
 
 
 class SchedulingQueue:
@@ -41,6 +44,10 @@ class SchedulingQueue:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._queue.ready, timeout_seconds)
             return None if self._closed else self._queue.pop()
+
+    def deafen(self, uid: str) -> None:
+        with self._locked():
+            self._queue.deafen(uid)
 
     def done(self, uid: str) -> None:
         with self._locked():
@@ -75,6 +82,11 @@ class SchedulingQueue:
         with self._locked():
             return self._queue.nominator.on_node(node_name)
 
+    def nominated_node(self, uid: str) -> str:
+        """The node that the pod is nominated to, "" if none."""
+        with self._locked():
+            return self._queue.nominator.nodes.get(uid, "")
+
     def nominations(self) -> Mapping[str, str]:
         """UID -> node, of all nominated pods."""
         with self._locked():
@@ -92,6 +104,11 @@ class SchedulingQueue:
     def pods_in_flight(self) -> list[PodInfo]:
         with self._locked():
             return self._queue.pods_in_flight()
+
+    def look(self, look: Callable[[PriorityQueue], T]) -> T:
+        """What `look` makes of the queue at one moment; nothing moves meanwhile."""
+        with self._locked():
+            return look(self._queue)
 
     def pending(self) -> dict[str, int]:
         with self._locked():

@@ -1,4 +1,4 @@
-"""A running extender, and the scheduler's configuration that calls it."""
+"""A running extender with the scheduler's configuration that calls it, and a running scheduler of ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 
 EXTENDER = Path(sys.executable).parent / "extender"
+SCHEDULER_NAME = "default-scheduler"
 
 # Every in-tree filter, score and preemption plugin off: what is decided, the extender decides.
 ONLY_EXTENDER = {
@@ -89,8 +91,8 @@ def start_extender(control_plane: ControlPlane, tmp_path: Path) -> StartExtender
     @contextmanager
     def start(*flags: str, kubeconfig: Path | None = None) -> Iterator[RunningExtender]:
         port = free_port()
-        chosen = ["--kubeconfig", kubeconfig or control_plane.kubeconfig, "--bind", f"127.0.0.1:{port}"]
-        command = [EXTENDER, "serve", *chosen, "--drain-seconds=0", *flags]
+        command: list[str | Path] = [EXTENDER, "serve", "--kubeconfig", kubeconfig or control_plane.kubeconfig]
+        command += ["--bind", f"127.0.0.1:{port}", "--drain-seconds=0", *flags]
         process = Process("extender", command, tmp_path / f"extender-{port}.log")
         extender = RunningExtender(process, port)
         try:
@@ -100,3 +102,53 @@ def start_extender(control_plane: ControlPlane, tmp_path: Path) -> StartExtender
             process.stop()
 
     return start
+
+
+class RunningScheduler(Running):
+    """`extender schedule` on a free port."""
+
+    def ready(self) -> bool:
+        return self.readiness()[0] == 200
+
+    def readiness(self) -> tuple[int, str]:
+        """What /readyz says; 0 while nobody listens yet."""
+        try:
+            return self.get("/readyz")
+        except OSError:
+            return 0, ""
+
+
+StartScheduler = Callable[..., AbstractContextManager[RunningScheduler]]
+
+
+@contextmanager
+def _schedule(
+    plane: ControlPlane, directory: Path, *flags: str, wait: bool = True, named: bool = True
+) -> Iterator[RunningScheduler]:
+    port = free_port()
+    chosen: list[str | Path] = ["--kubeconfig", plane.kubeconfig, "--bind", f"127.0.0.1:{port}"]
+    elect = [] if "--leader-elect" in flags else ["--no-leader-elect"]
+    chosen += [*(["--scheduler-name", SCHEDULER_NAME] if named else []), *elect, *flags]
+    process = Process("schedule", [EXTENDER, "schedule", *chosen], directory / f"{port}.log")
+    scheduler = RunningScheduler(process, port)
+    try:
+        if wait:
+            process.wait_until(scheduler.ready, timeout_seconds=30)
+        yield scheduler
+    finally:
+        process.stop()
+
+
+@pytest.fixture
+def start_scheduler(control_plane: ControlPlane, tmp_path: Path) -> StartScheduler:
+    """`with start_scheduler("--flag") as scheduler:` runs one until the block ends."""
+    return partial(_schedule, control_plane, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def scheduler(
+    shared_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningScheduler]:
+    """One that all tests of a module use."""
+    with _schedule(shared_control_plane, tmp_path_factory.mktemp("scheduler")) as scheduler:
+        yield scheduler

@@ -75,13 +75,17 @@ def test_why_a_pod_waits_is_told_as_the_stock_scheduler_tells_it() -> None:
     assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
 
 
-def test_a_cluster_without_nodes_is_an_error() -> None:
+def test_without_nodes_a_pod_waits_for_one_that_can_take_it() -> None:
     world = World(pod("p"))
     world.settle()
-    assert world.conditions[0] == ("p", "SchedulerError", "no nodes available to schedule pods", "")
-    world.put(node("n1"))
-    world.pass_time(15)
-    assert world.node_of("p") == "n1"
+    assert world.conditions == [("p", "Unschedulable", "no nodes available to schedule pods", "")]
+    world.put(node("small", cpu="500m"))
+    world.settle()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    world.put(node("large"))
+    world.settle()
+    world.pass_time(1)
+    assert world.node_of("p") == "large"
 
 
 @pytest.mark.parametrize(
@@ -211,17 +215,9 @@ def test_a_pod_that_cannot_be_judged_does_not_stop_the_others(monkeypatch: pytes
     assert world.conditions[0][:3] == ("bad", "SchedulerError", "RuntimeError: a rule of somebody's")
 
 
-@pytest.mark.parametrize(
-    ("claim", "lands_on"),
-    [
-        pytest.param(make_pvc("c", storage_class="late"), "", id="to be provisioned"),
-        pytest.param(make_pvc("c", storage_class="late", volume="v"), "n1", id="bound already"),
-    ],
-)
-def test_pods_are_placed_whose_volumes_are_bound_already(claim: dict[str, object], lands_on: str) -> None:
-    volume = make_pv("v", storage_class="late", claim="default/c")
+def test_a_pod_is_placed_whose_volume_is_bound_already() -> None:
+    volume, claim = make_pv("v", claim="default/c"), make_pvc("c", storage_class="late", volume="v")
     world = World(node("n1"), make_storage_class("late"), claim, volume, pod("p").pvc("c"))
     world.settle()
-    assert world.node_of("p") == lands_on
-    unbound = "the pod's claims of volumes are not bound yet, and this scheduler does not bind them"
-    assert [message for _, _, message, _ in world.conditions] == ([] if lands_on else [unbound])
+    assert world.node_of("p") == "n1"
+    assert (world.volumes.calls, world.conditions) == ([], [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import OutcomeUnknown, Refused
+from extender.model.pod import Pod
 from extender.state.queued_pod import Tier
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import World
@@ -52,6 +53,50 @@ def test_the_preemptor_is_not_tried_before_its_victims_are_evicted(world: World)
     assert not world.attempt()
     world.preemptors.work()
     world.delete("Pod", "default/victim")
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
+
+
+def test_a_victim_that_is_gone_before_it_is_evicted_has_left_in_silence(world: World) -> None:
+    world.attempt()
+    world.delete("Pod", "default/victim")
+    world.watch()
+    world.preemptors.work()
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
+
+
+def test_where_all_victims_terminate_already_nothing_holds_the_preemptor_back(world: World) -> None:
+    world.settle()
+    world.put(pod("greater").priority(20))
+    world.watch()
+    world.attempt()
+    world.delete("Pod", "default/victim")
+    world.watch()
+    world.preemptors.work()
+    world.pass_time(3)
+    assert world.node_of("greater") == "n1"
+    assert world.queue.nominations() == {}
+    assert evicted(world) == ["victim"]
+
+
+class Hasty(World):
+    """The first victim is gone before the next is evicted."""
+
+    def evict(self, victim: Pod, message: str) -> bool:
+        evicted = super().evict(victim, message)
+        if victim.name == "first":
+            self.delete("Pod", victim.key)
+            self.watch()
+        return evicted
+
+
+def test_what_wakes_the_preemptor_while_victims_are_being_evicted_is_not_lost() -> None:
+    first, second = pod("first").node("n1").host_port(80).priority(2), pod("second").node("n1").priority(1)
+    world = Hasty(node("n1", cpu="2"), first, second, pod("p").req(cpu="2").host_port(80).priority(10))
+    world.settle()
+    assert evicted(world) == ["first", "second"]
+    world.delete("Pod", "default/second")
     world.pass_time(3)
     assert world.node_of("p") == "n1"
 

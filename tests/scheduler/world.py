@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -17,17 +17,24 @@ from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
 from extender.ports import Silence
 from extender.scheduler.binding_cycle import BindingCycle
+from extender.scheduler.claims import DeviceClaims
 from extender.scheduler.event_router import EventRouter
 from extender.scheduler.failures import Failures
+from extender.scheduler.leftovers import Leftovers
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.preemption import Preemptions, UnderWay
+from extender.scheduler.reservations import Permit
 from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.volumes import Volumes
+from extender.scheduler.waiting import WaitingPods
 from extender.state.cache import Cache
 from extender.state.pre_enqueue import SchedulingGates
 from extender.state.priority_queue import PriorityQueue
 from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
 from tests.builders import Builder
+from tests.scheduler.writers import ClaimWrites, VolumeWrites
 
 NAME = "default-scheduler"
 
@@ -82,7 +89,7 @@ class World:
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
     """
 
-    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0) -> None:
+    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0, permits: Sequence[Permit] = ()) -> None:
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.cache = Cache(self.clock, self.telemetry)
         self.objects: dict[tuple[str, str], Object] = {}
@@ -100,17 +107,34 @@ class World:
         nominations = Nominations(self.cache, self.queue, self)
         failures = Failures(self.queue, nominations, self, self)
         cycle = SchedulingCycle(provider("DefaultProvider"), Random(seed))
+        self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
+        self.waiting = WaitingPods(self.clock, self._is_there, self.binders)
+        self.device_claims = device_claims = DeviceClaims(self.cache, self.claims, self, self.clock)
+        self.leftovers = Leftovers(self.cache, [NAME], self.claims, nominations, self)
         self.scheduler = Scheduler(
             {NAME: cycle},
             self.cache,
             self.queue,
-            BindingCycle(self.cache, self.queue, self, self, self.telemetry, self.clock, failures.handle),
+            BindingCycle(
+                self.cache,
+                self.queue,
+                self,
+                self,
+                self,
+                self.telemetry,
+                self.clock,
+                failures.handle,
+                self.waiting,
+                (Volumes(self.cache, self.volumes), device_claims),
+                permits,
+            ),
             failures,
-            Preemptions(under_way, self.queue, nominations, self, self, self.telemetry, self.preemptors),
+            Preemptions(under_way, self.queue, nominations, self, self, self.telemetry, self.preemptors, self.waiting),
             self,
             self.telemetry,
             self.clock,
             self.binders,
+            device_claims.give_up,
         )
         for each in built:
             self.put(each)
@@ -121,7 +145,7 @@ class World:
     def put(self, built: Builder | dict[str, Any]) -> None:
         """Creates or changes an object."""
         obj = built.obj() if isinstance(built, Builder) else built
-        self._put(msgspec.convert(obj, KINDS[obj["kind"]].type))
+        self.put_object(msgspec.convert(obj, KINDS[obj["kind"]].type))
 
     def delete(self, kind: str, key: str) -> None:
         gone = self.objects.pop((kind, key))
@@ -140,13 +164,18 @@ class World:
         while self.untold:
             self.untold.pop(0)()
 
-    def _put(self, obj: Object) -> None:
+    def put_object(self, obj: Object) -> Object:
+        """Stores the object in its next version."""
         self._version += 1
         version = msgspec.structs.replace(obj.metadata, resource_version=str(self._version))
         obj = msgspec.structs.replace(obj, metadata=version)
         kind = type(obj).__name__
         self.objects[kind, obj.key] = obj
         self.untold.append(lambda: self.cache.changed(kind, obj))
+        return obj
+
+    def _is_there(self, pod: PodInfo) -> bool:
+        return self.cache.find_pod(pod.uid, pod.pod.key) is not None
 
     def _existing(self, pod: Pod) -> Pod:
         if ("Pod", pod.key) not in self.objects:
@@ -165,7 +194,7 @@ class World:
             raise NotFound(f"pods {name} not found", 404)
         if pod.node_name:
             raise Conflict(f"pod {name} is already assigned", 409)
-        self._put(pod.placed_on(node))
+        self.put_object(pod.placed_on(node))
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         self.conditions.append((pod.name, reason, message, nominated_node))
@@ -173,8 +202,9 @@ class World:
             self.nominate(pod, nominated_node)
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
-        if self._existing(pod).status.nominated_node_name != nominated_node:
-            self._put(self._existing(pod).nominated_to(nominated_node))
+        known = self.objects.get(("Pod", pod.key))
+        if isinstance(known, Pod) and known.status.nominated_node_name != nominated_node:
+            self.put_object(self._existing(pod).nominated_to(nominated_node))
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         self.events.append((pod.name, reason, note))
@@ -188,7 +218,7 @@ class World:
         pod = self._existing(victim)
         status = msgspec.structs.replace(pod.status, conditions=[marked])
         metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=datetime.now(UTC))
-        self._put(msgspec.structs.replace(pod, status=status, metadata=metadata))
+        self.put_object(msgspec.structs.replace(pod, status=status, metadata=metadata))
         return True
 
     # ---- what the tests do
@@ -201,6 +231,7 @@ class World:
         """Everything happens that needs no time to pass."""
         while True:
             self.watch()
+            self.waiting.poll()
             self.binders.work()
             self.preemptors.work()
             if not (self.untold or self.attempt()):
@@ -210,7 +241,8 @@ class World:
         """Second by second, with all that is due in each."""
         for _ in range(int(seconds)):
             self.clock.advance(1)
-            self.cache.expire()
+            self.cache.expire(self.clock.monotonic())
             self.queue.flush_backoff()
             self.queue.flush_leftovers()
+            self.device_claims.settle()
             self.settle()

@@ -42,6 +42,7 @@ RESOURCES = {
     "ReplicaSet": Resource("apps/v1", "replicasets", True),
     "StatefulSet": Resource("apps/v1", "statefulsets", True),
     "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets", True),
+    "RuntimeClass": Resource("node.k8s.io/v1", "runtimeclasses", False),
     "PriorityClass": Resource("scheduling.k8s.io/v1", "priorityclasses", False),
     "StorageClass": Resource("storage.k8s.io/v1", "storageclasses", False),
     "CSINode": Resource("storage.k8s.io/v1", "csinodes", False),
@@ -98,13 +99,16 @@ class ApiClient:
                 "127.0.0.1", self._port, context=self._context, timeout=self._timeout_seconds
             )
             self._local.connection = connection
+        reused = connection.sock is not None
         try:
             connection.request(method, path, body, dict(headers))
             response = connection.getresponse()
             return response.status, "json" in response.headers.get("Content-Type", ""), response.read()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             connection.close()
             self._local.connection = None
+            if reused and isinstance(error, http.client.RemoteDisconnected):  # the server had let the idle one go
+                return self._exchange(method, path, body, headers)
             raise
 
     def create(self, *objects: Object) -> list[Object]:

@@ -6,7 +6,6 @@ Source: upstream extendeddynamicresources.go, extendedresourcecache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +19,7 @@ from extender.model.resource_claims import (
     DeviceClaim,
     DeviceRequest,
     ExactDeviceRequest,
+    RequestMapping,
     ResourceClaim,
     ResourceClaimSpec,
 )
@@ -27,14 +27,6 @@ from extender.table import Table
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"  # no claim of the API can have it
-
-
-class RequestMapping(NamedTuple):
-    """Which request serves a container's extended resource (the pod's status.extendedResourceClaimStatus)."""
-
-    container_name: str
-    resource_name: str
-    request_name: str
 
 
 def may_be_backed(resource: str) -> bool:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.engine.algorithm import Fit
 from extender.engine.devices.allocation import NewShareID, allocation_of
-from extender.engine.devices.claims import PodDeviceClaims, pod_device_claims
-from extender.engine.devices.extended_resources import RequestMapping, requests_and_mappings
+from extender.engine.devices.claims import NAME, PodDeviceClaims, pod_device_claims
+from extender.engine.devices.extended_resources import CLAIM_NAME, requests_and_mappings
 from extender.engine.devices.placement import Placement
+from extender.engine.devices.readiness import unavailable
 from extender.engine.status import Refusal
-from extender.model.resource_claims import AllocationResult, ResourceClaim
+from extender.model.resource_claims import AllocationResult, RequestMapping, ResourceClaim
 from extender.table import PodInfo, Table
+from extender.table.labels import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +57,24 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
     backed = {name: each for name, each in claims.backed.items() if placement.is_delegated(name, 0)}
     mappings = requests_and_mappings(pod.pod, backed)[1] if placement.groups else []
     return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings))
+
+
+def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
+    """A claim of the pod, which fits nowhere, that may be given up: nobody else uses it, and it keeps the pod away.
+
+    Its devices are then chosen anew; a claim that was made for extended resources is to be deleted, and made anew.
+    Source: upstream PostFilter.
+    """
+    refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]
+    claims = pod_device_claims(pod, table) if refused else None
+    if not isinstance(claims, PodDeviceClaims):
+        return None
+    rows = fit.rows[np.isin(fit.cause, refused)]
+    for claim in claims.user:
+        if claim.allocation is not None and claim.is_only_for(pod.uid) and _keeps_away(claim, table, rows):
+            return claim
+    return claims.special if claims.special is not None and claims.special.name != CLAIM_NAME else None
+
+
+def _keeps_away(claim: ResourceClaim, table: Table, rows: Rows) -> bool:
+    return bool(unavailable([claim], table, rows, float("-inf"), 0).any())

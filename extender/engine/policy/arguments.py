@@ -46,7 +46,9 @@ class Arguments(Strict):
 class DefaultPreemptionArgs(Arguments):
     kind: Literal["DefaultPreemptionArgs"] = "DefaultPreemptionArgs"
     min_candidate_nodes_percentage: Percentage = 10
+    """The share of the nodes that preemption looks for candidates on, at the least."""
     min_candidate_nodes_absolute: NonNegative = 100
+    """How many nodes these are at the least."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -62,12 +64,15 @@ class DefaultPreemptionArgs(Arguments):
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
+    """What required affinity of other pods' counts when nodes are scored."""
     ignore_preferred_terms_of_existing_pods: bool = False
+    """Whether what placed pods prefer counts only for pods that prefer something themselves."""
 
 
 class NodeAffinityArgs(Arguments):
     kind: Literal["NodeAffinityArgs"] = "NodeAffinityArgs"
     added_affinity: NodeAffinity = NodeAffinity()
+    """Node affinity that every pod of the profile has beside its own."""
 
     @property
     def added(self) -> model.NodeAffinity:
@@ -76,12 +81,16 @@ class NodeAffinityArgs(Arguments):
 
 class RequestedToCapacityRatioParam(Strict):
     shape: Shape
+    """Points of the line from the share that is taken to the score."""
 
 
 class ScoringStrategy(Strict):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+    """LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
     resources: tuple[ResourceSpec, ...] = ()
+    """The resources that count; cpu and memory if none are given."""
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
+    """The line of RequestedToCapacityRatio."""
 
     @model_validator(mode="after")
     def _ratio_where_it_belongs(self) -> Self:
@@ -108,8 +117,11 @@ def _group(value: str) -> str:
 class NodeResourcesFitArgs(Arguments):
     kind: Literal["NodeResourcesFitArgs"] = "NodeResourcesFitArgs"
     ignored_resources: tuple[LabelKey, ...] = ()
+    """Extended resources to be overlooked."""
     ignored_resource_groups: tuple[Annotated[LabelKey, AfterValidator(_group)], ...] = ()
+    """Groups of extended resources to be overlooked, the part before the slash."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
+    """How the share of the resources that is taken becomes a score."""
 
     @property
     def resources(self) -> tuple[ResourceWeight, ...]:
@@ -128,6 +140,7 @@ def _no_resource_twice(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpe
 class NodeResourcesBalancedAllocationArgs(Arguments):
     kind: Literal["NodeResourcesBalancedAllocationArgs"] = "NodeResourcesBalancedAllocationArgs"
     resources: Annotated[tuple[ResourceSpec, ...], AfterValidator(_no_resource_twice)] = ()
+    """The resources that are to be used up evenly; cpu and memory if none are given."""
 
     @property
     def weights(self) -> tuple[ResourceWeight, ...]:
@@ -143,7 +156,9 @@ def _no_constraint_twice(constraints: tuple[TopologySpreadConstraint, ...]) -> t
 class PodTopologySpreadArgs(Arguments):
     kind: Literal["PodTopologySpreadArgs"] = "PodTopologySpreadArgs"
     default_constraints: Annotated[tuple[TopologySpreadConstraint, ...], AfterValidator(_no_constraint_twice)] = ()
+    """What pods without constraints of their own are spread by, with defaultingType List."""
     defaulting_type: Literal["System", "List"] = "System"
+    """System: by hostname and zone, softly; List: by defaultConstraints."""
 
     @model_validator(mode="after")
     def _list_for_constraints(self) -> Self:
@@ -161,10 +176,14 @@ class PodTopologySpreadArgs(Arguments):
 class VolumeBindingArgs(Arguments):
     kind: Literal["VolumeBindingArgs"] = "VolumeBindingArgs"
     bind_timeout_seconds: NonNegative = 600
+    """How long extender schedule waits for volumes to be bound."""
     shape: OptionalShape = ()
+    """Points of the line from the share of a volume that is asked for to the score; none: volumes are not scored."""
 
 
-def _duration(least_seconds: float) -> Callable[[str], str]:
+def duration(least_seconds: float) -> Callable[[str], str]:
+    """A validator of durations as Go writes them."""
+
     def check(value: str) -> str:
         if not re.fullmatch(rf"({_DURATION.pattern})+|0", value) or duration_seconds(value) < least_seconds:
             raise ValueError(f"want a duration of at least {least_seconds:g}s, like 10s or 5m")
@@ -181,8 +200,10 @@ def duration_seconds(text: str) -> float:
 
 class DynamicResourcesArgs(Arguments):
     kind: Literal["DynamicResourcesArgs"] = "DynamicResourcesArgs"
-    filter_timeout: Annotated[str, AfterValidator(_duration(0))] = "10s"
-    binding_timeout: Annotated[str, AfterValidator(_duration(1))] = "10m"
+    filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
+    """Read, and of no effect: all nodes are looked at together."""
+    binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
+    """How long extender schedule waits for binding conditions of devices."""
 
 
 def points(shape: Sequence[UtilizationShapePoint]) -> tuple[ShapePoint, ...]:

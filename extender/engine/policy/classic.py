@@ -22,6 +22,7 @@ from extender.engine.policy.classic_schema import (
     PriorityArgument,
     PrioritySpec,
 )
+from extender.engine.policy.extenders import read_extenders
 from extender.engine.policy.faults import Faults
 from extender.engine.policy.library import Library
 from extender.engine.policy.policy import Policy
@@ -56,7 +57,8 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
                 weighted,
                 check_all_predicates=spec.always_check_all_predicates,
             ),
-        )
+        ),
+        extenders=read_extenders(spec.extenders, faults),
     )
 
 

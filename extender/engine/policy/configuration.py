@@ -10,6 +10,7 @@ from extender.engine.algorithm import Profile, WeightedPriority
 from extender.engine.candidate_limits import CandidateLimits
 from extender.engine.policy.arguments import DefaultPreemptionArgs
 from extender.engine.policy.configuration_schema import ConfigurationSpec, PluginSetSpec, ProfileSpec
+from extender.engine.policy.extenders import read_extenders
 from extender.engine.policy.faults import Faults
 from extender.engine.policy.library import Library
 from extender.engine.policy.plugin_sets import ALL, Enabled, PluginSet, running, weights
@@ -74,7 +75,8 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
         _ProfileReader(profile, f"profiles[{index}]", library, faults).read(name, spec.percentage_of_nodes_to_score)
         for index, (profile, name) in enumerate(zip(profiles, names, strict=True))
     ]
-    return Policy(tuple(made), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)
+    extenders = read_extenders(spec.extenders, faults)
+    return Policy(tuple(made), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders)
 
 
 def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[str]:

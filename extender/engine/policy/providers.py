@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.engine.algorithm import Profile, WeightedPriority
@@ -14,19 +15,20 @@ DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER = "DefaultProvider", "ClusterAutos
 
 
 def provider(name: str) -> Profile:
-    """The profile of a provider: what the scheduler does by default, or with full nodes preferred to empty ones.
+    """The profile of a provider.
 
     Raises:
         ConfigurationError: there is none of this name.
     """
     faults = Faults()
-    if name not in (DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER):
-        right = (DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER)
-        faults.add("provider", f"there is no {name!r}, want {' or '.join(right)}", name, right)
+    if name not in PROVIDERS:
+        faults.add("provider", f"there is no {name!r}, want {' or '.join(PROVIDERS)}", name, PROVIDERS)
     faults.raise_if_any()
+    return PROVIDERS[name]()
+
+
+def _preferring_full_nodes() -> Profile:
     profile = default_profile()
-    if name == DEFAULT_PROVIDER:
-        return profile
     return replace(profile, priorities=[_packing(weighted) for weighted in profile.priorities])
 
 
@@ -37,3 +39,10 @@ def _packing(weighted: WeightedPriority) -> WeightedPriority:
         if isinstance(fit, NodeResourcesFit)
         else weighted
     )
+
+
+PROVIDERS: Mapping[str, Callable[[], Profile]] = {
+    DEFAULT_PROVIDER: default_profile,
+    CLUSTER_AUTOSCALER_PROVIDER: _preferring_full_nodes,
+}
+"""What the scheduler does by default, and the same with full nodes preferred to empty ones."""

@@ -15,7 +15,9 @@ _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 class Strict(BaseModel):
     """Base of every part of a policy file."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", alias_generator=to_camel)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True
+    )
 
 
 class Ignored(BaseModel):
@@ -46,7 +48,9 @@ class UtilizationShapePoint(Strict):
     """A point of a scoring line."""
 
     utilization: Percentage = 0
+    """The share that is taken, in percent."""
     score: Annotated[int, Field(ge=0, le=10)] = 0
+    """The score there, of 10."""
 
 
 def _ascending(shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationShapePoint, ...]:
@@ -65,7 +69,9 @@ class ResourceSpec(Strict):
     """A resource that a priority looks at; a weight of 0 is the default, 1."""
 
     name: Annotated[str, Field(min_length=1)]
+    """The resource."""
     weight: Annotated[int, Field(ge=0, le=100)] = 0
+    """How much it counts; 0: 1."""
 
 
 class NodeSelectorRequirement(Strict):

@@ -21,8 +21,9 @@ VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existe
 
 @dataclass(frozen=True, slots=True)
 class VolumeBinding:
-    """Upstream volumebinding.VolumeBinding, Filter."""
+    """Upstream volumebinding.VolumeBinding, Filter; how long a pod waits for its volumes matters only to who binds."""
 
+    bind_timeout_seconds: float = 600
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:

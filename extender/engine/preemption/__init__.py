@@ -1,6 +1,6 @@
 """Which pods would have to go so that another can come: victims on every node at once, and the node to prefer."""
 
-from extender.engine.preemption.candidates import Candidate, Candidates
+from extender.engine.preemption.candidates import Candidate, Candidates, candidates_of
 from extender.engine.preemption.eligibility import ineligibility
 from extender.engine.preemption.preempt import Preemption, preempt
 from extender.engine.preemption.revision import Revision, revise
@@ -10,6 +10,7 @@ __all__ = [
     "Candidates",
     "Preemption",
     "Revision",
+    "candidates_of",
     "ineligibility",
     "preempt",
     "revise",

@@ -34,13 +34,15 @@ class Candidate:
 class Candidates(Mapping[str, Candidate]):
     """Candidates by node name. They hold on to nothing of the table that they come from."""
 
-    def __init__(self, table: Table, victims: Victims) -> None:
+    def __init__(self, table: Table, victims: Victims, num_pdb_violations: IntColumn | None = None) -> None:
+        """`num_pdb_violations` int64[nodes]: where somebody else has counted them."""
         begins = victims.begins()
         names = [table.nodes.names[row] for row in victims.rows[begins[:-1]].tolist()]
         self._index = dict(zip(names, range(len(names)), strict=True))
         self._begins = begins
         self._victims = table.pods.at(victims.slots)
-        self._num_pdb_violations = _sums(victims.violating, begins)
+        counted = _sums(victims.violating, begins) if num_pdb_violations is None else num_pdb_violations
+        self._num_pdb_violations = counted
         self.best = names[_cheapest(table, victims, begins, self._num_pdb_violations)] if names else None
         """The node to be preferred, the first of several; None without candidates."""
 
@@ -54,6 +56,15 @@ class Candidates(Mapping[str, Candidate]):
         index = self._index[node]
         victims = self._victims[self._begins[index] : self._begins[index + 1]]
         return Candidate(node, tuple(victims), int(self._num_pdb_violations[index]))
+
+
+def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
+    """Candidates as another has chosen them, on nodes of the table and with victims that stand there."""
+    uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
+    slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
+    victims = Victims(slots, table.pods.row[slots], np.zeros(len(slots), np.bool_))
+    violations = [candidate.num_pdb_violations for candidate in chosen.values()]
+    return Candidates(table, victims, np.array(violations, np.int64))
 
 
 def _cheapest(table: Table, victims: Victims, begins: Rows, num_pdb_violations: IntColumn) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.engine.algorithm import Fit
 from extender.engine.status import Code
-from extender.model.pod import Pod
+from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.table import PodInfo, Table
 
 NEVER = "not eligible due to preemptionPolicy=Never."
@@ -22,10 +22,8 @@ def ineligibility(pod: PodInfo, table: Table, fit: Fit) -> str:
 
 def terminating_by_preemption(pod: Pod) -> bool:
     """Whether the scheduler has evicted the pod for another one and it is on its way out."""
-    target = next((c for c in pod.status.conditions or () if c.type == "DisruptionTarget"), None)
-    return (
-        pod.terminating and target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler")
-    )
+    target = next((c for c in pod.status.conditions or () if c.type == PREEMPTED_CONDITION), None)
+    return pod.terminating and target is not None and (target.status, target.reason) == ("True", PREEMPTED_REASON)
 
 
 def _victims_leave(pod: PodInfo, table: Table, row: int) -> bool:

@@ -11,16 +11,21 @@ from extender.table import PodInfo
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """The claim that the change is about; None where its devices came free for all."""
-    if _devices_come_free(change):
+    """The claim that the change is about; None where its devices came free for all, or no pod names it."""
+    if _devices_come_free(change) or _is_made_anew(change):
         return None
     return ((change.new or change.old).key,)
 
 
 def claim_helps(pod: PodInfo, change: Change) -> bool:
-    """Devices came free, or a claim of the pod came or has another status than before."""
+    """Devices came free, or a claim of the pod came or has another status than before.
+
+    Upstream leaves out that a claim made for the pod's extended resources went: the next attempt can make its own.
+    """
     if _devices_come_free(change):
         return True
+    if _is_made_anew(change):
+        return bool(change.old.controller and change.old.controller.uid == pod.uid)
     if change.new is None or change.new.key not in claims_of(pod):
         return False
     return change.old is None or change.old.status != change.new.status
@@ -33,6 +38,10 @@ def claims_of(pod: PodInfo) -> Iterator[str]:
         name = claim.resource_claim_name or generated.get(claim.name)
         if name:
             yield f"{pod.pod.namespace}/{name}"
+
+
+def _is_made_anew(change: Change) -> bool:
+    return change.new is None and bool(change.old.is_for_extended_resources)
 
 
 def _devices_come_free(change: Change) -> bool:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.engine.devices.extended_resources import CLAIM_NAME, RequestMapping
+from extender.engine.devices.extended_resources import CLAIM_NAME
 from extender.engine.devices.plan import DevicePlan, plan_devices
 from extender.engine.status import Refusal
+from extender.model.resource_claims import RequestMapping
 from tests.builders import (
     ZONE,
     Object,

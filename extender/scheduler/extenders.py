@@ -1,0 +1,280 @@
+"""Other extenders, asked by the loop as the stock scheduler asks them.
+
+Sources: upstream extender.go; schedule_one.go, findNodesThatPassExtenders, prioritizeNodes, extendersBinding;
+preemption.go, callExtenders. Otherwise than there, whole nodes that come back are read for their names only: in-tree
+scores of other nodes than those asked about would be wrong (kubernetes#141781).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from extender import wire_client
+from extender.engine.algorithm import FITS, Fit
+from extender.engine.preemption import Candidate, Preemption, candidates_of
+from extender.engine.rules import Scores
+from extender.engine.status import Refusal, unresolvable, unschedulable
+from extender.errors import ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
+from extender.model.documents import document_of
+from extender.model.extenders import ExtenderConfig
+from extender.model.pod import Pod
+from extender.ports import Binder
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+from extender.wire import HostPriority
+from extender.wire_client import Filtered, Offer
+
+NAME = "Extender"
+"""What stands for all extenders where plugins are named: pods that it refused are tried again on any event."""
+NO_CANDIDATE = "no candidate node for preemption"
+SCALE = 10
+"""What an extender's score, 0..10, counts by, so that it weighs as a plugin's of 0..100."""
+_HIGHEST = 2**62  # so that no sum of scores runs over
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Priorities = list[HostPriority]
+Asking = Callable[["Extender"], Priorities]
+
+
+class Transport(Protocol):
+    """The way to one extender."""
+
+    def post(self, verb: str, body: bytes) -> bytes:
+        """The body of the answer.
+
+        Raises:
+            Refused: nothing was done.
+            OutcomeUnknown: what was asked may have been done.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """One of them. Every method raises ExtenderError where there is no answer, or none that can be used."""
+
+    config: ExtenderConfig
+    transport: Transport
+
+    def filter(self, pod: Pod, table: Table, rows: Rows) -> Filtered:
+        """Which of the nodes can take the pod."""
+        body = self.transport.post(self.config.filter_verb, self._args(pod, table, rows))
+        answer = self._read(lambda: wire_client.decode_filtered(body, names=self.config.node_cache_capable))
+        if answer.error:
+            raise Refused(answer.error, 200)
+        return answer
+
+    def prioritize(self, pod: Pod, table: Table, rows: Rows) -> Priorities:
+        """The scores of the nodes."""
+        body = self.transport.post(self.config.prioritize_verb, self._args(pod, table, rows))
+        return self._read(lambda: wire_client.decode_priorities(body))
+
+    def preempt(self, pod: Pod, candidates: Mapping[str, Candidate]) -> dict[str, Offer]:
+        """Which of the candidates are left, and with which victims."""
+        names = self.config.node_cache_capable
+        offers = {name: _offer(candidate, whole=not names) for name, candidate in candidates.items()}
+        asked = wire_client.encode_preemption_args(document_of(pod), offers, names=names)
+        body = self.transport.post(self.config.preempt_verb, asked)
+        return self._read(lambda: wire_client.decode_preemption_result(body))
+
+    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Has the pod bound. Raises Refused or OutcomeUnknown, as a ports.Binder."""
+        asked = wire_client.encode_binding_args(namespace, name, uid, node)
+        body = self.transport.post(self.config.bind_verb, asked)
+        try:
+            error = self._read(lambda: wire_client.decode_binding_result(body))
+        except MalformedAnswer as malformed:
+            raise OutcomeUnknown(str(malformed)) from None
+        if error:
+            raise Refused(error, 200)
+
+    def malformed(self, what: str) -> MalformedAnswer:
+        return MalformedAnswer(f"extender {self.config.url_prefix}: {what}")
+
+    def _args(self, pod: Pod, table: Table, rows: Rows) -> bytes:
+        nodes = table.nodes
+        if self.config.node_cache_capable:
+            return wire_client.encode_args(document_of(pod), [nodes.names[row] for row in rows.tolist()])
+        known = (nodes.objects[row] for row in rows.tolist())
+        return wire_client.encode_args(document_of(pod), None, [document_of(node) for node in known if node])
+
+    def _read(self, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except MalformedAnswer as error:
+            raise self.malformed(str(error)) from None
+
+
+def in_turn(ask: Asking, extenders: Iterable[Extender]) -> Iterator[Priorities]:
+    """Asks one after the other."""
+    return map(ask, extenders)
+
+
+class Extenders:
+    """All of them, in the order in which they are asked.
+
+    Args:
+        side_by_side: how those that prioritize are asked; `in_turn`, or the map of a pool of threads.
+    """
+
+    def __init__(
+        self,
+        extenders: Sequence[Extender] = (),
+        side_by_side: Callable[[Asking, Iterable[Extender]], Iterator[Priorities]] = in_turn,
+    ) -> None:
+        self._extenders, self._side_by_side = extenders, side_by_side
+
+    def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
+        """Has what is feasible in `fit` filtered: what each extender lets pass goes on to the next.
+
+        Raises:
+            ExtenderError: one that cannot be done without has failed.
+        """
+        for extender in self._asked(pod.pod, lambda config: config.filter_verb):
+            positions = np.flatnonzero(fit.cause == FITS)
+            if not len(positions):
+                return
+            try:
+                answer = extender.filter(pod.pod, table, fit.rows[positions])
+                refused = _refused(extender, answer, table, fit.rows[positions])
+            except ExtenderError as error:
+                self.pass_over(extender, "filter", error)
+                continue
+            for refusal, at in refused.items():
+                fit.refuse(positions[at], refusal)
+
+    def prioritize(self, pod: PodInfo, table: Table, rows: Rows) -> Scores:
+        """What the extenders add to the nodes' totals: int64[n]. One that fails has no opinion."""
+        total = np.zeros(len(rows), np.int64)
+        asked = [*self._asked(pod.pod, lambda config: config.prioritize_verb)]
+        position_of = {table.nodes.names[row]: position for position, row in enumerate(rows.tolist())} if asked else {}
+        opinions = self._side_by_side(lambda extender: _priorities(extender, pod, table, rows), asked)
+        for extender, priorities in zip(asked, opinions, strict=True):
+            weight = extender.config.weight * SCALE
+            for each in priorities:
+                if (position := position_of.get(each.host)) is not None:
+                    score = int(total[position]) + each.score * weight
+                    total[position] = min(max(score, -_HIGHEST), _HIGHEST)
+        return total
+
+    def preempt(self, pod: PodInfo, table: Table, found: Preemption) -> Preemption:
+        """The preemption with what the extenders make of its candidates; its reason says so where they leave none."""
+        asked = [*self._asked(pod.pod, lambda config: config.preempt_verb)]
+        if not asked or not found.candidates:
+            return found
+        candidates: Mapping[str, Candidate] = found.candidates
+        left = found.candidates
+        for extender in asked:
+            try:
+                left = candidates_of(table, _checked(extender, extender.preempt(pod.pod, candidates), table))
+            except ExtenderError as error:
+                if not extender.config.ignorable:
+                    return Preemption(candidates_of(table, {}), None, str(error))
+                self.pass_over(extender, "preempt", error)
+                continue
+            candidates = left
+            if not candidates:
+                break
+        return Preemption(left, left.best, "" if left else NO_CANDIDATE)
+
+    def binding(self, pod: Pod) -> Iterator[Extender]:
+        """Those that may bind the pod: the first that does not fail does."""
+        return self._asked(pod, lambda config: config.bind_verb)
+
+    def _asked(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
+        return (each for each in self._extenders if verb(each.config) and each.config.is_interested(pod))
+
+    @staticmethod
+    def pass_over(extender: Extender, verb: str, error: ExtenderError) -> None:
+        """Goes on without an extender that can be done without; raises the error of any other."""
+        if not extender.config.ignorable:
+            raise error
+        _log.warning("going on without extender %s, %s: %s", extender.config.url_prefix, verb, error)
+
+
+class ExtenderBinder:
+    """A ports.Binder that leaves pods to the extender that binds them, if there is one.
+
+    Args:
+        binder: for all other pods.
+        pod_of: UID -> the pod that is to be bound, if it is still known.
+    """
+
+    def __init__(self, binder: Binder, extenders: Extenders, pod_of: Callable[[str], Pod | None]) -> None:
+        self._binder, self._extenders, self._pod_of = binder, extenders, pod_of
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """See ports.Binder. An extender gets no annotations."""
+        pod = self._pod_of(uid)
+        for extender in self._extenders.binding(pod) if pod else ():
+            try:
+                extender.bind(namespace, name, uid, node)
+            except ExtenderError as error:
+                self._extenders.pass_over(extender, "bind", error)
+            else:
+                return
+        self._binder.bind(namespace, name, uid, node, annotations)
+
+
+def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
+    """Positions in `rows` by what is held against them; nodes that the answer is silent about are lost for good."""
+    names = [table.nodes.names[row] for row in rows.tolist()]
+    passed = set(answer.passed)
+    if strangers := passed.difference(names):
+        raise extender.malformed(f"filter lets {min(strangers)} pass, which it was not asked about")
+    refused: dict[Refusal, list[int]] = defaultdict(list)
+    for position, name in enumerate(names):
+        if name not in passed:
+            refused[_refusal(answer, name)].append(position)
+    return refused
+
+
+def _refusal(answer: Filtered, name: str) -> Refusal:
+    if name in answer.failed and name not in answer.unresolvable:
+        return unschedulable(NAME, *_told(answer.failed[name]))
+    return unresolvable(NAME, *_told(answer.unresolvable.get(name, "")))
+
+
+def _told(reason: str) -> tuple[str, ...]:
+    return (reason,) if reason else ()
+
+
+def _priorities(extender: Extender, pod: PodInfo, table: Table, rows: Rows) -> Priorities:
+    try:
+        return extender.prioritize(pod.pod, table, rows)
+    except ExtenderError as error:
+        _log.warning("no scores of extender %s: %s", extender.config.url_prefix, error)
+        return []
+
+
+def _offer(candidate: Candidate, *, whole: bool) -> Offer:
+    pods = [document_of(victim.pod) for victim in candidate.victims] if whole else []
+    return Offer([victim.uid for victim in candidate.victims], candidate.num_pdb_violations, pods)
+
+
+def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> dict[str, Candidate]:
+    """The candidates of an answer. Raises MalformedAnswer where it names what is not there, or no victims."""
+    candidates: dict[str, Candidate] = {}
+    for name, offer in offers.items():
+        row = table.nodes.row_of.get(name)
+        if row is None or not table.nodes.present[row]:
+            raise extender.malformed(f"preempt names node {name}, which there is not")
+        for uid in offer.uids:
+            slot = table.pods.slot_of.get(uid)
+            if slot is None or table.pods.row[slot] != row:
+                raise extender.malformed(f"preempt names a victim of UID {uid!r}, which is not on node {name}")
+        if offer.uids:
+            victims = tuple(table.pods.info(table.pods.slot_of[uid]) for uid in offer.uids)
+            candidates[name] = Candidate(name, victims, offer.num_pdb_violations)
+        elif not extender.config.ignorable:
+            raise extender.malformed(f"preempt gives no victims for node {name}")
+    return candidates

@@ -1,0 +1,126 @@
+"""Every pod that concerns the loop, and where it is, at one moment (upstream's SimpleModeler of old had the idea)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+import msgspec
+
+from extender.clock import Clock
+from extender.state.cache import Cache, Overview
+from extender.state.priority_queue import PriorityQueue
+from extender.state.queued_pod import QueuedPod, Tier
+from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
+
+Section = Literal["active", "backoff", "unschedulable", "gated", "inFlight", "assumed", "arriving"]
+
+
+class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One pod.
+
+    Attributes:
+        refused_by: the plugins that refused it last time, or that do not let it be tried.
+        since_seconds: since it came to the queue or was last given back; None: the queue no longer knows it.
+        node: where it is assumed to run; empty: nowhere.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    scheduler_name: str
+    priority: int
+    attempts: int = 0
+    refused_by: list[str] = []
+    since_seconds: float | None = None
+    node: str = ""
+    nominated_node: str = ""
+
+
+class Picture(msgspec.Struct, frozen=True, rename="camel"):
+    """Every pod in exactly one section; of those whose place the watch has confirmed the number alone.
+
+    Attributes:
+        arriving: the watch has told of them, and the queue is about to hear of it.
+        leading: whether this process schedules; another may.
+    """
+
+    active: list[PodView]
+    backoff: list[PodView]
+    unschedulable: list[PodView]
+    gated: list[PodView]
+    in_flight: list[PodView]
+    assumed: list[PodView]
+    arriving: list[PodView]
+    scheduled: int
+    leading: bool
+
+
+class Modeler:
+    """Takes pictures of the queue and the cache. `scheduler_names`: of the pods that are ours to place."""
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue, clock: Clock, scheduler_names: Collection[str]) -> None:
+        self._cache, self._queue, self._clock = cache, queue, clock
+        self._scheduler_names = frozenset(scheduler_names)
+
+    def picture(self, *, leading: bool) -> Picture:
+        """What there is now. Both locks are held for it, the queue's first, as when a PreEnqueue rule looks at pods."""
+        sections = self._queue.look(self._sections)
+        rows: dict[str, list[PodView]] = {name: [] for name in Picture.__struct_fields__ if name not in _NO_SECTIONS}
+        for section, view in sections.views.values():
+            rows["in_flight" if section == "inFlight" else section].append(view)
+        return Picture(**rows, scheduled=sections.scheduled, leading=leading)
+
+    def _sections(self, queue: PriorityQueue) -> _Sections:
+        now, nominations = self._clock.monotonic(), queue.nominator.nodes
+        overview = self._cache.overview()
+        views: dict[str, tuple[Section, PodView]] = {
+            pod.uid: (_section(tier), _queued(pod, now, nominations)) for tier, pod in queue.queued()
+        }
+        for info in overview.unplaced:
+            if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
+                views[info.uid] = "arriving", _view(info, nominations)
+        _assume(views, overview, nominations)
+        return _Sections(views, overview.scheduled)
+
+
+class _Sections(msgspec.Struct):
+    views: dict[str, tuple[Section, PodView]]
+    scheduled: int
+
+
+_NO_SECTIONS = ("scheduled", "leading")
+
+
+def _assume(views: dict[str, tuple[Section, PodView]], overview: Overview, nominations: Mapping[str, str]) -> None:
+    """Puts the assumed pods where they belong; the queue may know them still, or know some of them again."""
+    for placement in overview.assumed:
+        known = views.get(placement.info.uid)
+        view = known[1] if known else _view(placement.info, nominations)
+        views[placement.info.uid] = "assumed", msgspec.structs.replace(view, node=placement.node_name)
+
+
+def _section(tier: Tier | None) -> Section:
+    return "inFlight" if tier is None else tier.value
+
+
+def _queued(pod: QueuedPod, now: float, nominations: Mapping[str, str]) -> PodView:
+    return msgspec.structs.replace(
+        _view(pod.info, nominations),
+        attempts=pod.attempts,
+        refused_by=sorted(pod.rejection.rules),
+        since_seconds=round(max(now - pod.timestamp, 0.0), 3),
+    )
+
+
+def _view(info: PodInfo, nominations: Mapping[str, str]) -> PodView:
+    pod = info.pod
+    return PodView(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        scheduler_name=pod.spec.scheduler_name,
+        priority=info.priority,
+        nominated_node=nominations.get(info.uid, ""),
+    )

@@ -1,0 +1,98 @@
+"""A cluster that a running `extender schedule` looks after, and what can be seen of it from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tests.builders import Builder, NodeBuilder, Object, PodBuilder, make_node, make_pod
+from tests.end_to_end.conftest import RunningScheduler
+from tests.stock.api_client import ApiError
+from tests.stock.control_plane import ControlPlane
+from tests.stock.waiting import wait_until
+
+
+def placed(control_plane: ControlPlane) -> dict[str, str]:
+    """Pod name -> node of every pod that is bound."""
+    listed = control_plane.client.list("Pod", "default")
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in listed if pod["spec"].get("nodeName")}
+
+
+def condition(control_plane: ControlPlane, name: str, kind: str = "PodScheduled") -> dict[str, Any]:
+    conditions = control_plane.client.get("Pod", name)["status"].get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def events(control_plane: ControlPlane, reason: str) -> list[Any]:
+    return [event for event in control_plane.client.list("Event", "default") if event["reason"] == reason]
+
+
+def sized(name: str, cpu: str) -> NodeBuilder:
+    return make_node(name).capacity(cpu=cpu, memory="8Gi", pods="110")
+
+
+def asking(name: str, cpu: str) -> PodBuilder:
+    return make_pod(name).req(cpu=cpu)
+
+
+class Scene:
+    """An empty cluster with a scheduler, which several tests may use one after another."""
+
+    def __init__(self, control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
+        self.control_plane, self.client, self.scheduler = control_plane, control_plane.client, scheduler
+        self._await_known(nodes=0, pods=0)
+
+    def given(self, *built: Builder | Object) -> None:
+        """Creates objects, and waits until the scheduler knows of the nodes and pods among them."""
+        self.create(*built)
+        self._await_known(len(self.client.list("Node")), len(self.client.list("Pod")))
+
+    def create(self, *built: Builder | Object) -> None:
+        self.client.create(*(each.obj() if isinstance(each, Builder) else each for each in built))
+
+    def pods(self) -> set[str]:
+        """The names of the pods that are there, placed or not."""
+        return {pod["metadata"]["name"] for pod in self.client.list("Pod", "default")}
+
+    def placed(self) -> dict[str, str]:
+        return placed(self.control_plane)
+
+    def place_of(self, name: str) -> str:
+        """Waits until the pod has a node; "" where it never gets one."""
+        return wait_until(lambda: self.placed().get(name, ""))
+
+    def refusal_of(self, name: str, reason: str = "Unschedulable") -> str:
+        """Waits until the pod is told why it waits, and returns that message; "" where it is not."""
+        return wait_until(lambda: self._message(name, reason))
+
+    def nomination_of(self, name: str) -> str:
+        """Where the pod is to run at this moment, though others are still there; "" for nowhere."""
+        try:
+            node: str = self.client.get("Pod", name)["status"].get("nominatedNodeName", "")
+        except ApiError:  # evicted, or deleted by the test
+            return ""
+        return node
+
+    def terminating(self) -> set[str]:
+        return {
+            pod["metadata"]["name"]
+            for pod in self.client.list("Pod", "default")
+            if "deletionTimestamp" in pod["metadata"]
+        }
+
+    def delete_pods(self, names: Collection[str]) -> None:
+        """As the kubelet does in the end."""
+        for name in names:
+            self.client.delete("Pod", name)
+
+    def _message(self, name: str, reason: str) -> str:
+        told = condition(self.control_plane, name)
+        return str(told["message"]) if told.get("reason") == reason else ""
+
+    def _await_known(self, nodes: int, pods: int) -> None:
+        wanted = {"nodes": nodes, "pods": pods}
+        known = wait_until(lambda: self._known() == wanted or None)
+        assert known, f"the scheduler knows of {self._known()}, not of {wanted}"
+
+    def _known(self) -> dict[str, float]:
+        return {kind: self.scheduler.metric(f'extender_cache_size{{type="{kind}"}}') for kind in ("nodes", "pods")}

@@ -1,0 +1,103 @@
+"""The same backlog, once for the stock scheduler and once for ours: who finds a place, and whether it is lawful."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from tests.builders import Object
+from tests.end_to_end.backlogs import SHAPES, Backlog
+from tests.end_to_end.conftest import StartScheduler
+from tests.stock.cleaning import clean
+from tests.stock.control_plane import ControlPlane
+from tests.stock.oracle import Oracle
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+
+SEEDS = range(10 if os.environ.get("SOAK") else 1)
+
+
+class Outcome(NamedTuple):
+    """What a scheduler has made of a backlog.
+
+    Attributes:
+        places: pod -> node, of the backlog's pods that are bound.
+        told: the pods that were told that they fit nowhere.
+        gone: the pods that stood there before, and were evicted.
+    """
+
+    places: Mapping[str, str]
+    told: frozenset[str]
+    gone: frozenset[str]
+
+
+def scheduled(control_plane: ControlPlane, backlog: Backlog, scheduler: AbstractContextManager[object]) -> Outcome:
+    clean(control_plane.client)
+    control_plane.client.create(*backlog.objects)
+    with scheduler:
+        wait_until(lambda: settled(backlog, seen(control_plane, backlog)))
+        return seen(control_plane, backlog)
+
+
+def settled(backlog: Backlog, outcome: Outcome) -> bool:
+    """Whether each pod is where it should be; a pod may be told that it has to wait before it is placed."""
+    waiting = {name_of(pod) for pod in backlog.pods} - outcome.places.keys()
+    return outcome.places.keys() == backlog.fits and waiting == outcome.told and outcome.gone == backlog.victims
+
+
+def seen(control_plane: ControlPlane, backlog: Backlog) -> Outcome:
+    pods = {name_of(pod): pod for pod in control_plane.client.list("Pod", "default")}
+    standing = {name_of(pod) for pod in backlog.standing}
+    places = {
+        name: pod["spec"]["nodeName"]
+        for name, pod in pods.items()
+        if pod["spec"].get("nodeName") and name not in standing
+    }
+    told = {name for name, pod in pods.items() if name not in places and was_told(pod)}
+    return Outcome(places, frozenset(told), frozenset(standing - pods.keys()))
+
+
+def was_told(pod: Object) -> bool:
+    return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", []))
+
+
+def name_of(obj: Object) -> str:
+    name: str = obj["metadata"]["name"]
+    return name
+
+
+def unlawful(oracle: Oracle, backlog: Backlog, outcome: Outcome) -> list[str]:
+    """Replays the placements in the order of the decisions, and asks the stock filters before each.
+
+    Decisions come by priority; their bindings, which are made side by side, may come in another order.
+    """
+    found = []
+    there = [*backlog.nodes, *(pod for pod in backlog.standing if name_of(pod) not in outcome.gone)]
+    for pod in backlog.pods:
+        if node := outcome.places.get(name_of(pod)):
+            answer = oracle.answer(there, pod)
+            if node not in (answer["feasible"] or ()):
+                found.append(f"{name_of(pod)} on {node}: {answer}")
+            there.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_pods_are_placed_and_lawfully(
+    control_plane: ControlPlane, start_scheduler: StartScheduler, oracle: Oracle, shape: str, seed: int
+) -> None:
+    backlog = SHAPES[shape](Random(seed))
+    theirs = scheduled(control_plane, backlog, control_plane.scheduler())
+    assert theirs.places.keys() == backlog.fits
+    assert theirs.gone == backlog.victims
+    ours = scheduled(control_plane, backlog, start_scheduler())
+    assert ours.places.keys() == theirs.places.keys()
+    assert (ours.told, ours.gone) == (theirs.told, theirs.gone)
+    assert unlawful(oracle, backlog, ours) == []

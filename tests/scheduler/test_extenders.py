@@ -1,0 +1,376 @@
+"""Other extenders under the loop's scheduling cycle: real HTTP, the real engine, made-up answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.cluster.http_extender import HttpExtender
+from extender.engine.algorithm import Profile
+from extender.engine.candidate_limits import DEFAULT_LIMITS
+from extender.engine.predicates.node_resources_fit import NodeResourcesFit
+from extender.engine.predicates.node_unschedulable import NodeUnschedulable
+from extender.errors import ClusterError, OutcomeUnknown, Refused
+from extender.model.extenders import ExtenderConfig
+from extender.scheduler.extenders import Extender, ExtenderBinder, Extenders
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.table import Table
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.engine.cluster import pod_info, table_of
+from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
+
+GPU = "example.com/gpu"
+PROFILE = Profile("test", (NodeUnschedulable(), NodeResourcesFit()), (), preemption=DEFAULT_LIMITS)
+VERBS = ("filter", "prioritize", "preempt", "bind")
+
+Start = Callable[..., FakeExtender]
+
+
+class Started:
+    """Extenders that were started, in order, and what the cycle knows of them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.configured: list[Extender] = []
+        self.fakes: list[FakeExtender] = []
+
+    def add(self, verbs: Mapping[str, Any], **fields: Any) -> FakeExtender:
+        fake = self._stack.enter_context(FakeExtender(**verbs))
+        named = {f"{verb}_verb": verb for verb in VERBS if verb in verbs}
+        config = ExtenderConfig(fake.url, **{"node_cache_capable": True, "weight": 1, **named, **fields})
+        self.configured.append(Extender(config, HttpExtender(config)))
+        self.fakes.append(fake)
+        return fake
+
+    def decide(self, pod: PodBuilder, table: Table) -> Chosen | Unfit:
+        return SchedulingCycle(PROFILE, Random(0), Extenders(self.configured)).decide(pod_info(pod.obj()), table)
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    with ExitStack() as stack:
+        yield Started(stack)
+
+
+def nodes(*names: str) -> list[Any]:
+    return [make_node(name).capacity(cpu="1", pods="10").obj() for name in names]
+
+
+def node_of(decided: Chosen | Unfit) -> str:
+    assert isinstance(decided, Chosen), decided
+    return decided.node_name
+
+
+def unfit(decided: Chosen | Unfit) -> Unfit:
+    assert isinstance(decided, Unfit), decided
+    return decided
+
+
+# ---- filter
+
+
+def test_each_is_asked_about_what_the_one_before_it_let_pass(started: Started) -> None:
+    first = started.add({"filter": passing("b", "c", a="no")})
+    second = started.add({"filter": passing("c")})
+    table = table_of(*nodes("a", "b", "c"), make_node("d").unschedulable().obj())
+    assert node_of(started.decide(make_pod("p"), table)) == "c"
+    assert [request["NodeNames"] for request in (*first.requests("filter"), *second.requests("filter"))] == [
+        ["a", "b", "c"],
+        ["b", "c"],
+    ]
+
+
+def test_nobody_is_asked_where_nothing_is_left(started: Started) -> None:
+    first = started.add({"filter": passing(a="no")})
+    second = started.add({"filter": all_pass})
+    started.decide(make_pod("p"), table_of(*nodes("a")))
+    assert (len(first.asked), len(second.asked)) == (1, 0)
+
+
+ALL = "0/2 nodes are available: "
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param(passing(a="busy", b="busy"), f"{ALL}2 busy.", id="failed"),
+        pytest.param({"FailedAndUnresolvableNodes": {"a": "broken"}}, f"{ALL}1 broken.", id="unresolvable"),
+        pytest.param({"NodeNames": []}, ALL.rstrip(), id="silence"),
+        pytest.param(
+            {"FailedNodes": {"a": "busy", "b": "busy"}, "FailedAndUnresolvableNodes": {"a": "broken"}},
+            f"{ALL}1 broken, 1 busy.",
+            id="in both maps",
+        ),
+    ],
+)
+def test_what_is_held_against_nodes(started: Started, answer: Any, message: str) -> None:
+    started.add({"filter": answer})
+    turned_down = unfit(started.decide(make_pod("p"), table_of(*nodes("a", "b"))))
+    assert turned_down.message.partition(" preemption:")[0] == message
+    assert turned_down.rejection.unschedulable == {"Extender"}
+    assert not turned_down.rejection.unresolvable  # any event is worth a try
+    assert turned_down.reason == "Unschedulable"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param({"Error": "database down"}, "database down", id="an error"),
+        pytest.param(passing("c"), "filter lets c pass, which it was not asked about", id="a stranger"),
+        pytest.param(b"<html>", "the answer: JSON is malformed", id="no JSON"),
+        pytest.param(b"", "the answer: Input data was truncated", id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("ignorable", [False, True])
+def test_a_failing_filter(started: Started, answer: Any, message: str, ignorable: bool) -> None:
+    started.add({"filter": answer}, ignorable=ignorable)
+    decided = started.decide(make_pod("p"), table_of(*nodes("a")))
+    if ignorable:
+        assert node_of(decided) == "a"
+        return
+    assert message in unfit(decided).message
+    assert unfit(decided).reason == "SchedulerError"
+
+
+def test_status_500_fails_the_pod(started: Started) -> None:
+    fake = started.add({"filter": all_pass})
+    fake.status = 500
+    assert unfit(started.decide(make_pod("p"), table_of(*nodes("a")))).message == f"{fake.url}/filter answers 500"
+
+
+def test_whole_nodes_where_they_are_not_cached(started: Started) -> None:
+    def answer(request: Any) -> Any:
+        return {"Nodes": {"items": [{"metadata": {"name": "b"}}]}, "NodeNames": ["a"]}  # names were not asked about
+
+    fake = started.add({"filter": answer}, node_cache_capable=False)
+    table = table_of(*nodes("a", "b"))
+    assert node_of(started.decide(make_pod("p"), table)) == "b"
+    (request,) = fake.requests("filter")
+    assert request["NodeNames"] is None
+    assert [node["metadata"]["name"] for node in request["Nodes"]["items"]] == ["a", "b"]
+    assert request["Nodes"]["items"][0]["status"]["allocatable"]["cpu"] == "1"
+
+
+def test_a_nominated_node_is_asked_about_alone_first(started: Started) -> None:
+    fake = started.add({"filter": lambda request: passing(*(set(request["NodeNames"]) - {"b"}))})
+    table = table_of(*nodes("a", "b"))
+    assert node_of(started.decide(make_pod("p").nominated("b"), table)) == "a"
+    assert [request["NodeNames"] for request in fake.requests("filter")] == [["b"], ["a", "b"]]
+
+
+# ---- managed resources
+
+
+@pytest.mark.parametrize(
+    ("pod", "asked"),
+    [
+        pytest.param(make_pod("p").req({GPU: "1"}), True, id="requests"),
+        pytest.param(make_pod("p").limit({GPU: "1"}), True, id="limits"),
+        pytest.param(
+            make_pod("p").spec(initContainers=[{"name": "i", "resources": {"requests": {GPU: "1"}}}]), True, id="init"
+        ),
+        pytest.param(make_pod("p").req({"example.com/other": "1"}), False, id="another"),
+        pytest.param(make_pod("p"), False, id="none"),
+    ],
+)
+def test_only_pods_that_ask_for_what_it_manages(started: Started, pod: PodBuilder, asked: bool) -> None:
+    fake = started.add({"filter": all_pass, "prioritize": []}, managed_resources=frozenset({GPU}))
+    resources = {"cpu": "1", "pods": "10", GPU: "1", "example.com/other": "1"}
+    started.decide(pod, table_of(*(make_node(name).capacity(resources).obj() for name in ("a", "b"))))
+    assert [verb for verb, _ in fake.asked] == (["filter", "prioritize"] if asked else [])
+
+
+# ---- prioritize
+
+
+def scores(**by_node: int) -> list[dict[str, Any]]:
+    return [{"Host": node, "Score": score} for node, score in by_node.items()]
+
+
+@pytest.mark.parametrize(
+    ("answers", "weights", "best"),
+    [
+        pytest.param([scores(a=1, b=2)], [1], "b", id="one"),
+        pytest.param([scores(a=1, b=2), scores(a=2, b=0)], [1, 1], "a", id="sum"),
+        pytest.param([scores(a=1, b=2), scores(a=2, b=0)], [3, 1], "b", id="weights"),
+        pytest.param([scores(b=1, x=9)], [1], "b", id="a node that was not asked about"),
+        pytest.param([scores(a=-5, b=-4)], [1], "b", id="negative"),
+        pytest.param([scores(a=1, b=2), b"broken"], [1, 1], "b", id="one fails"),
+        pytest.param([scores(b=2**62), scores(b=2**62)], [100, 100], "b", id="no overflow"),
+    ],
+)
+def test_scores_are_weighed_and_added(started: Started, answers: list[Any], weights: list[int], best: str) -> None:
+    for answer, weight in zip(answers, weights, strict=True):
+        started.add({"prioritize": answer}, weight=weight)
+    assert node_of(started.decide(make_pod("p"), table_of(*nodes("a", "b")))) == best
+
+
+def test_a_score_weighs_ten_times_against_plugins(started: Started) -> None:
+    fake = started.add({"prioritize": scores(a=3)}, weight=2)
+    table = table_of(*nodes("a", "b"))
+    total = Extenders(started.configured).prioritize(pod_info(make_pod("p").obj()), table, table.nodes.rows)
+    assert (total.tolist(), fake.requests("prioritize")[0]["NodeNames"]) == ([60, 0], ["a", "b"])
+
+
+def test_one_node_needs_no_scores(started: Started) -> None:
+    fake = started.add({"prioritize": scores(a=1)})
+    started.decide(make_pod("p"), table_of(*nodes("a")))
+    assert fake.asked == []
+
+
+def test_those_that_prioritize_are_asked_side_by_side(started: Started) -> None:
+    for answer in (scores(a=1, b=2), scores(a=9, b=1)):
+        started.add({"prioritize": answer})
+    table = table_of(*nodes("a", "b"))
+    with ThreadPoolExecutor(2) as pool:
+        total = Extenders(started.configured, pool.map).prioritize(
+            pod_info(make_pod("p").obj()), table, table.nodes.rows
+        )
+    assert total.tolist() == [100, 30]
+
+
+# ---- preempt
+
+
+def full_nodes() -> Table:
+    """Nodes a and b, each full of one lesser pod; that on b costs less to evict."""
+    victims = [
+        make_pod("va").req(cpu="1").priority(5).node("a").obj(),
+        make_pod("vb").req(cpu="1").priority(1).node("b").obj(),
+    ]
+    return table_of(*nodes("a", "b"), *victims)
+
+
+def meta(**uids: list[str]) -> dict[str, Any]:
+    """An answer to preempt: victims by UID."""
+    return {"NodeNameToMetaVictims": {node: {"Pods": [{"UID": uid} for uid in of]} for node, of in uids.items()}}
+
+
+VA, VB = "pod-default-va", "pod-default-vb"
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_candidates_are_offered_and_what_is_left_is_chosen_from(started: Started, names: bool) -> None:
+    fake = started.add({"preempt": meta(a=[VA])}, node_cache_capable=names)
+    decided = unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes()))
+    assert (decided.nominated_node, decided.make_room and decided.make_room.victims[0].uid) == ("a", VA)
+    (request,) = fake.requests("preempt")
+    offered = request["NodeNameToMetaVictims" if names else "NodeNameToVictims"]
+    assert request["NodeNameToVictims" if names else "NodeNameToMetaVictims"] is None
+    assert offered.keys() == {"a", "b"}
+    assert offered["a"]["NumPDBViolations"] == 0
+    (victim,) = offered["a"]["Pods"]
+    assert (victim["UID"] if names else victim["metadata"]["uid"]) == VA
+
+
+@pytest.mark.parametrize(
+    ("answers", "node", "message"),
+    [
+        pytest.param([meta(a=[VA], b=[VB])], "b", "", id="all stay"),
+        pytest.param([meta(a=[VA], b=[VB]), meta(a=[VA])], "a", "", id="the next one drops some"),
+        pytest.param([{}], None, "preemption: no candidate node for preemption", id="none stays"),
+        pytest.param(
+            [
+                {
+                    "NodeNameToMetaVictims": {
+                        "a": {"Pods": [{"UID": VA}]},
+                        "b": {"Pods": [{"UID": VB}], "NumPDBViolations": 1},
+                    }
+                }
+            ],
+            "a",
+            "",
+            id="its count of violations",
+        ),
+        pytest.param([meta(c=[VA])], None, "preempt names node c, which there is not", id="no such node"),
+        pytest.param([meta(a=[VB])], None, f"a victim of UID {VB!r}, which is not on node a", id="no such victim"),
+        pytest.param([meta(a=[])], None, "preempt gives no victims for node a", id="no victims"),
+        pytest.param([b"?"], None, "JSON is malformed", id="no JSON"),
+    ],
+)
+def test_what_is_made_of_candidates(started: Started, answers: list[Any], node: str | None, message: str) -> None:
+    for answer in answers:
+        started.add({"preempt": answer})
+    decided = unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes()))
+    assert decided.make_room is None if node is None else decided.make_room is not None
+    assert decided.nominated_node == node
+    assert message in decided.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "node"),
+    [
+        pytest.param(b"?", "b", id="it fails"),
+        pytest.param(meta(a=[VA], b=[]), "a", id="a node without victims"),
+    ],
+)
+def test_preemption_goes_on_without_those_that_may_be_ignored(started: Started, answer: Any, node: str) -> None:
+    started.add({"preempt": answer}, ignorable=True)
+    assert unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes())).nominated_node == node
+
+
+def test_after_an_empty_answer_nobody_is_asked(started: Started) -> None:
+    started.add({"preempt": {}})
+    later = started.add({"preempt": meta(a=[VA])})
+    started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes())
+    assert later.asked == []
+
+
+def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Started) -> None:
+    """Nobody's going would make the difference that the plugins see (upstream before kubernetes#135486)."""
+    started.add({"filter": passing(a="busy", b="busy"), "preempt": meta(a=[VA])})
+    table = table_of(*nodes("a", "b"), make_pod("va").req(cpu="500m").priority(1).node("a").obj())
+    decided = unfit(started.decide(make_pod("p").req(cpu="500m").priority(10), table))
+    assert (decided.make_room, decided.nominated_node) == (None, "")
+    assert [verb for verb, _ in started.fakes[0].asked] == ["filter"]
+
+
+# ---- bind
+
+
+class Bound:
+    """A ports.Binder that remembers."""
+
+    def __init__(self) -> None:
+        self.pods: list[str] = []
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        self.pods.append(name)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fields", "error", "by_us"),
+    [
+        pytest.param({}, {}, None, False, id="it binds"),
+        pytest.param({"Error": "no"}, {}, Refused, False, id="it refuses"),
+        pytest.param(b"?", {}, OutcomeUnknown, False, id="it may have bound"),
+        pytest.param({"Error": "no"}, {"ignorable": True}, None, True, id="it refuses, and may be ignored"),
+        pytest.param({}, {"managed_resources": frozenset({GPU})}, None, True, id="it is not interested"),
+    ],
+)
+def test_bind(started: Started, answer: Any, fields: Any, error: type[ClusterError] | None, by_us: bool) -> None:
+    started.add({"filter": all_pass})  # binds nothing
+    fake, bound = started.add({"bind": answer}, **fields), Bound()
+    pod = pod_info(make_pod("p", "shop").obj()).pod
+    binder = ExtenderBinder(bound, Extenders(started.configured), lambda uid: pod if uid == pod.uid else None)
+    if error is None:
+        binder.bind("shop", "p", pod.uid, "a")
+    else:
+        with pytest.raises(error):
+            binder.bind("shop", "p", pod.uid, "a")
+    assert bound.pods == (["p"] if by_us else [])
+    if "managed_resources" not in fields:
+        assert fake.requests("bind") == [{"PodName": "p", "PodNamespace": "shop", "PodUID": pod.uid, "Node": "a"}]
+
+
+def test_a_pod_that_is_gone_is_left_to_the_api_server(started: Started) -> None:
+    fake, bound = started.add({"bind": {}}), Bound()
+    ExtenderBinder(bound, Extenders(started.configured), lambda _: None).bind("default", "p", "uid", "a")
+    assert (bound.pods, fake.asked) == (["p"], [])
