@@ -14,6 +14,7 @@ import click
 from extender.cli_explain import explain
 from extender.cli_reference import reference
 from extender.cli_schedule import schedule
+from extender.cli_status import status
 from extender.errors import ConfigurationError, ExtenderError
 from extender.settings import OPTIONS, Option, Settings
 from extender.settings_sources import load
@@ -99,6 +100,7 @@ def serve(config: Path | None, **flags: Any) -> None:
 cli.add_command(explain)
 cli.add_command(reference)
 cli.add_command(schedule)
+cli.add_command(status)
 
 
 def settings_from(config: Path | None, flags: dict[str, Any]) -> Settings:

@@ -52,18 +52,18 @@ def explain(
     if batch:
         if pod or filename or cluster or kubeconfig:
             raise ConfigurationError(["--batch reads clusters and pods from standard input alone"])
-        sys.exit(_answer_all(sys.stdin.buffer, _profiles(policy)))
+        sys.exit(_answer_all(sys.stdin.buffer, _profiles(policy, None)))
     if (pod is None) == (filename is None):
         raise ConfigurationError(["give one pod: NAMESPACE/NAME of one in the cluster, or -f FILE"])
-    _show(_decision(_cluster(cluster, kubeconfig, _profiles(policy)), pod, filename), output)
+    _show(_decision(_cluster(cluster, kubeconfig, _profiles(policy, kubeconfig)), pod, filename), output)
 
 
-def _profiles(policy: Path | None) -> Profiles | None:
+def _profiles(policy: Path | None, kubeconfig: Path | None) -> Profiles | None:
     if policy is None:
         return None
     from extender import wiring
 
-    return wiring.profiles_of(policy, "DefaultProvider")
+    return wiring.profiles_of(policy, "DefaultProvider", kubeconfig=kubeconfig)
 
 
 def _cluster(path: Path | None, kubeconfig: Path | None, profiles: Profiles | None) -> Cluster:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import get_args, get_origin
 
 import click
 from pydantic import BaseModel
@@ -12,13 +13,14 @@ Row = Mapping[str, str]
 
 
 @click.command()
-@click.argument("topic", type=click.Choice(("settings", "plugins", "policy-names", "metrics")))
+@click.argument("topic", type=click.Choice(("settings", "policy", "plugins", "policy-names", "metrics")))
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
 def reference(topic: str, output: str) -> None:
-    """List every setting, plugin with its arguments, classic policy name, or metric.
+    """List every setting, field of a policy, plugin with its arguments, classic policy name, or metric.
 
     \b
       extender reference settings          key in the file, variable, flag, default, meaning
+      extender reference policy            every field of a file for --policy, in both of its forms
       extender reference plugins           for KubeSchedulerConfiguration: plugins, weights, pluginConfig
       extender reference policy-names      for the classic kind: Policy
       extender reference metrics -o json
@@ -43,6 +45,20 @@ def settings() -> Sequence[Row]:
     ]
 
 
+def policy() -> Sequence[Row]:
+    """Every field of a KubeSchedulerConfiguration and of a classic Policy."""
+    from extender.engine.policy.classic_schema import PolicySpec, PredicateArgument, PriorityArgument
+    from extender.engine.policy.configuration_schema import ConfigurationSpec
+
+    forms = (
+        ("KubeSchedulerConfiguration", "", ConfigurationSpec),
+        ("Policy", "", PolicySpec),
+        ("Policy", "predicates[].argument.", PredicateArgument),
+        ("Policy", "priorities[].argument.", PriorityArgument),
+    )
+    return [{"FORM": form, **row} for form, prefix, model in forms for row in _fields(model, prefix)]
+
+
 def plugins() -> Sequence[Row]:
     """Every in-tree plugin, and a row for each of its arguments."""
     from extender.engine.registry import IN_TREE
@@ -51,13 +67,9 @@ def plugins() -> Sequence[Row]:
     for plugin in IN_TREE.values():
         kinds = [kind for kind, made in (("filter", plugin.predicate), ("score", plugin.priority)) if made]
         weight = str(plugin.weight) if plugin.priority else ""
-        rows.append(
-            {"PLUGIN": plugin.name, "RULES": ", ".join(kinds) or "-", "WEIGHT": weight, "ARGUMENT": "", "DEFAULT": ""}
-        )
-        rows += [
-            {"PLUGIN": plugin.name, "RULES": "", "WEIGHT": "", "ARGUMENT": name, "DEFAULT": default}
-            for name, default in _arguments(plugin.arguments)
-        ]
+        about = {"PLUGIN": plugin.name, "RULES": ", ".join(kinds) or "-", "WEIGHT": weight}
+        rows.append({**about, "ARGUMENT": "", "DEFAULT": "", "MEANING": ""})
+        rows += [{**about, "RULES": "", "WEIGHT": "", **argument} for argument in _arguments(plugin.arguments)]
     return rows
 
 
@@ -88,20 +100,49 @@ def metrics() -> Sequence[Row]:
 
 TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
     "settings": settings,
+    "policy": policy,
     "plugins": plugins,
     "policy-names": policy_names,
     "metrics": metrics,
 }
 
 
-def _arguments(model: type[BaseModel]) -> list[tuple[str, str]]:
-    header = ("api_version", "kind")
-    fields = model.model_fields.items()
-    return [
-        (field.alias or name, _default(field.get_default(call_default_factory=True)))
-        for name, field in fields
-        if name not in header
-    ]
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
+    """The fields of `model`, and those of the models in them, by their paths in the file."""
+    from extender.engine.policy.configuration_schema import PluginsSpec
+
+    if model is PluginsSpec:
+        yield from _fields(next(_models(next(iter(model.model_fields.values())).annotation)), f"{prefix}POINT.")
+        return
+    for name, field in model.model_fields.items():
+        path, nested = f"{prefix}{field.alias or name}", next(_models(field.annotation), None)
+        has_default = not (field.is_required() or nested)
+        default = _default(field.get_default(call_default_factory=True)) if has_default else "-"
+        yield {"FIELD": path, "DEFAULT": default or "-", "MEANING": field.description or ""}
+        if nested:
+            yield from _fields(nested, f"{path}{'[]' if get_origin(_bare(field.annotation)) is tuple else ''}.")
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models that a field's type is made of, those apart that nobody checks."""
+    from extender.engine.policy.schema import Ignored
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _bare(annotation: object) -> object:
+    """The type less the None that it may be instead."""
+    return next((part for part in get_args(annotation) if get_origin(part) is tuple), annotation)
+
+
+def _arguments(model: type[BaseModel]) -> Iterator[Row]:
+    for name, field in model.model_fields.items():
+        if name not in ("api_version", "kind"):
+            default = _default(field.get_default(call_default_factory=True))
+            yield {"ARGUMENT": field.alias or name, "DEFAULT": default, "MEANING": field.description or ""}
 
 
 def _default(value: object) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from extender.settings import OPTIONS
 from extender.settings_sources import load
 
 _FILE = click.Path(path_type=Path)
+_PROVIDER = click.Choice(OPTIONS["provider"].choices)
 _RATE = click.FloatRange(min=0, min_open=True)
 
 
@@ -17,7 +19,8 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--config", type=_FILE, metavar="FILE", envvar="EXTENDER_CONFIG", help="settings file (YAML)")
 @click.option("--kubeconfig", type=_FILE, metavar="FILE", help="kubeconfig; without it the in-cluster service account")
 @click.option("--scheduler-name", metavar="NAME", help="schedulerName of the pods to place  [default: the policy's]")
-@click.option("--policy", type=_FILE, metavar="FILE", help="rules and weights to decide by")
+@click.option("--policy", type=_FILE, metavar="FILE", help="rules to decide by; also configmap:NAMESPACE/NAME")
+@click.option("--provider", type=_PROVIDER, help="the rules where there is no policy  [default: DefaultProvider]")
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="schedule only as the leader")
 @click.option("--lease-namespace", default="kube-system", show_default=True, help="namespace of the lease")
 @click.option("--lease-name", default="extender-scheduler", show_default=True, help="name of the lease")
@@ -44,9 +47,13 @@ def schedule(
       extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect
     Several processes, of which one schedules:
       extender schedule --scheduler-name mine --lease-namespace kube-system
+    By the classic Policy in a ConfigMap; by one of the providers of old:
+      extender schedule --scheduler-name mine --policy configmap:kube-system/scheduler-policy
+      extender schedule --scheduler-name mine --provider ClusterAutoscalerProvider
 
-    /livez, /readyz, /metrics and /debug/pods are served at the address of --bind. Pods whose volume or device claims
-    have yet to be bound are left waiting, and told so.
+    A KubeSchedulerConfiguration with several profiles has pods of each one's schedulerName placed, and the extenders in
+    it are asked as kube-scheduler asks them. /livez, /readyz, /metrics and, for this machine only, /debug/pods are
+    served at the address of --bind; `extender status` reads the last.
     """
     given = {name: value for name, value in {**flags, "bind": address}.items() if value is not None}
     settings = load(config, os.environ, given)

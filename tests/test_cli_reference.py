@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from extender.cli import cli
+from extender.cli_reference import TOPICS
 from extender.engine.policy import classic_names
+from extender.engine.policy.classic_schema import PolicySpec
+from extender.engine.policy.configuration_schema import ConfigurationSpec
+from extender.engine.policy.extender_schema import ExtenderSpec, LegacyExtenderSpec
 from extender.engine.registry import IN_TREE
 from extender.settings import OPTIONS
 from extender.web.metrics import SERIES
@@ -34,6 +41,22 @@ def test_plugins_and_their_arguments() -> None:
         arguments = {row["ARGUMENT"] for row in listed if row["PLUGIN"] == name} - {""}
         fields = plugin.arguments.model_fields.items()
         assert arguments == {field.alias for key, field in fields if key not in ("api_version", "kind")}
+    assert all(row["MEANING"] for row in listed if row["ARGUMENT"])
+
+
+def test_fields_of_policies() -> None:
+    listed = rows("policy")
+    assert all(row["MEANING"] for row in listed)
+    fields = {
+        form: {row["FIELD"] for row in listed if row["FORM"] == form}
+        for form in ("KubeSchedulerConfiguration", "Policy")
+    }
+    assert fields["KubeSchedulerConfiguration"] >= {field.alias for field in ConfigurationSpec.model_fields.values()}
+    assert fields["Policy"] >= {field.alias for field in PolicySpec.model_fields.values()}
+    for form, spec in (("KubeSchedulerConfiguration", ExtenderSpec), ("Policy", LegacyExtenderSpec)):
+        assert fields[form] >= {f"extenders[].{field.alias}" for field in spec.model_fields.values()}
+    assert "profiles[].plugins.POINT.enabled[].weight" in fields["KubeSchedulerConfiguration"]
+    assert "predicates[].argument.serviceAffinity.labels" in fields["Policy"]
 
 
 def test_policy_names() -> None:
@@ -47,9 +70,27 @@ def test_metrics() -> None:
     assert all(row["MEANING"] for row in listed)
 
 
-@pytest.mark.parametrize("topic", ["settings", "plugins", "policy-names", "metrics"])
+@pytest.mark.parametrize("topic", sorted(TOPICS))
 def test_tables_line_up(topic: str) -> None:
     told = CliRunner().invoke(cli, ["reference", topic])
     header, *lines = told.output.splitlines()
     assert header.split()
     assert len(lines) == len(rows(topic))
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_option_says_what_it_is_for(command: str) -> None:
+    told = CliRunner().invoke(cli, [command, "--help"]).output
+    for parameter in cli.commands[command].params:
+        if isinstance(parameter, click.Option):
+            choice = isinstance(parameter.type, click.Choice)
+            assert parameter.opts[0] in told
+            assert parameter.help or choice, parameter.opts[0]
+
+
+def test_the_readme_names_every_command_and_topic() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    for command in cli.commands.keys() - {"version"}:
+        assert f"extender {command}" in readme, command
+    for topic in TOPICS:
+        assert re.search(rf"\b{topic}\b", readme), topic

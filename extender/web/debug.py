@@ -40,16 +40,17 @@ class DebugDoor:
         return self._answer(environ, self.debug.dump)
 
     def _answer(self, environ: Mapping[str, Any], tell: Callable[[], object]) -> Answer:
-        if not (self.access.certificate_required or _is_local(environ)):
+        if not (self.access.certificate_required or is_loopback(environ.get("REMOTE_ADDR", ""))):
             return error_answer(403, "only from this machine, or with a client certificate (clientCa)")
         if missing := self.debug.waiting_for():
             return error_answer(503, f"the extender is not ready: {missing}")
         return Answer(200, msgspec.json.encode(tell()) + b"\n", JSON)
 
 
-def _is_local(environ: Mapping[str, Any]) -> bool:
+def is_loopback(client: str) -> bool:
+    """Whether a call from this address comes from this machine."""
     try:
-        address = ipaddress.ip_address(environ.get("REMOTE_ADDR", ""))
+        address = ipaddress.ip_address(client)
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)

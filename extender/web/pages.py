@@ -10,19 +10,27 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from extender.web.answers import Answer, error_answer
+from extender.web.debug import is_loopback
 
 Page = Callable[[Mapping[str, list[str]], str], Answer]
 """(query, Accept header) -> answer."""
 
+DEBUG = "/debug/"
+"""Pages below it tell of pods, and so are for this machine only."""
 _SECONDS_TO_ASK = 10.0
 _log = logging.getLogger(__name__)
 
 
 class PageServer:
-    """Serves `pages` by path from `start` to `stop`. Raises OSError where it cannot listen on `host`:`port`."""
+    """Serves `pages` by path from `start` to `stop`. Raises OSError where it cannot listen on `host`:`port`.
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
-        handler = type("Handler", (_Handler,), {"pages": pages})
+    `is_local`: whether a client's address is one of this machine.
+    """
+
+    def __init__(
+        self, host: str, port: int, pages: Mapping[str, Page], is_local: Callable[[str], bool] = is_loopback
+    ) -> None:
+        handler = type("Handler", (_Handler,), {"pages": pages, "is_local": staticmethod(is_local)})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
         except OSError as error:
@@ -45,6 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _SECONDS_TO_ASK
     pages: Mapping[str, Page]
+    is_local: Callable[[str], bool]
 
     def do_GET(self) -> None:  # the base class's name for it
         answer = self._answer()
@@ -62,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         page = self.pages.get(url.path)
         if page is None:
             return error_answer(404, f"nothing is served at {url.path}")
+        if url.path.startswith(DEBUG) and not self.is_local(self.client_address[0]):
+            return error_answer(403, "only from this machine, as by kubectl port-forward")
         try:
             return page(parse_qs(url.query, keep_blank_values=True), self.headers.get("Accept", ""))
         except Exception:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
 from extender.web.answers import Answer
+from extender.web.debug import is_loopback
 from extender.web.pages import PageServer
 
 
@@ -22,7 +24,13 @@ def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
 
 @pytest.fixture
 def served() -> Iterator[PageServer]:
-    server = PageServer("127.0.0.1", 0, {"/echo": _echo, "/raise": _raise})
+    with serving(lambda address: address == "127.0.0.1") as server:
+        yield server
+
+
+@contextmanager
+def serving(is_local: Callable[[str], bool]) -> Iterator[PageServer]:
+    server = PageServer("127.0.0.1", 0, {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}, is_local)
     server.start()
     yield server
     server.stop()
@@ -32,6 +40,7 @@ def served() -> Iterator[PageServer]:
     ("path", "status", "body"),
     [
         pytest.param("/echo?verbose", 200, [{"verbose": [""]}, "text/plain"], id="a page"),
+        pytest.param("/debug/echo", 200, [{}, "text/plain"], id="a page for this machine"),
         pytest.param("/nothing", 404, {"error": "nothing is served at /nothing"}, id="no page"),
         pytest.param("/raise", 500, {"error": "internal error: the log has the cause"}, id="a page that fails"),
     ],
@@ -43,3 +52,30 @@ def test_pages(served: PageServer, path: str, status: int, body: object) -> None
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())) == (status, body)
     connection.close()
+
+
+def test_other_machines_get_the_pages_about_the_process_only() -> None:
+    with serving(lambda _: False) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        statuses = []
+        for path in ("/echo", "/debug/echo"):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            statuses.append((answer.status, b"only from this machine" in answer.read()))
+        connection.close()
+    assert statuses == [(200, False), (403, True)]
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("fe80::1", False),
+        ("", False),
+    ],
+)
+def test_what_is_this_machine(address: str, local: bool) -> None:
+    assert is_loopback(address) is local

@@ -77,8 +77,8 @@ def test_a_common_name_counts_too(server: Server, ca: trustme.CA) -> None:
 )
 @pytest.mark.parametrize(
     "request_bytes",
-    [post(), get("/metrics"), get("/nothing"), get("/scheduler/filter")],
-    ids=["verb", "metrics", "404", "405"],
+    [post(), get("/metrics"), get("/debug/cache/dump"), get("/nothing"), get("/scheduler/filter")],
+    ids=["verb", "metrics", "debug", "404", "405"],
 )
 def test_others_get_nothing(server: Server, ca: trustme.CA, name: str | None, error: str, request_bytes: bytes) -> None:
     reply = server.ask(request_bytes, _client(ca, ca.issue_cert(name) if name else None))
