@@ -1,0 +1,99 @@
+"""Parts with one fault each: a simulation that does not notice them is worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from extender.model.meta import Object
+from extender.ports import Binder
+from extender.state.changes import POD
+from extender.table import PodInfo, Table
+from extender.verbs.bind import Bind
+from tests.simulation.network import Weather
+from tests.simulation.witness import WitnessedCache
+from tests.simulation.world import Plan
+
+
+class UncheckedBind(Bind):
+    """Does not look again whether the pod still fits."""
+
+    def _check(self, info: PodInfo, node: str, table: Table) -> str:
+        return ""
+
+
+class ForgetfulBind(Bind):
+    """Does not give the place back where the API server refuses."""
+
+    def _forget(self, uid: str) -> None:
+        pass
+
+
+class HastyBind(Bind):
+    """Takes an answer that never came for a refusal."""
+
+    def _finish(self, uid: str, *, certain: bool) -> None:
+        super()._finish(uid, certain=certain)
+        if not certain:
+            self._forget(uid)
+
+
+class OpenDoor:
+    """A LeaderBinder that lets everybody pass."""
+
+    def __init__(self, binder: Binder, leading: Callable[[], bool]) -> None:
+        self.bind = binder.bind
+
+    def idle(self) -> bool:
+        return True
+
+
+class UnassumingCache(WitnessedCache):
+    """Counts no pod before the watch tells of it."""
+
+    def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
+        reason = super().assume(info, node_name, check)
+        if not reason:
+            self.forget(info.uid)
+        return reason
+
+
+class AddingCache(WitnessedCache):
+    """Takes a list for so many changes: what is not in it stays."""
+
+    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        for obj in objects:
+            self.changed(kind, obj)
+
+
+class DeafCache(WitnessedCache):
+    """Does not hear of one pod in three that goes."""
+
+    def deleted(self, kind: str, obj: Object) -> None:
+        if kind != POD or int(obj.metadata.resource_version) % 3:
+            super().deleted(kind, obj)
+
+
+def at_once(*_: Any) -> Callable[[], bool]:
+    """A survey that takes the cache for new whatever it holds."""
+    return lambda: True
+
+
+# Where answers are lost more often than not, what is made of that is soon seen.
+SILENT = Weather(answer_lost=0.3, lost=0.1)
+
+
+def without(path: str, part: object, weather: Weather | None = None) -> Plan:
+    """A life in which `part` is in the place of the right one."""
+    return Plan(stand_ins={path: part}, weather=weather or Weather())
+
+
+BROKEN: Mapping[str, Plan] = {
+    "the node is not checked again in bind": without("extender.wiring.Bind", UncheckedBind),
+    "a refused bind keeps its place": without("extender.wiring.Bind", ForgetfulBind),
+    "no answer is taken for no": without("extender.wiring.Bind", HastyBind, SILENT),
+    "a new leader does not catch up": without("extender.wiring.caught_up", at_once),
+    "pods are not assumed": without("extender.wiring.Cache", UnassumingCache),
+    "a list does not take away": without("extender.wiring.Cache", AddingCache),
+    "some deletions are not heard": without("extender.wiring.Cache", DeafCache),
+}

@@ -1,0 +1,142 @@
+"""What must hold, whatever happens; worked out from the API server's objects, not by the extender's own engine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tests.simulation.api_server import FINISHED, NODES, PODS, Event, Json
+from tests.simulation.tasks import Process, Simulation
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a cache had been told of when a place was taken: the versions that its watches were at."""
+
+    nodes: int
+    pods: int
+
+
+@dataclass
+class Judge:
+    """Looks at every change and every Binding.
+
+    What counts: that a node has room for all pods that extenders have bound to it, now, by the most that it has offered
+    since the version that the one who binds knew of it. Pods placed past all extenders count from when it knew of them.
+    A node that shrinks, or is filled by others, behind the extender's back is nobody's fault.
+
+    Attributes:
+        bound: UID -> node, of all Bindings ever accepted.
+        disturbed: nodes shrink and go: then who has made others leave one may have to do so on another.
+        at_peace: no watch is behind any more.
+        overfilled: told instead of raised, where a test expects it.
+    """
+
+    simulation: Simulation
+    disturbed: bool = False
+    tolerant: bool = False
+    at_peace: bool = False
+    overfilled: list[str] = field(default_factory=list)
+    bound: dict[str, str] = field(default_factory=dict)
+    known: dict[tuple[str, str], Knowledge] = field(default_factory=dict)
+    _nodes: defaultdict[str, list[tuple[int, Json | None]]] = field(default_factory=lambda: defaultdict(list))
+    _placed: dict[str, tuple[int, Json]] = field(default_factory=dict)
+    evictions: dict[str, str] = field(default_factory=dict)
+
+    # ---- what happens at the API server
+
+    def changed(self, event: Event) -> None:
+        """See api_server.Judge."""
+        if event.path == NODES:
+            gone = event.type == "DELETED"
+            self._nodes[event.obj["metadata"]["name"]].append((event.version, None if gone else event.obj))
+        elif event.path == PODS:
+            self._pod_changed(event)
+
+    def binding(self, caller: Process, pod: Json, node: str) -> None:
+        """See api_server.Judge."""
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        self.simulation.tell(f"{caller.name}: {name} ({uid}) is bound to {node}")
+        self.require(uid not in self.bound, f"{uid} is bound twice, to {self.bound.get(uid)} and to {node}")
+        known = self.known.get((caller.name, uid))
+        self.require(known is not None, f"{caller.name} binds {uid}, and has not assumed it")
+        if known and (objection := self._objection(pod, node, known)):
+            self.overfilled.append(objection)
+            self.require(self.tolerant, objection)
+        self.bound[uid] = node
+
+    def told_bound(self, who: str, uid: str, node: str) -> None:
+        """An extender has answered that the pod is bound there."""
+        self.require(self.bound.get(uid) == node, f"{who} says that {uid} is bound to {node}: {self.bound.get(uid)}")
+
+    def require(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.simulation.fail(otherwise)
+
+    # ---- at the end
+
+    def fits(self, pod: Json, node: Json) -> bool:
+        """Whether the pod could stand on the node now, as the truth is."""
+        if node["spec"].get("unschedulable"):
+            return False
+        others = self._on(node["metadata"]["name"], since=None)
+        return not _lack(pod, others, [node])
+
+    def _pod_changed(self, event: Event) -> None:
+        uid = event.obj["metadata"]["uid"]
+        gone = event.type == "DELETED" or event.obj.get("status", {}).get("phase") in FINISHED
+        if gone:
+            self._placed.pop(uid, None)
+        elif event.obj["spec"].get("nodeName"):
+            version, _ = self._placed.get(uid, (event.version, None))
+            self._placed[uid] = version, event.obj
+
+    def _objection(self, pod: Json, node: str, known: Knowledge) -> str:
+        states = self._nodes.get(node, [])
+        before = [state for version, state in states if version <= known.nodes][-1:]
+        offers = [state for state in before + [state for version, state in states if version > known.nodes] if state]
+        if not offers:
+            return f"{node} was known to be gone"
+        if all(offer["spec"].get("unschedulable") for offer in offers):
+            return f"{node} was known to be cordoned"
+        lack = _lack(pod, self._on(node, known.pods), offers)
+        return f"{node} has no room for {pod['metadata']['name']}: {lack}" if lack else ""
+
+    def _on(self, node: str, since: int | None) -> list[Json]:
+        """The pods there; those placed past all extenders only if it was before the version `since`."""
+        on = [(version, pod) for version, pod in self._placed.values() if pod["spec"]["nodeName"] == node]
+        return [pod for version, pod in on if since is None or version <= since or pod["metadata"]["uid"] in self.bound]
+
+
+def demand(pod: Json) -> Amounts:
+    """cpu in milli, memory in Mi, and the pod itself."""
+    requests = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
+    return {**_amounts(requests), "pods": 1}
+
+
+def ports(pod: Json) -> set[int]:
+    """The node's ports that the pod takes."""
+    return {port["hostPort"] for port in pod["spec"]["containers"][0].get("ports", [])}
+
+
+def _lack(pod: Json, others: Iterable[Json], offers: list[Json]) -> str:
+    together = [pod, *others]
+    for name, offered in _most(offers).items():
+        wanted = sum(demand(each).get(name, 0) for each in together)
+        if wanted > offered:
+            return f"{wanted} of {offered} {name} with {len(together) - 1} others"
+    taken = ports(pod).intersection(*[set[int]().union(*(ports(each) for each in others))])
+    return f"port {taken} is taken" if taken else ""
+
+
+def _most(offers: list[Json]) -> Amounts:
+    each = [_amounts(offer["status"]["allocatable"]) for offer in offers]
+    return {name: max(amounts[name] for amounts in each) for name in ("cpu", "memory", "pods")}
+
+
+def _amounts(quantities: Mapping[str, str]) -> dict[str, int]:
+    """The few forms that are used here: 250m, 512Mi, 10."""
+    return {name: int(text.removesuffix("m").removesuffix("Mi")) for name, text in quantities.items()}

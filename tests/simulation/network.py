@@ -1,0 +1,264 @@
+"""The way to the API server: a cluster.connection.Connection whose messages are late, lost, doubled or cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+from extender.cluster.connection import CALL_SECONDS, message_of, refusal
+from extender.cluster.http1 import BrokenExchange, Hung
+from extender.errors import OutcomeUnknown, Refused
+from tests.simulation.api_server import ApiServer, Reply
+from tests.simulation.api_server import refusal as reply
+from tests.simulation.tasks import Process, Simulation, Task
+
+T = TypeVar("T")
+_SETTLING = (404, 409)
+LONGEST_HANG_SECONDS = 25.0
+
+
+@dataclass
+class Weather:
+    """How bad it is; probabilities are those of one message.
+
+    Attributes:
+        stuck: a message takes up to `longest_seconds` instead of a few hundredths of a second.
+    """
+
+    unreachable: float = 0.02
+    lost: float = 0.02
+    answer_lost: float = 0.04
+    doubled: float = 0.03
+    stuck: float = 0.05
+    failed: float = 0.02
+    truncated: float = 0.02
+    longest_seconds: float = 1.5
+
+
+CALM = Weather(0, 0, 0, 0, 0, 0, 0)
+
+
+class Network:
+    """Carries messages. `weather` may change at any time."""
+
+    def __init__(self, simulation: Simulation, api: ApiServer, weather: Weather) -> None:
+        self.simulation, self.api, self.weather = simulation, api, weather
+        self.streams: list[Stream] = []
+        self.hung: list[Stream] = []
+
+    def calm_down(self) -> None:
+        """Nothing goes wrong any more."""
+        self.weather, self.api.down = CALM, False
+        for stream in self.hung:
+            stream.recover()
+
+    def delay(self) -> float:
+        random = self.simulation.random
+        if random.random() < self.weather.stuck:
+            return random.uniform(0, self.weather.longest_seconds)
+        return random.uniform(0.001, 0.03)
+
+    def happens(self, probability: float) -> bool:
+        return self.simulation.random.random() < probability
+
+    def carry(self, seconds: float, serve: Callable[[], T], patience_seconds: float) -> T | None:
+        """Has `serve` done on the other side, and waits for what it gives; None: nothing came in time."""
+        box, task = _Box[T](), self.simulation.current
+        assert task is not None
+        lost, answer_lost = self.happens(self.weather.lost), self.happens(self.weather.answer_lost)
+
+        def arrive() -> None:
+            answer = serve()
+            if not answer_lost:
+                self.simulation.after(self.delay(), lambda: box.fill(answer, self.simulation, task))
+
+        if not lost:
+            self.simulation.after(seconds, arrive)
+        box.awaited = True
+        hangs_up = (lost or answer_lost) and self.happens(0.5)
+        self.simulation.park(self.delay() + seconds if hangs_up else min(patience_seconds, LONGEST_HANG_SECONDS))
+        box.awaited = False
+        return box.content
+
+
+class _Box(Generic[T]):
+    """Where an answer arrives."""
+
+    def __init__(self) -> None:
+        self.content: T | None = None
+        self.awaited = False
+
+    def fill(self, content: T, simulation: Simulation, task: Task) -> None:
+        if self.awaited:
+            self.content = content
+            simulation.wake(task)
+
+
+class SimulatedConnection:
+    """What a process has of the network; see Connection for what its methods promise."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network, self._process = network, process
+
+    @contextmanager
+    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[object]:
+        target = f"{path}?{urlencode(query)}" if query else path
+        if "watch" in query:
+            stream = Stream(self._network, self._process, path, silence_seconds)
+            refused = self._whole(lambda: self._network.api.watch(target, stream) or Reply(200, b""), silence_seconds)
+            try:
+                yield stream if refused.status == 200 else _Whole(refused, self._network)
+            finally:
+                stream.close()
+        else:
+            yield _Whole(self._exchange("GET", target, b"", silence_seconds), self._network)
+
+    def call(
+        self, method: str, path: str, body: bytes, content_type: str = "", silence_seconds: float | None = None
+    ) -> bytes:
+        answer = self._exchange(method, path, body, CALL_SECONDS if silence_seconds is None else silence_seconds)
+        if answer.status >= 300:
+            raise refusal(answer.status, answer.body)
+        return answer.body
+
+    def close(self) -> None:
+        pass
+
+    def _exchange(self, method: str, target: str, body: bytes, patience_seconds: float) -> Reply:
+        network, api = self._network, self._network.api
+        failed = network.happens(network.weather.failed)
+        doubled = network.happens(network.weather.doubled)
+
+        def serve() -> Reply:
+            if failed:
+                return reply(network.simulation.random.choice((429, 500, 503)), "not now")
+            if doubled:
+                api.handle(self._process, method, target, body)
+            return api.handle(self._process, method, target, body)
+
+        answer = self._whole(serve, patience_seconds)
+        if doubled and answer.status >= 300 and answer.status not in _SETTLING:
+            raise OutcomeUnknown(f"no answer, and then {answer.status}: {message_of(answer.body)}")
+        return answer
+
+    def _whole(self, serve: Callable[[], Reply], patience_seconds: float) -> Reply:
+        network = self._network
+        if network.api.down or network.happens(network.weather.unreachable):
+            network.simulation.park(network.delay())
+            raise Refused("the API server cannot be reached", 503)
+        answer = network.carry(network.delay(), lambda: None if network.api.down else serve(), patience_seconds)
+        if answer is None:
+            raise BrokenExchange("no answer")
+        return answer
+
+
+class _Whole:
+    """An answer that has come as one."""
+
+    def __init__(self, reply: Reply, network: Network) -> None:
+        self.status = reply.status
+        self._body, self._network = reply.body, network
+
+    def header(self, name: bytes) -> str:
+        return "1" if self.status == 429 else ""
+
+    def read(self) -> bytes:
+        if self.status == 200 and self._network.happens(self._network.weather.truncated):
+            if self._network.happens(0.5):
+                raise BrokenExchange("it broke off")
+            return self._body[: len(self._body) // 2]
+        return self._body
+
+
+class Stream:
+    """A watch: the server's end (`send`, `end`), and the answer that the client reads. Lines come in their order."""
+
+    def __init__(self, network: Network, process: Process, path: str, silence_seconds: float) -> None:
+        self.path, self.process, self.status = path, process, 200
+        self._network, self._simulation = network, network.simulation
+        self._silence_seconds = silence_seconds
+        self._arrived, self._over, self._hung = b"", False, False
+        self._latest = 0.0
+        self._reader: Task | None = None
+        network.streams.append(self)
+
+    # ---- the server's end
+
+    def send(self, line: bytes) -> None:
+        now = self._simulation.now
+        self._latest = max(self._latest + 1e-6, now + self._network.delay())
+        self._simulation.after(self._latest - now, lambda: self._arrive(line + b"\n"))
+
+    def end(self) -> None:
+        """Everything that was sent arrives, and then the end."""
+        if self in self._network.streams:
+            self._forget()
+            self._simulation.after(max(self._latest - self._simulation.now, 0.0) + 1e-6, self._finish)
+
+    # ---- what goes wrong on the way
+
+    def cut(self) -> None:
+        """What has not arrived is lost, perhaps in the midst of a line."""
+        self._forget()
+        if self._simulation.random.random() < 0.5:
+            self._arrived += b'{"type":"MODI'
+        self._finish()
+
+    def hang(self) -> None:
+        """Nothing arrives any more, and no end either."""
+        self._hung = True
+        self._forget()
+        self._network.hung.append(self)
+
+    def recover(self) -> None:
+        """A connection that hangs is reset at last."""
+        self._hung = False
+        self._finish()
+
+    # ---- the client's end
+
+    def header(self, name: bytes) -> str:
+        return ""
+
+    def pieces(self) -> Iterator[bytes]:
+        while True:
+            if not self._arrived and not self._over:
+                self._reader = self._simulation.current
+                woken = self._simulation.park(self._silence_seconds)
+                self._reader = None
+                if not woken and not self._arrived and not self._over:
+                    raise Hung("silence")
+            piece, self._arrived = self._arrived, b""
+            if piece:
+                half = self._simulation.random.randrange(len(piece) + 1)
+                yield piece[:half]
+                yield piece[half:]
+            elif self._over:
+                return
+
+    def close(self) -> None:
+        self._over = True
+        self._forget()
+
+    def _arrive(self, data: bytes) -> None:
+        if not self._over and not self._hung:
+            self._arrived += data
+            self._wake()
+
+    def _finish(self) -> None:
+        if not self._hung:
+            self._over = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None:
+            self._simulation.wake(self._reader)
+
+    def _forget(self) -> None:
+        if self in self._network.streams:
+            self._network.streams.remove(self)
+        if self in self._network.api.watchers:
+            self._network.api.watchers.remove(self)

@@ -1,0 +1,146 @@
+"""A scheduler of the project's own in a process of its own: everything that `extender schedule` runs, but its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from extender import wiring_schedule
+from extender.engine.preemption import Candidate
+from extender.engine.preemption.eligibility import terminating_by_preemption
+from extender.errors import ClusterError
+from extender.scheduler.preemption import Preemptions
+from extender.state.scheduling_queue import SchedulingQueue
+from extender.table import PodInfo
+from tests.simulation.judge import Judge
+from tests.simulation.replica import CHECK_SECONDS, settings
+from tests.simulation.tasks import Process, Simulation
+from tests.simulation.witness import WitnessedCache
+
+
+class OwnScheduler:
+    """One process of `extender schedule`.
+
+    Args:
+        ended: told when the process has ended by itself, or was asked to.
+
+    Attributes:
+        ready: it schedules.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        judge: Judge,
+        process: Process,
+        *,
+        elects: bool,
+        ended: Callable[[OwnScheduler], object],
+    ) -> None:
+        self.process, self._simulation, self._judge, self._ended = process, simulation, judge, ended
+        self._missing: set[str] = set()
+        self.ready = False
+        self._settings = settings(process.name, elects=elects)
+        self._seed = simulation.random.randrange(1 << 30)
+        simulation.spawn(process, f"{process.name} main", self._main)
+        simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
+
+    @property
+    def cache(self) -> WitnessedCache:
+        cache: WitnessedCache = self.process.facts["cache"]
+        return cache
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self._stopping.set()
+
+    def _main(self) -> None:
+        self._stopping = vars(wiring_schedule)["threading"].Event()  # the simulated one
+        options = wiring_schedule.Options(seed=self._seed)
+        try:
+            self._whole = wiring_schedule.Process(self._settings, options, self._stopping)
+            self._whole.run()
+        except ClusterError as error:
+            self._simulation.tell(f"{self.process.name}: {error}")
+        self._simulation.after(0.0, lambda: self._ended(self))
+
+    def _check_now_and_then(self) -> None:
+        while True:
+            self._simulation.sleep(CHECK_SECONDS)
+            pages, queue = self.process.facts.get("pages"), self.process.facts.get("queue")
+            if pages is not None:
+                self.ready = pages["/readyz"]("", "").status == 200
+            if queue is not None:
+                self._simulation.undisturbed(lambda queue=queue: self._check(queue))  # type: ignore[misc]  # bound here
+
+    def _check(self, queue: SchedulingQueue) -> None:
+        in_flight = {info.uid for info in queue.pods_in_flight()}
+        self.cache.check(lambda uid: uid in in_flight)
+        queued = {info.uid for tier in queue.pods().values() for info in tier}
+        waiting = {
+            uid
+            for uid, held in self.cache.held_pods().items()
+            if held.pod and not held.node_name and not held.pod.terminating
+        }
+        # The cache knows of a pod a moment before the queue does.
+        lost, self._missing = self._missing & (waiting - queued - in_flight), waiting - queued - in_flight
+        self._judge.require(not lost, f"{self.process.name}: neither queued nor in flight: {sorted(lost)}")
+        both = queued & in_flight
+        self._judge.require(not both, f"{self.process.name}: queued and in flight: {sorted(both)}")
+
+
+class WitnessedQueue(SchedulingQueue):
+    """Is found by those who check."""
+
+    simulation: Simulation
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        assert self.simulation.current is not None
+        self.simulation.current.process.facts["queue"] = self
+
+
+class WitnessedPreemptions(Preemptions):
+    """Tells the judge whom a pod makes go, and when it does so again."""
+
+    simulation: Simulation
+    judge: Judge
+
+    def begin(self, preemptor: PodInfo, candidate: Candidate) -> None:
+        self._facts()["nominated"] = self.queue.nominations().get(preemptor.uid, "")
+        super().begin(preemptor, candidate)
+
+    def carry_out(self, preemptor: PodInfo, candidate: Candidate) -> None:
+        facts, victims = self._facts(), {one.uid for one in candidate.victims}
+        node, before = facts.get(preemptor.uid, ("", set()))
+        if node and node == facts["nominated"]:  # nobody more important has taken the place away from it
+            pods = facts["cache"].held_pods()
+            # A victim that left before it was bound holds no place: to wait for it would help nobody.
+            known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name]
+            leaving = [pod.uid for pod in known if pod is not None and terminating_by_preemption(pod)]
+            others = [one.uid for one in candidate.victims if not one.pod.terminating and one.uid not in before]
+            again = f"{preemptor.pod.key} makes {others} leave {candidate.node}, though {leaving} leave {node} for it"
+            self.judge.require(self.judge.disturbed or not (leaving and others), again)
+        self.simulation.tell(f"{preemptor.pod.name} makes {sorted(victims)} leave {candidate.node}")
+        facts[preemptor.uid] = candidate.node, before | victims
+        super().carry_out(preemptor, candidate)
+
+    def _facts(self) -> dict[str, Any]:
+        assert self.simulation.current is not None
+        return self.simulation.current.process.facts
+
+
+class Pages:
+    """In place of the server of health and metrics: whoever looks at them asks here."""
+
+    simulation: Simulation
+
+    def __init__(self, _host: str, _port: int, pages: Mapping[str, Callable[..., Any]]) -> None:
+        assert self.simulation.current is not None
+        self.simulation.current.process.facts["pages"] = pages
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass

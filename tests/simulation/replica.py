@@ -1,0 +1,114 @@
+"""An extender in a process of its own: the whole application as wiring makes it, called by WSGI."""
+
+from __future__ import annotations
+
+from collections import Counter
+from io import BytesIO
+from typing import Any
+
+from extender import wiring
+from extender.settings import Settings
+from extender.wire import decode_binding_args
+from tests.simulation.judge import Judge
+from tests.simulation.tasks import Process, Simulation
+from tests.simulation.witness import WitnessedCache
+
+FOLLOWED = ("Node", "Pod", "PodDisruptionBudget")
+COMPARE_SECONDS = 45.0
+PROBE_SECONDS = 4.0
+CHECK_SECONDS = 0.7
+
+
+def settings(identity: str, *, elects: bool) -> Settings:
+    """What a process is told; by its defaults in all else."""
+    return Settings.model_validate(
+        {
+            "watch_kinds": FOLLOWED,
+            "compare_seconds": COMPARE_SECONDS,
+            "leader_elect": elects,
+            "identity": identity,
+            "lease_namespace": "default",
+        }
+    )
+
+
+class Replica:
+    """One process of the extender.
+
+    Attributes:
+        ready: what its last readiness probe has said.
+    """
+
+    def __init__(self, simulation: Simulation, judge: Judge, process: Process, *, elects: bool) -> None:
+        self.process, self._simulation, self._judge = process, simulation, judge
+        self.ready = self._started = False
+        self._binding: Counter[str] = Counter()
+        self._settings = settings(process.name, elects=elects)
+        simulation.spawn(process, f"{process.name} main", self._main)
+        simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
+
+    @property
+    def cache(self) -> WitnessedCache:
+        cache: WitnessedCache = self.process.facts["cache"]
+        return cache
+
+    def answer(self, verb: str, body: bytes) -> bytes | None:
+        """One call, in a thread of its own; None: a status that is not 200."""
+        if not self._started:
+            return None
+        if verb == "bind":
+            return self._bind(body)
+        status, answer = self._request("POST", f"/scheduler/{verb}", body)
+        return answer if status == 200 else None
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.ready = self._started = False
+        self._app.lifecycle.stop()
+
+    def _main(self) -> None:
+        self._app = wiring.application(self._settings, wiring.origin_of(self._settings))
+        self._app.lifecycle.start()
+        self._started = True
+        while self._started:
+            status, _ = self._request("GET", "/readyz", b"")
+            self.ready = self._started and status == 200
+            self._simulation.sleep(PROBE_SECONDS)
+
+    def _check_now_and_then(self) -> None:
+        while True:
+            self._simulation.sleep(CHECK_SECONDS)
+            if self._started:
+                self._simulation.undisturbed(lambda: self.cache.check(lambda uid: self._binding[uid] > 0))
+
+    def _bind(self, body: bytes) -> bytes | None:
+        request = decode_binding_args(body)
+        self._binding[request.pod_uid] += 1
+        try:
+            status, answer = self._request("POST", "/scheduler/bind", body)
+        finally:
+            self._binding[request.pod_uid] -= 1
+        self._simulation.tell(f"{self.process.name}: bind of {request.pod_uid} to {request.node}: {answer.decode()}")
+        if answer == b'{"Error":""}':
+            self._judge.told_bound(self.process.name, request.pod_uid, request.node)
+        return answer if status == 200 else None
+
+    def _request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        said: list[str] = []
+
+        def start_response(status: str, *_: object) -> Any:
+            said.append(status)
+
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": path,
+            "QUERY_STRING": "",
+            "CONTENT_TYPE": "application/json",
+            "CONTENT_LENGTH": str(len(body)),
+            "SERVER_NAME": "localhost",
+            "SERVER_PORT": "8888",
+            "wsgi.url_scheme": "http",
+            "wsgi.input": BytesIO(body),
+        }
+        answer = b"".join(self._app(environ, start_response))
+        return int(said[0].split()[0]), answer

@@ -1,0 +1,58 @@
+"""What the simulation has found, each fault alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from extender.clock import ManualClock
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.ports import Silence
+from extender.state.cache import Cache
+from extender.state.comparer import Comparer
+from tests.builders import make_node, make_pod
+from tests.scheduler.world import NAME, World
+
+
+class LateWatch:
+    """A Lister whose list is out of date as it arrives: the pod is gone, and the reflector has listed anew since."""
+
+    def __init__(self, cache: Cache, pod: Pod) -> None:
+        self._cache, self._pod = cache, pod
+
+    def kinds(self) -> Sequence[str]:
+        return ["Pod"]
+
+    def list(self, kind: str) -> tuple[str, Sequence[Object]]:
+        self._cache.replaced("Pod", [])
+        return "10", [self._pod]
+
+    def has_told(self, kind: str, version: str) -> bool:
+        return True
+
+
+def test_the_comparer_does_not_bring_back_what_a_relist_has_left_out() -> None:
+    cache = Cache(ManualClock(), Silence())
+    pod = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
+    report = Comparer(cache, LateWatch(cache, pod), Silence(), lambda _: False).compare()
+    assert cache.held_pods() == {}
+    assert report.differences == []
+
+
+def test_a_preemptor_knows_its_nomination_before_the_watch_does() -> None:
+    dear, cheap = (make_pod(f"p{n}").uid(f"p{n}").node(f"n{n}").req(cpu="1").priority(n) for n in (2, 1))
+    high = make_pod("high").uid("high").scheduler(NAME).req(cpu="1").priority(9)
+    world = World(make_node("n2").capacity(cpu="1", memory="16Gi", pods="10"), dear, high)
+    world.attempt()
+    world.untold.clear()  # the watch does not tell of the nomination yet ...
+    world.preemptors.work()
+    world.put(make_node("n1").capacity(cpu="1", memory="16Gi", pods="10"))
+    world.put(cheap)
+    world.watch()  # ... but of the victim, which is leaving, and of one that would have been less of a loss
+    world.queue.activate(["high"])
+    world.attempt()
+    world.preemptors.work()
+    assert world.pod("p2").terminating
+    assert not world.pod("p1").terminating

@@ -1,0 +1,66 @@
+"""Lives of the simulated cluster: `SEEDS=5000 pytest tests/simulation`, or only `SEED=17 pytest tests/simulation`.
+
+They run in processes of their own, for what is drawn from sets depends on a hash that is fixed only as Python starts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.broken import BROKEN
+
+ROOT = Path(__file__).parents[2]
+SEEDS = int(os.environ.get("SEEDS", "100"))
+PROCESSES = min(os.cpu_count() or 1, 8)
+ONE = os.environ.get("SEED", "")
+FORMS = [
+    pytest.param((), id="extenders under a scheduler"),
+    pytest.param(("--own",), id="our own scheduler"),
+]
+
+
+def begun(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def simulation(*arguments: str) -> tuple[int, str]:
+    """The exit status, and what was printed."""
+    process = begun(*arguments)
+    printed, _ = process.communicate()
+    return process.returncode, printed
+
+
+@pytest.mark.timeout(120 + SEEDS * 10)
+@pytest.mark.parametrize("form", FORMS)
+def test_whatever_happens_nothing_is_lost(form: tuple[str, ...]) -> None:
+    cuts = [SEEDS * number // PROCESSES for number in range(PROCESSES + 1)]
+    spans = [(ONE,)] if ONE else [(str(first), str(end)) for first, end in pairwise(cuts)]
+    processes = [begun(*form, *span) for span in spans]
+    printed = [process.communicate()[0] for process in processes]
+    print(*printed)
+    assert not any(process.returncode for process in processes), "\n".join(printed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_seed_happens_alike_every_time(form: tuple[str, ...]) -> None:
+    first, again, other = begun(*form, "3"), begun(*form, "3"), begun(*form, "4")
+    printed = first.communicate()[0]
+    assert "Outcome" in printed
+    assert again.communicate()[0] == printed
+    assert other.communicate()[0] != printed
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_what_is_broken_is_found(fault: str) -> None:
+    status, printed = simulation("--broken", fault, "0", "60")
+    assert status == 1, printed
+    assert "again, with all that happens" in printed

@@ -1,0 +1,106 @@
+"""Stand-ins for parts of the extender that do what the real ones do, and tell the judge of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from extender.model.meta import Object
+from extender.state.cache import Cache
+from extender.state.pod_states import PodState
+from extender.table import PodInfo, Table
+from extender.web.metrics import Metrics
+from extender.web.scheduler_metrics import SchedulerMetrics
+from tests.simulation.judge import Judge, Knowledge
+from tests.simulation.tasks import Process, Simulation
+
+
+class WitnessedCache(Cache):
+    """Tells the judge what it had been told of when it took a place for a pod: then, or at the last snapshot before."""
+
+    simulation: Simulation
+    judge: Judge
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        assert self.simulation.current is not None
+        self.process: Process = self.simulation.current.process
+        self.process.facts["cache"] = self
+        self._versions: dict[str, int] = {}
+        self._at_snapshot = self.knowledge()
+
+    def changed(self, kind: str, obj: Object) -> None:
+        super().changed(kind, obj)
+        self._seen(kind, (obj,))
+
+    def deleted(self, kind: str, obj: Object) -> None:
+        super().deleted(kind, obj)
+        self._seen(kind, (obj,))
+
+    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        super().replaced(kind, objects)
+        self._seen(kind, objects)
+
+    def knowledge(self) -> Knowledge:
+        return Knowledge(self._versions.get("Node", 0), self._versions.get("Pod", 0))
+
+    @contextmanager
+    def snapshot(self, reader: str) -> Iterator[Table]:
+        self._at_snapshot = self.knowledge()
+        with super().snapshot(reader) as table:
+            yield table
+
+    def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
+        knowledge = self._at_snapshot if check is None else self.knowledge()
+        reason = super().assume(info, node_name, check)
+        if not reason:
+            self.judge.known[self.process.name, info.uid] = knowledge
+        return reason
+
+    def check(self, binding: Callable[[str], bool]) -> None:
+        """What must hold at every moment; `binding`: whether somebody is about to bind the pod of this UID."""
+        require, name = self.judge.require, self.process.name
+        for placement in self.assumed():
+            leaked = placement.state is PodState.ASSUMED and not binding(placement.info.uid)
+            require(not leaked, f"{name}: {placement.info.pod.key} is assumed, and nobody binds it")
+        with self.snapshot("check") as table:
+            rows = {uid: table.pods.row[slot] for uid, slot in table.pods.slot_of.items()}
+            counted = {uid: table.nodes.names[row] for uid, row in rows.items() if row >= 0}
+        placed = {uid: held.node_name for uid, held in self.held_pods().items() if held.node_name}
+        require(placed == counted, f"{name}: the pods counted are not those that hold a place: {counted} {placed}")
+
+    def _seen(self, kind: str, objects: Sequence[Object]) -> None:
+        newest = max((int(obj.metadata.resource_version) for obj in objects), default=0)
+        self._versions[kind] = max(self._versions.get(kind, 0), newest)
+
+
+class Alarm:
+    """A Metrics to which nothing may be told that must not happen."""
+
+    simulation: Simulation
+    judge: Judge
+
+    def cache_differed(self, kind: str, key: str, how: str) -> None:
+        """What is gone, and the watch does not say so for ten seconds, the comparer may well take away."""
+        if how == "is held, but not listed" and not self.judge.at_peace:
+            return
+        self.simulation.fail(f"the cache differs: {kind} {key} {how}")
+
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        self.simulation.fail(f"{kind} {key} cannot be read: {why}")
+
+    def rule_failed(self, rule: str) -> None:
+        self.simulation.fail(f"rule {rule} failed")
+
+    def called(self, verb: str, result: str, seconds: float) -> None:
+        if result in ("failed", "malformed"):
+            self.simulation.fail(f"{verb}: {result}")
+
+
+class AlarmingMetrics(Alarm, Metrics):
+    """Of an extender."""
+
+
+class AlarmingSchedulerMetrics(Alarm, SchedulerMetrics):
+    """Of a scheduler of the project's own."""
