@@ -28,14 +28,14 @@ run: $(READY) ## serve the example cluster on 127.0.0.1:8888
 test: $(READY) ## run all tests; builds the stock control plane on first use
 	$(VENV)/bin/pytest
 
-soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 100,000 bad requests, ten minutes of churn
+soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
 
 lint: $(READY) ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-bench: $(READY) ## time decisions beside the stock scheduler's plugins, and the verbs; about two minutes
+bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about three minutes
 	@$(VENV)/bin/python -m tests.bench
 
 clean: ## remove what setup made

@@ -75,7 +75,8 @@ class Settings(BaseModel):
         description="file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory",
     )
     policy: Path | None = Field(
-        None, description="KubeSchedulerConfiguration or classic Policy (YAML, JSON, or a ConfigMap of one): the rules"
+        None,
+        description="the rules, a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME",
     )
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = Field(
         "DefaultProvider", description="the rules where there is no policy: kube-scheduler's, or full nodes preferred"

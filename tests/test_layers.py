@@ -13,18 +13,19 @@ PACKAGE = Path(__file__).parents[1] / "extender"
 # Each layer may import those below it. Siblings on one line do not import each other.
 LAYERS = [
     {"cli", "wsgi"},
-    {"cli_explain", "cli_reference", "cli_schedule"},
+    {"cli_explain", "cli_reference", "cli_schedule", "cli_status"},
     {"wiring_schedule"},
-    {"wiring"},
+    {"wiring", "wiring_extenders"},
     {"web", "simulator"},
     {"verbs", "scheduler"},
+    {"wire_client"},
     {"engine", "state", "wire", "cluster"},
     {"settings_sources"},
     {"settings"},
     {"strict_yaml"},
     {"table"},
     {"model"},
-    {"errors", "clock", "ports", "ticker"},
+    {"errors", "clock", "heap", "ports", "ticker"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ONLY_IN = {
@@ -32,7 +33,7 @@ ONLY_IN = {
     "flask": {"web"},
     "werkzeug": {"web"},
     "gunicorn": {"web"},
-    "click": {"cli", "cli_explain", "cli_reference", "cli_schedule"},
+    "click": {"cli", "cli_explain", "cli_reference", "cli_schedule", "cli_status"},
 }
 PURE = {"engine", "table", "model", "state"}
 IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "requests"}

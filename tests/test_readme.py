@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from extender.cli_status import FIELDS, table
 from extender.engine.policy.library import Library
 from extender.engine.policy.loading import load
 from extender.settings import Settings
 from extender.simulator.files import load as load_cluster
 from extender.wiring import build
+from extender.wiring_schedule import Process as SchedulerProcess
 from tests.builders import make_node, make_pod
 from tests.engine.cluster import pod_info, table_of
 from tests.engine.custom import examples
@@ -98,6 +101,27 @@ def test_every_endpoint_is_documented() -> None:
     app = build(Settings(cluster=EXAMPLE))
     for rule in app.url_map.iter_rules():
         assert f"/{rule.rule.rsplit('/', 1)[-1]}`" in README, rule.rule
+
+
+def test_every_page_of_the_scheduler_is_documented() -> None:
+    paths = re.findall(r'^ +"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._pages_of), re.MULTILINE)
+    assert len(paths) > 3
+    for path in paths:
+        assert f"`{path}`" in README, path
+
+
+def test_the_status_shown_is_what_it_prints() -> None:
+    shown = re.search(r"^\$ extender status.*\n((?:.*\n)*?)```", README, re.MULTILINE)
+    assert shown is not None
+    header, *rows = shown[1].splitlines()
+    empty = dict.fromkeys(("namespace", "name", "tier", "attempts", "sinceSeconds", "node", "nominatedNode"), "")
+    pods = [
+        {**empty, "namespace": "shop", "name": "db-0", "tier": "unschedulable", "attempts": 12, "sinceSeconds": 7500.0,
+         "refusedBy": ["NodeResourcesFit", "TaintToleration"], "nominatedNode": "general-c3"},
+        {**empty, "namespace": "shop", "name": "web-7", "tier": "unschedulable", "attempts": 1, "sinceSeconds": 59.9,
+         "refusedBy": ["NodeAffinity"]},
+    ]  # fmt: skip
+    assert table(pods, FIELDS).splitlines() == [header, *rows]
 
 
 def test_the_example_is_of_the_size_that_is_told() -> None:

@@ -1,1 +1,1 @@
-"""`make bench`: how long decisions and verbs take, beside the stock scheduler's own plugins."""
+"""`make bench`: how long decisions, verbs and the loop take, decisions beside the stock scheduler's own plugins."""
