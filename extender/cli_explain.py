@@ -72,9 +72,9 @@ def _cluster(path: Path | None, kubeconfig: Path | None, profiles: Profiles | No
     if path is not None and kubeconfig is None:
         return Cluster.load(path, profiles)
     if kubeconfig is not None and path is None:
-        from extender import wiring
+        from extender.wiring_feed import live_objects
 
-        return Cluster(wiring.live_objects(kubeconfig), profiles)
+        return Cluster(live_objects(kubeconfig), profiles)
     raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
 

@@ -16,7 +16,7 @@ from random import Random
 
 import msgspec
 
-from extender import heap, wiring
+from extender import malloc, wiring
 from extender.clock import SystemClock
 from extender.cluster.access import Kubeconfig, ServiceAccount
 from extender.cluster.claims_writer import ApiClaims
@@ -59,6 +59,7 @@ from extender.web.health import health_answer
 from extender.web.pages import Page, PageServer
 from extender.web.scheduler_metrics import SchedulerMetrics
 from extender.wiring_extenders import binder_over, extenders_of, sent_whole
+from extender.wiring_feed import origin_of
 
 FLUSH_LEFTOVERS_SECONDS = 30.0
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
@@ -149,7 +150,7 @@ class Process:
         self._queue = SchedulingQueue(PriorityQueue(metrics, pre_enqueue=rules, backoff=backoff), clock)
         self._cache.listener = EventRouter(self._cache, self._queue, cycles)
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
-        self._feed = wiring.origin_of(settings, whole, bound_by)(self._cache, metrics, clock)
+        self._feed = origin_of(settings, whole, bound_by)(self._cache, metrics, clock)
 
         self._connection = Connection(Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount())
         self._statuses = ApiStatuses(self._connection, _bucket(options.status_rate), clock)
@@ -205,7 +206,7 @@ class Process:
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
         gc.set_threshold(*wiring.GC_THRESHOLDS)
-        heap.limit()
+        malloc.limit()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
         self._feed.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.clock import ManualClock
 from extender.web.metrics import Metrics
-from extender.wiring import Freshness
+from extender.wiring_feed import Freshness
 
 
 def watched(limit_seconds: float = 180.0) -> tuple[Freshness, Metrics, ManualClock]:

@@ -15,7 +15,8 @@ LAYERS = [
     {"cli", "wsgi"},
     {"cli_explain", "cli_reference", "cli_schedule", "cli_status"},
     {"wiring_schedule"},
-    {"wiring", "wiring_extenders"},
+    {"wiring"},
+    {"wiring_extenders", "wiring_feed"},
     {"web", "simulator"},
     {"verbs", "scheduler"},
     {"wire_client"},
@@ -25,7 +26,7 @@ LAYERS = [
     {"strict_yaml"},
     {"table"},
     {"model"},
-    {"errors", "clock", "heap", "ports", "ticker"},
+    {"errors", "clock", "malloc", "ports", "ticker"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ONLY_IN = {

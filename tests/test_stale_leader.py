@@ -12,7 +12,7 @@ from extender.clock import SystemClock
 from extender.cluster import reflection, source
 from extender.settings import Settings
 from extender.web.metrics import Metrics
-from extender.wiring import Feed, origin_of
+from extender.wiring_feed import Feed, origin_of
 from tests.builders import make_node
 from tests.cluster.fake_api import LEASES, NODES, FakeApiServer, answer, fake_api
 from tests.cluster.recorder import Recorder

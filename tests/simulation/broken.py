@@ -92,7 +92,7 @@ BROKEN: Mapping[str, Plan] = {
     "the node is not checked again in bind": without("extender.wiring.Bind", UncheckedBind),
     "a refused bind keeps its place": without("extender.wiring.Bind", ForgetfulBind),
     "no answer is taken for no": without("extender.wiring.Bind", HastyBind, SILENT),
-    "a new leader does not catch up": without("extender.wiring.caught_up", at_once),
+    "a new leader does not catch up": without("extender.wiring_feed.caught_up", at_once),
     "pods are not assumed": without("extender.wiring.Cache", UnassumingCache),
     "a list does not take away": without("extender.wiring.Cache", AddingCache),
     "some deletions are not heard": without("extender.wiring.Cache", DeafCache),

@@ -9,6 +9,7 @@ from typing import Any
 from extender import wiring
 from extender.settings import Settings
 from extender.wire import decode_binding_args
+from extender.wiring_feed import origin_of
 from tests.simulation.judge import Judge
 from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache
@@ -67,7 +68,7 @@ class Replica:
         self._app.lifecycle.stop()
 
     def _main(self) -> None:
-        self._app = wiring.application(self._settings, wiring.origin_of(self._settings))
+        self._app = wiring.application(self._settings, origin_of(self._settings))
         self._app.lifecycle.start()
         self._started = True
         while self._started:

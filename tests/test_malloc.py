@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-_LIMIT = "from extender import heap; assert heap.limit()"
+_LIMIT = "from extender import malloc; assert malloc.limit()"
 # Bodies of 25 MiB, and between them something small that stays, as a cache's objects do.
 _CHURN = """
 kept = []
@@ -27,4 +27,4 @@ def resident_mib(*steps: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_large_blocks_do_not_stay_resident() -> None:
-    assert resident_mib(_LIMIT, _CHURN) < resident_mib("from extender import heap", _CHURN) - 16
+    assert resident_mib(_LIMIT, _CHURN) < resident_mib("from extender import malloc", _CHURN) - 16
