@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.cli import cli
 from extender.errors import ConfigurationError
 from extender.settings import OPTIONS, Settings
 from extender.settings_sources import load
@@ -26,6 +27,13 @@ def faults(config: Path | None = None, environment: dict[str, str] | None = None
 
 def test_nothing_given_is_the_defaults() -> None:
     assert load(None, {}, {}) == Settings()
+
+
+@pytest.mark.parametrize("command", ["serve", "schedule"])
+def test_nobody_else_can_call_unless_it_is_said(command: str) -> None:
+    bind = next(option for option in cli.commands[command].params if "--bind" in option.opts)
+    address = bind.default or OPTIONS["bind"].default
+    assert str(address).rpartition(":")[0] == "127.0.0.1"
 
 
 def test_the_later_source_wins(tmp_path: Path) -> None:
