@@ -18,8 +18,11 @@ class Oracle:
         self._command = [str(executable), *flags]
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._start()
         return self
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
@@ -27,14 +30,20 @@ class Oracle:
     def answer(self, objects: Iterable[Object], pod: Object, config: Mapping[str, Any] | None = None) -> Object:
         """What the plugins decide for the pod in a cluster of these objects, under the configuration's first profile.
 
-        A case that cannot be answered has its reason under "error".
+        A case that cannot be answered has its reason under "error". One that kube-scheduler itself crashes on cannot:
+        v1.37.1 does where NodeResourcesBalancedAllocation is to look at devices that a class selects by CEL.
         """
         case = {"cluster": {"items": list(objects)}, "pod": pod} | ({} if config is None else {"config": config})
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(case) + "\n")
         self._process.stdin.flush()
-        answer: Object = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.communicate()
+            self._start()
+            return {"error": "the plugins crashed"}
+        answer: Object = json.loads(line)
         return answer
 
 

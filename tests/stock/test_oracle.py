@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import make_node, make_pdb, make_pod
+from tests.builders import make_device_class, make_node, make_pdb, make_pod, make_resource_slice
 from tests.stock.build import Binaries
 from tests.stock.oracle import Oracle, bench
 
@@ -114,3 +114,14 @@ def test_bench_times_scheduling_where_a_node_is_feasible_and_else_preemption(sto
     fits, preempts = bench(stock_binaries["oracle"], cases, rounds=3)
     assert (fits["name"], fits["feasible"], "scheduleNs" in fits, "preemptNs" in fits) == ("fits", 1, True, False)
     assert (preempts["name"], preempts["candidates"], "scheduleNs" in preempts) == ("preempts", 1, False)
+
+
+def test_a_case_that_kube_scheduler_crashes_on_does_not_end_it(oracle: Oracle) -> None:
+    resources = [{"name": "cpu", "weight": 1}, {"name": "example.com/gpu", "weight": 1}]
+    balanced = profile(pluginConfig=[{"name": "NodeResourcesBalancedAllocation", "args": {"resources": resources}}])
+    device_class = make_device_class("gpu", 'device.driver == "gpu.example.com"', extended_resource="example.com/gpu")
+    slices = [make_resource_slice(node, "gpu.example.com", "gpu-0") for node in ("a", "b")]
+    objects = [make_node("a").obj(), make_node("b").obj(), device_class, *slices]
+    pod = make_pod("p").req({"cpu": "1", "example.com/gpu": "1"}).obj()
+    assert oracle.answer(objects, pod, balanced) == {"error": "the plugins crashed"}
+    assert oracle.answer([make_node("n").obj()], make_pod("p").obj())["feasible"] == ["n"]
