@@ -15,7 +15,7 @@ from typing import Any
 
 from extender import malloc
 from extender.clock import SystemClock
-from extender.cluster.access import Kubeconfig, ServiceAccount
+from extender.cluster.access import credentials_of
 from extender.cluster.config_map import read_config_map
 from extender.cluster.connection import Connection
 from extender.engine.custom import CountedFailures, Failures
@@ -166,7 +166,7 @@ def _policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):
         raise ConfigurationError([f"want {CONFIG_MAP}NAMESPACE/NAME"])
-    connection = Connection(Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount())
+    connection = Connection(credentials_of(kubeconfig))
     try:
         return read_config_map(connection, namespace, name)
     finally:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from extender.clock import Clock, SystemClock
-from extender.cluster.access import Credentials, Kubeconfig, ServiceAccount
+from extender.cluster.access import Credentials, Kubeconfig, credentials_of
 from extender.cluster.binder import ApiBinder
 from extender.cluster.connection import Connection
 from extender.cluster.election import Election, Timing
@@ -94,7 +94,7 @@ def origin_of(
     kinds = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
     if settings.cluster is not None:
         return _file_origin(load(settings.cluster))
-    credentials = Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount()
+    credentials = credentials_of(settings.kubeconfig)
     credentials.load()
     return _live_origin(credentials, kinds, settings, binder_over)
 

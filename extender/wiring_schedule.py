@@ -18,7 +18,7 @@ import msgspec
 
 from extender import malloc, wiring
 from extender.clock import SystemClock
-from extender.cluster.access import Kubeconfig, ServiceAccount
+from extender.cluster.access import credentials_of
 from extender.cluster.claims_writer import ApiClaims
 from extender.cluster.connection import Connection
 from extender.cluster.events import ApiEvents
@@ -152,7 +152,7 @@ class Process:
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
         self._feed = origin_of(settings, whole, bound_by)(self._cache, metrics, clock)
 
-        self._connection = Connection(Kubeconfig(settings.kubeconfig) if settings.kubeconfig else ServiceAccount())
+        self._connection = Connection(credentials_of(settings.kubeconfig))
         self._statuses = ApiStatuses(self._connection, _bucket(options.status_rate), clock)
         instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self._events = ApiEvents(self._connection, _bucket(options.event_rate), clock, instance)

@@ -50,6 +50,11 @@ class Kubeconfig:
             raise ConfigurationError([f"kubeconfig {self._path}: {_one_line(error)}"]) from None
 
 
+def credentials_of(kubeconfig: Path | None) -> Credentials:
+    """Those of the file, or without one those of the pod that this process runs in."""
+    return Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount()
+
+
 class ServiceAccount:
     """The account of the pod that this process runs in."""
 

@@ -62,7 +62,7 @@ class EventRouter:
         elif self._is_ours(after.pod):
             self._queue.update(after)
             if before is not None and before.pod.status.nominated_node_name != after.pod.status.nominated_node_name:
-                self._nomination_ended(before)
+                self._queue.nomination_ended(before)
 
     def _assigned_pod_changed(self, before: PodInfo | None, after: PodInfo) -> None:
         if before is not None and before.pod.node_name:
@@ -73,17 +73,12 @@ class EventRouter:
             self._queue.delete(after.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, after))
         if before is not None and before.pod.status.nominated_node_name != after.pod.node_name:
-            self._nomination_ended(before)
+            self._queue.nomination_ended(before)
 
     def _pod_gone(self, before: PodInfo | None) -> None:
         if before is not None and not before.pod.node_name and self._is_ours(before.pod):
             self._queue.delete(before.uid)
-            self._nomination_ended(before)
-
-    def _nomination_ended(self, before: PodInfo) -> None:
-        """Room was kept for the pod from those of the same or a lower priority: it is free for them now."""
-        if before.pod.status.nominated_node_name:
-            self._queue.move(Change(ASSIGNED_POD_DELETE, before), up_to_priority=before.priority)
+            self._queue.nomination_ended(before)
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name in self._scheduler_names

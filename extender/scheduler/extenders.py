@@ -169,20 +169,17 @@ class Extenders:
         asked = [*self._asked(pod.pod, lambda config: config.preempt_verb)]
         if not asked or not found.candidates:
             return found
-        candidates: Mapping[str, Candidate] = found.candidates
-        left = found.candidates
+        candidates = found.candidates
         for extender in asked:
             try:
-                left = candidates_of(table, _checked(extender, extender.preempt(pod.pod, candidates), table))
+                candidates = candidates_of(table, _checked(extender, extender.preempt(pod.pod, candidates), table))
             except ExtenderError as error:
                 if not extender.config.ignorable:
                     return Preemption(candidates_of(table, {}), None, str(error))
                 self.pass_over(extender, "preempt", error)
-                continue
-            candidates = left
             if not candidates:
                 break
-        return Preemption(left, left.best, "" if left else NO_CANDIDATE)
+        return Preemption(candidates, candidates.best, "" if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
         """Those that may bind the pod: the first that does not fail does."""

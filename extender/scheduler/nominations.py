@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from extender.scheduler.outward import Statuses
 from extender.state.cache import Cache
-from extender.state.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.state.scheduling_queue import SchedulingQueue
 from extender.table import PodInfo
 
@@ -23,9 +22,8 @@ class Nominations:
         before = self._queue.nominated_node(pod.uid)
         self._queue.nominate(pod, node_name)
         self._cache.nominate(pod.uid, node_name)
-        if before not in ("", node_name):
-            left = PodInfo(pod.pod.nominated_to(before))
-            self._queue.move(Change(ASSIGNED_POD_DELETE, left), up_to_priority=pod.priority)
+        if before != node_name:
+            self._queue.nomination_ended(PodInfo(pod.pod.nominated_to(before)))
 
     def end_lesser(self, node_name: str, priority: int) -> None:
         """Pods of a lower priority lose their nomination to the node, here and in their statuses."""

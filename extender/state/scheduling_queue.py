@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from extender.clock import Clock
-from extender.state.cluster_events import Change
+from extender.state.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.state.priority_queue import PriorityQueue
 from extender.state.queued_pod import QueuedPod, Rejection, Tier
 from extender.table import PodInfo
@@ -65,6 +65,11 @@ class SchedulingQueue:
         with self._locked():
             return self._queue.move(change, self._clock.monotonic(), up_to_priority=up_to_priority)
 
+    def nomination_ended(self, info: PodInfo) -> None:
+        """Room was kept where the pod is nominated, from those of the same or a lower priority: it is free for them."""
+        if info.pod.status.nominated_node_name:
+            self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
+
     def flush_backoff(self) -> None:
         with self._locked():
             self._queue.flush_backoff(self._clock.monotonic())
@@ -85,7 +90,7 @@ class SchedulingQueue:
     def nominated_node(self, uid: str) -> str:
         """The node that the pod is nominated to, "" if none."""
         with self._locked():
-            return self._queue.nominator.nodes.get(uid, "")
+            return self._queue.nominator.node_of(uid)
 
     def nominations(self) -> Mapping[str, str]:
         """UID -> node, of all nominated pods."""

@@ -121,11 +121,10 @@ class World:
     def _stand_ins(self) -> Mapping[str, object]:
         shared = {"simulation": self.simulation, "judge": self.judge}
         stand_ins: dict[str, object] = {
-            "extender.wiring_feed.ServiceAccount": NoCredentials,
+            "extender.cluster.access.ServiceAccount": NoCredentials,
             "extender.wiring_feed.Connection": lambda _: SimulatedConnection(self.network, self._current()),
             "extender.wiring.Cache": WitnessedCache,
             "extender.wiring.Metrics": AlarmingMetrics,
-            "extender.wiring_schedule.ServiceAccount": NoCredentials,
             "extender.wiring_schedule.Connection": lambda _: SimulatedConnection(self.network, self._current()),
             "extender.wiring_schedule.Cache": WitnessedCache,
             "extender.wiring_schedule.SchedulingQueue": WitnessedQueue,
