@@ -72,7 +72,8 @@ class BindingCycle:
         try:
             for reserver in self.reservers:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:
-                    reservations.append(reservation)  # noqa: PERF401  those before a failure are to be undone
+                    reservations.append(reservation)
+                    reservation.take()
             permissions = [permit.permit(pod.info, chosen.node_name) for permit in self.permits]
         except Exception as error:  # whatever it was, nothing must stay kept
             if not isinstance(error, (Outdated, BindingFailed)):

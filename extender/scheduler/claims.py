@@ -16,7 +16,7 @@ from msgspec import structs
 from extender.clock import Clock
 from extender.engine.devices.extended_resources import CLAIM_NAME
 from extender.engine.devices.readiness import is_failed, is_overdue, is_ready
-from extender.errors import BindingFailed, ClusterError, Outdated
+from extender.errors import BindingFailed, ClusterError
 from extender.model.pod import Pod
 from extender.model.resource_claims import AllocationResult, PendingClaim, ResourceClaim, ResourceClaimStatus
 from extender.scheduler.outward import ClaimWriter, Events
@@ -39,15 +39,7 @@ class DeviceClaims:
         """See Reserver."""
         if chosen.devices == NOTHING_TO_ALLOCATE:
             return None
-        reservation = ClaimReservation(
-            pod, chosen, self._cache, self._writer, self._events, self._clock, self._doubtful.put
-        )
-        try:
-            reservation.take()
-        except Outdated:
-            reservation.undo()
-            raise
-        return reservation
+        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._doubtful.put)
 
     def settle(self) -> None:
         """Finds out what has become of claims that could not be undone; their devices count as taken until then."""
@@ -116,7 +108,7 @@ class ClaimReservation:
         self._created: dict[str, ResourceClaim] = {}
 
     def take(self) -> None:
-        """Counts the devices as taken. Raises Outdated, after a part perhaps."""
+        """See Reservation."""
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
             self._cache.intend_new(pending)

@@ -44,6 +44,13 @@ class Permit(Protocol):
 class Reservation(Awaited, Protocol):
     """Something that is kept for one pod on one node, known to nobody else until it is written."""
 
+    def take(self) -> None:
+        """Keeps it from now on.
+
+        Raises:
+            Outdated: it can be had no more; a part of it may be kept until `undo`.
+        """
+
     def write(self) -> None:
         """Tells the API server.
 
@@ -59,8 +66,4 @@ class Reserver(Protocol):
     """Keeps one kind of thing for pods."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """What is kept for the pod from now on; None: it needs nothing of that kind.
-
-        Raises:
-            Outdated: it can be had no more; nothing is kept.
-        """
+        """What is to be kept for the pod, not taken yet; None: it needs nothing of that kind."""

@@ -11,7 +11,7 @@ import msgspec
 
 from extender.engine.status import Refusal
 from extender.engine.volumes.plan import VolumePlan, plan_volumes
-from extender.errors import BindingFailed, Outdated
+from extender.errors import BindingFailed
 from extender.model.storage import (
     SELECTED_NODE_ANNOTATION,
     ClaimReference,
@@ -37,13 +37,7 @@ class Volumes:
         """See Reserver."""
         if chosen.volumes == NOTHING_TO_BIND:
             return None
-        reservation = VolumeReservation(pod, chosen, self._cache, self._writer)
-        try:
-            reservation.take()
-        except Outdated:
-            reservation.undo()
-            raise
-        return reservation
+        return VolumeReservation(pod, chosen, self._cache, self._writer)
 
 
 class VolumeReservation:
@@ -58,7 +52,7 @@ class VolumeReservation:
         self._selected: list[PersistentVolumeClaim] = []
 
     def take(self) -> None:
-        """Counts as done what is planned. Raises Outdated, after a part perhaps."""
+        """See Reservation."""
         for claim, volume in self._plan.bind:
             self._intend(bound(volume, claim))
         for claim in self._plan.provision:
