@@ -5,8 +5,9 @@ Source: upstream noderesources resourceAllocationScorer, KEP-5004 for resources 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +20,14 @@ from extender.table.labels import BoolColumn, Rows
 from extender.table.nodes import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceWeight:
+class ResourceWeight(NamedTuple):
     """A resource that a priority looks at (ResourceSpec of the configuration)."""
 
     name: str
     weight: int = 1
 
 
+ResourceWeights = tuple[ResourceWeight, ...]
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
@@ -52,7 +53,7 @@ class Allocation:
 
 
 def allocation(
-    resources: Sequence[ResourceWeight], wanted: Mapping[str, int], table: Table, rows: Rows, *, nonzero: bool
+    resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, *, nonzero: bool
 ) -> Allocation:
     """Each resource that counts for this pod, in order; with `nonzero`, placed pods count with defaults."""
     weights: list[int] = []

@@ -1,62 +1,82 @@
 """Scores that look at nothing but one node's resources: kept for the next pod that asks for the same.
 
-Pods of one template come one after another, and between two of them one node has changed, not five thousand.
+Pods of one template come one after another, and between two of them one node has changed, not five thousand. Nodes of
+one kind fill up in the same steps, so the score of a node that has changed is, as a rule, one that was met before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
-from extender.engine.allocation import ResourceWeight
+from extender.engine.allocation import ResourceWeights
 from extender.engine.devices.extended_resources import may_be_backed
 from extender.engine.rules import Scores
 from extender.table import Table
 from extender.table.labels import Rows
+from extender.table.nodes import Fill
 
 _MOST_KEPT = 64
+_MOST_FILLS = 512
+
+WorkOut = Callable[[Rows], Scores]
 
 
 @dataclass(slots=True)
 class _Kept:
-    """`scores`: int64[capacity], as of the moment `at`."""
+    """`scores` of all rows, int64[capacity], as of the moment `at`; those of the fills met since, by fill."""
 
     scores: Scores
     at: int
+    of_fill: dict[Fill, int] = field(default_factory=dict)
+
+    def follow(self, changed: Rows, table: Table, work_out: WorkOut) -> None:
+        """Brings the scores of the rows that have changed up to date."""
+        fills = table.nodes.fills(changed)
+        new = [position for position, fill in enumerate(fills) if fill not in self.of_fill]
+        if new:
+            if len(self.of_fill) + len(new) > _MOST_FILLS:
+                self.of_fill.clear()
+                new = list(range(len(fills)))
+            self.of_fill |= zip([fills[position] for position in new], work_out(changed[new]).tolist(), strict=True)
+        self.scores[changed] = [self.of_fill[fill] for fill in fills]
 
 
 def kept_scores(
-    rule: Hashable,
-    resources: Sequence[ResourceWeight],
-    wanted: Mapping[str, int],
-    table: Table,
-    rows: Rows,
-    work_out: Callable[[Rows], Scores],
+    rule: Hashable, resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, work_out: WorkOut
 ) -> Scores:
     """What `work_out` gives for `rows`: int64[row].
 
     Args:
         rule: stands, with what is wanted of `resources`, for what `work_out` does.
     """
-    if any(may_be_backed(resource.name) for resource in resources):
-        return work_out(rows)  # devices are counted elsewhere
-    amounts = tuple(wanted.get(resource.name, 0) for resource in resources)
-    known = table.derived.get(kept_scores, table.nodes.capacity, dict[Hashable, _Kept])
-    key = rule, tuple(resources), amounts
-    kept, changed = known.get(key), None
-    if kept is not None:
-        changed = table.nodes.changes.since(kept.at)
-    if kept is None or changed is None:
+    if _may_be_devices(resources):
+        return work_out(rows)  # counted elsewhere
+    key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
+    known = table.derived.get(kept_scores, table.nodes.capacity, dict[Hashable, _Kept | None])
+    met, kept = key in known, known.pop(key, None)
+    changed = None if kept is None else table.nodes.changes.since(kept.at)
+    if changed is None or kept is None:
         everywhere = np.arange(len(table.nodes.names))
-        if 2 * len(rows) < len(everywhere):
-            return work_out(rows)  # all others would cost more than these
-        kept, changed = _Kept(np.zeros(table.nodes.capacity, np.int64), 0), everywhere
-        if len(known) >= _MOST_KEPT:
-            known.clear()
-        known[key] = kept
-    if len(changed):
-        kept.scores[changed] = work_out(changed)
+        if not met and 2 * len(rows) < len(everywhere):
+            kept = None  # all others would cost more than these, and perhaps nobody asks for the same again
+        else:
+            kept = _Kept(np.zeros(table.nodes.capacity, np.int64), 0)
+            kept.scores[everywhere] = work_out(everywhere)
+    elif len(changed):
+        kept.follow(changed, table, work_out)
+    if len(known) >= _MOST_KEPT:
+        del known[next(iter(known))]  # unasked for the longest
+    known[key] = kept
+    if kept is None:
+        return work_out(rows)
     kept.at = table.nodes.changes.now
     return kept.scores[rows]
+
+
+@lru_cache(maxsize=64)
+def _may_be_devices(resources: ResourceWeights) -> bool:
+    return any(may_be_backed(resource.name) for resource in resources)

@@ -26,6 +26,9 @@ BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzer
 _FIRST_CAPACITY = 16
 F = TypeVar("F", bound=Hashable)
 
+Fill = bytes
+"""What a node offers of each resource, and what is requested of it."""
+
 
 class Image(NamedTuple):
     """An image and the rows that hold it. Its size is the one reported first (upstream ImageStateSummary)."""
@@ -172,6 +175,12 @@ class NodeColumns:
         """Counts what a pod on the row asks for: int64[resource], negative for one that leaves."""
         self.requested[:, row] += vector
         self.changes.note(row)
+
+    def fills(self, rows: Rows) -> list[Fill]:
+        """The fill of each row: equal for nodes that no rule can tell apart by their resources."""
+        columns = np.ascontiguousarray(np.concatenate((self.allocatable[:, rows], self.requested[:, rows])).T)
+        fills: list[Fill] = columns.view(f"V{columns.itemsize * columns.shape[1]}").ravel().tolist()
+        return fills
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
         """`footprint` as a column of the resource matrices: int64[resource]."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.engine.allocation import CPU_AND_MEMORY, Allocation, ResourceWeight, allocation
+from extender.engine.allocation import CPU_AND_MEMORY, Allocation, ResourceWeights, allocation
 from extender.engine.kept_scores import kept_scores
 from extender.engine.rules import MAX_SCORE, Scorer, Scores
 from extender.table import PodInfo, Table
@@ -23,7 +23,7 @@ Fractions = NDArray[np.float64]
 class NodeResourcesBalancedAllocation:
     """Upstream noderesources.BalancedAllocation. A pod that asks for none of the resources is not scored."""
 
-    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    resources: ResourceWeights = CPU_AND_MEMORY
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
@@ -32,7 +32,7 @@ class NodeResourcesBalancedAllocation:
 
 
 class _Scorer(Scorer):
-    def __init__(self, resources: Sequence[ResourceWeight], wanted: Mapping[str, int], table: Table) -> None:
+    def __init__(self, resources: ResourceWeights, wanted: Mapping[str, int], table: Table) -> None:
         self._resources, self._wanted, self._table = resources, wanted, table
 
     def map(self, rows: Rows) -> Scores:

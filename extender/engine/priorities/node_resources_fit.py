@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.engine.allocation import CPU_AND_MEMORY, ResourceWeight, allocation
+from extender.engine.allocation import CPU_AND_MEMORY, ResourceWeights, allocation
 from extender.engine.kept_scores import kept_scores
 from extender.engine.rules import Scorer, Scores
 from extender.engine.scoring_strategies import Strategy, least_allocated
@@ -20,7 +19,7 @@ class NodeResourcesFit:
     """Upstream noderesources.Fit, Score, with its argument scoringStrategy."""
 
     strategy: Strategy = least_allocated
-    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    resources: ResourceWeights = CPU_AND_MEMORY
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
@@ -28,7 +27,7 @@ class NodeResourcesFit:
 
 
 class _Scorer(Scorer):
-    def __init__(self, strategy: Strategy, resources: Sequence[ResourceWeight], pod: PodInfo, table: Table) -> None:
+    def __init__(self, strategy: Strategy, resources: ResourceWeights, pod: PodInfo, table: Table) -> None:
         self._strategy, self._resources, self._table = strategy, resources, table
         self._wanted = pod.requests_with_defaults
 
