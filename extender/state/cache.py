@@ -7,7 +7,6 @@ and the change must be one step.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from extender.state.changes import NODE, POD, Change, Placement, Present
 from extender.state.pod_states import PodEvent, PodState, after
 from extender.state.remembered_pods import RememberedPods
 from extender.state.table_pool import TablePool
+from extender.state.timed_lock import TimedLock
 from extender.table import PodInfo, Table
 from extender.table.templates import Templates
 
@@ -99,7 +99,7 @@ class Cache:
         self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
         self.listener: Listener | None = None
         self._news: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
+        self._locked = TimedLock(clock, telemetry)
         self._objects: dict[str, dict[str, Object]] = {NODE: {}}
         self._assumed = AssumedObjects()
         self._pods: dict[str, PodInfo] = {}
@@ -399,17 +399,6 @@ class Cache:
             return [replace(pod) for pod in self._placements.values() if pod.state is not PodState.ADDED]
 
     # ---- with the lock held
-
-    @contextmanager
-    def _locked(self, caller: str) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
-            begin = self._clock.monotonic()
-            self._lock.acquire()
-            self._telemetry.lock_waited(caller, self._clock.monotonic() - begin)
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     @contextmanager
     def _telling(self, caller: str) -> Iterator[None]:

@@ -6,8 +6,8 @@ next lent, so the cache's lock is held for what changed, never for what a reader
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Protocol
 
@@ -71,18 +71,22 @@ class TablePool:
 
     # ---- without it
 
-    @contextmanager
-    def lend(self, reader: str) -> Iterator[Table]:
+    def lend(self, reader: str) -> AbstractContextManager[Table]:
         """A table that is up to date as the block begins and stays as it is; the block's own, so no lock is held."""
+        return _Loan(self, reader)
+
+    def take(self, reader: str) -> Replica:
+        """See `lend`; `give_back` is to follow."""
         with self._locked(reader):
-            replica = self._take()
-        try:
-            yield replica.table
-        except BaseException:
+            return self._take()
+
+    def give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
+        """The reader has done, or has failed."""
+        if failed:
             with self._locked(reader):
                 self._discard(replica)
-            raise
-        self._idle.append(replica)
+        else:
+            self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:
         """Brings that many tables up to date, if they are not lent, so that no reader has to wait for it.
@@ -185,3 +189,17 @@ class TablePool:
             with self._locked("check_tables"):
                 self._discard(replica)
         return True
+
+
+class _Loan(AbstractContextManager[Table]):
+    __slots__ = ("_pool", "_reader", "_replica")
+
+    def __init__(self, pool: TablePool, reader: str) -> None:
+        self._pool, self._reader = pool, reader
+
+    def __enter__(self) -> Table:
+        self._replica = self._pool.take(self._reader)
+        return self._replica.table
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._pool.give_back(self._replica, self._reader, failed=error is not None)

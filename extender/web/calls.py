@@ -12,6 +12,7 @@ from extender.errors import MalformedInput, MalformedRequest
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import Answer, error_answer
 from extender.web.exempt import Exemptions, Subject
+from extender.web.log import inform
 from extender.wire import ExtenderBindingResult, ExtenderFilterResult
 
 _log = logging.getLogger(__name__)
@@ -112,8 +113,6 @@ def _unanswerable(verb: Verb[Any, Any], call: _Call, doing: str) -> Answer:
 
 
 def _log_line(verb: str, call: _Call, seconds: float) -> None:
-    if not _log.isEnabledFor(logging.INFO):
-        return
     fields: dict[str, object] = {"verb": verb, "result": call.result, "ms": round(seconds * 1e3, 3)}
     if call.subject is not None:
         fields["uid"], fields["pod"] = call.subject.uid, f"{call.subject.namespace}/{call.subject.name}"
@@ -121,4 +120,4 @@ def _log_line(verb: str, call: _Call, seconds: float) -> None:
         fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
     if call.error:
         fields["error"] = call.error
-    _log.info("call", extra={"fields": fields})
+    inform(_log, "call", fields)

@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, text for terminals. What a record's `extra={"fields": {...}}` carries becomes fields.
+"""Log lines: JSON for machines, text for terminals. What a record carries as `fields` becomes fields of the line.
 
 Whatever users wrote (names, messages) is escaped in both, so that it cannot pose as another line or steer a terminal.
 """
@@ -9,12 +9,35 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
+
+import msgspec
 
 LogFormat = Literal["json", "text"]
 
-_encode = json.JSONEncoder(default=str).encode
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_encode_ascii = json.JSONEncoder(default=str).encode
+# What a record has beside its name, message and time, for whatever formatter is asked to print it.
+_UNASKED: dict[str, Any] = vars(logging.LogRecord("", logging.INFO, "", 0, "", (), None))
+
+
+class FieldsRecord(logging.LogRecord):
+    """A line with fields at level INFO, made without what costs most of a record: who wrote it, and from where."""
+
+    def __init__(self, name: str, message: str, fields: Mapping[str, object]) -> None:
+        created = time.time()
+        self.__dict__.update(_UNASKED)
+        self.name, self.msg, self.fields = name, message, fields
+        self.created, self.msecs = created, created % 1 * 1000
+
+
+def inform(logger: logging.Logger, message: str, fields: Mapping[str, object]) -> None:
+    """`logger.info` with fields."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.handle(FieldsRecord(logger.name, message, fields))
 
 
 class JsonFormatter(logging.Formatter):
@@ -25,7 +48,7 @@ class JsonFormatter(logging.Formatter):
         line |= {"msg": record.getMessage(), **getattr(record, "fields", {})}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _encode(line)
+        return _json(line)
 
 
 class TextFormatter(logging.Formatter):
@@ -51,6 +74,14 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+def _json(line: Mapping[str, object]) -> str:
+    with suppress(UnicodeEncodeError):
+        encoded = _encode(line)
+        if encoded.isascii():
+            return encoded.decode("ascii")
+    return _encode_ascii(line)
 
 
 def _time(record: logging.LogRecord) -> str:

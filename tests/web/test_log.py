@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.web.log import LogFormat, configure
+from extender.web.log import LogFormat, configure, inform
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +43,30 @@ def test_json_has_the_fields() -> None:
         "nodes_in": 3,
         "ms": 0.5,
     }
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_line_made_cheaply_is_the_same_line(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1767225600.25)
+    fields: dict[str, object] = {"verb": "filter", "nodes_in": 3, "ms": 0.5, "pod": "default/p\u00e9"}
+    stream, logger = io.StringIO(), logging.getLogger("extender.test")
+    configure(log_format, "info", stream)
+    logger.info("call", extra={"fields": fields})
+    inform(logger, "call", fields)
+    slow, cheap = stream.getvalue().splitlines()
+    assert cheap == slow
+
+
+def test_a_line_made_cheaply_heeds_the_level_and_any_formatter() -> None:
+    stream, logger = io.StringIO(), logging.getLogger("extender.test")
+    configure("text", "warning", stream)
+    inform(logger, "call", {})
+    assert not stream.getvalue()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(name)s %(levelname)s %(filename)s:%(lineno)d %(message)s"))
+    logging.basicConfig(handlers=[handler], level="INFO", force=True)
+    inform(logger, "call", {})
+    assert stream.getvalue() == "extender.test INFO :0 call\n"
 
 
 EVIL = 'a\n{"level": "error"}\r\x1b[31m\u2028\ud800'
