@@ -99,7 +99,13 @@ def _calls(service: Service, settings: Settings, metrics: Metrics) -> Calls:
 
 
 def _verb_view(door: VerbDoor, verb: Verb[Any, Any]) -> Callable[[], Response]:
-    return lambda: _response(door.answer(verb, request.environ))
+    def view() -> Response:
+        answer, tell = door.answer(verb, request.environ)
+        response = _response(answer)
+        response.call_on_close(tell)
+        return response
+
+    return view
 
 
 def _add_health(app: Extender, waiting_for: WaitingFor) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from extender.errors import MalformedInput, MalformedRequest
@@ -19,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str]]
+Tell = Callable[[], None]
 
 
 class CallTelemetry(Protocol):
@@ -47,14 +49,18 @@ class Calls:
     before_sync: BeforeSync = "fail"
     exemptions: Exemptions = field(default_factory=Exemptions)
 
-    def answer(self, verb: Verb[Any, Any], body: bytes) -> Answer:
-        """The answer to `body` posted to `verb`; raises nothing."""
+    def answer(self, verb: Verb[Any, Any], body: bytes) -> tuple[Answer, Tell]:
+        """The answer to `body` posted to `verb`, and what tells of the call, for when the answer has left.
+
+        Raises nothing. The scheduler waits for the answer, and for nothing else.
+        """
         started, call = time.perf_counter(), _Call()
         answer = self._answered(verb, body, call)
-        seconds = time.perf_counter() - started
-        self.telemetry.called(verb.name, call.result, seconds)
-        _log_line(verb.name, call, seconds)
-        return answer
+        return answer, partial(self._tell, verb.name, call, time.perf_counter() - started)
+
+    def _tell(self, verb: str, call: _Call, seconds: float) -> None:
+        self.telemetry.called(verb, call.result, seconds)
+        _log_line(verb, call, seconds)
 
     def _answered(self, verb: Verb[Any, Any], body: bytes, call: _Call) -> Answer:
         try:

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from werkzeug.test import Client, TestResponse
+
 from extender import wire
 from extender.clock import SystemClock
 from extender.errors import InvalidAnswer, MalformedRequest
@@ -121,6 +123,13 @@ class Running:
 
     def waiting_for(self) -> dict[str, str]:
         return {"cache": self.missing}
+
+
+class ClosingClient(Client):
+    """A client that takes the whole answer and closes it, as a server does before it reads the next request."""
+
+    def open(self, *args: Any, **kwargs: Any) -> TestResponse:
+        return super().open(*args, **{"buffered": True, **kwargs})
 
 
 @dataclass

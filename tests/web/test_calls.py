@@ -7,10 +7,9 @@ import logging
 from typing import Any
 
 import pytest
-from werkzeug.test import Client
 
 from extender.web.front import Front
-from tests.web.fakes import Fixture, Running, make_app
+from tests.web.fakes import ClosingClient, Fixture, Running, make_app
 
 JSON = "application/json"
 
@@ -28,7 +27,9 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
-    response = Client(fixture.app).post(path or f"/scheduler/{verb}", data=json.dumps(request), content_type=JSON)
+    response = ClosingClient(fixture.app).post(
+        path or f"/scheduler/{verb}", data=json.dumps(request), content_type=JSON
+    )
     return response.status_code, json.loads(response.data)
 
 
@@ -65,7 +66,7 @@ def test_errors(verb: str, do: str, status: int, result: str, caplog: pytest.Log
 @pytest.mark.parametrize("body", [b"", b"{", b"[", b"nul", b'{"a"}'])
 def test_malformed_json(body: bytes) -> None:
     fixture = make_app()
-    response = Client(fixture.app).post("/scheduler/filter", data=body, content_type=JSON)
+    response = ClosingClient(fixture.app).post("/scheduler/filter", data=body, content_type=JSON)
     assert response.status_code == 400
     assert json.loads(response.data)["error"].startswith("not JSON")
     assert fixture.count("extender_rejected_requests_total", code="400") == 1
@@ -84,7 +85,7 @@ def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
 def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another() -> None:
     answers = {}
     for missing in ("", "waiting for the lease"):
-        client = Client(make_app(Running(missing=missing)).app)
+        client = ClosingClient(make_app(Running(missing=missing)).app)
         answers[missing] = client.post("/scheduler/filter", data="{}", content_type=JSON).headers.get("Connection")
     assert answers == {"": None, "waiting for the lease": "close"}
 
