@@ -43,9 +43,9 @@ def asked(args: ExtenderArgs, table: Table) -> Asked:
     if rows is None:  # a name is unknown, or is there twice
         names = list(dict.fromkeys(names))
         rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
-    known = (rows >= 0) & nodes.present[rows]
-    if known.all():
+    elif nodes.present[rows].all():
         return Asked(names, [Part(table, rows, np.arange(len(names)))], ())
+    known = (rows >= 0) & nodes.present[rows]
     parts = [Part(table, rows[known], np.flatnonzero(known))]
     unknown = [(position, names[position]) for position in np.flatnonzero(~known).tolist()]
     if args.node_names is None:

@@ -47,26 +47,22 @@ class _Check(Check):
         self._wanted, self._backed, self._table = wanted, backed, table
 
     def refuse(self, rows: Rows) -> Verdict:
-        nodes = self._table.nodes
-        lacking = [(TOO_MANY_PODS, nodes.requested[PODS][rows] + 1 > nodes.allocatable[PODS][rows])]
-        too_small = np.zeros(len(rows), np.bool_)
-        for resource, amount in self._wanted.items():
-            reason = f"Insufficient {resource}"
-            index = nodes.resources.get(resource)
-            if index is None:  # no node has ever had any
-                if resource in self._backed:
-                    continue
-                lacking.append((reason, np.ones(len(rows), np.bool_)))
-                too_small[:] = True
-                continue
-            offered = nodes.allocatable[index][rows]
-            short = amount > offered - nodes.requested[index][rows]
-            if resource in self._backed:
-                short &= offered > 0
-            lacking.append((reason, short))
-            if short.any():
-                too_small |= short & (amount > offered)
-        return _verdict(lacking, too_small)
+        nodes, wanted = self._table.nodes, self._wanted
+        known = {name: index for name in wanted if (index := nodes.resources.get(name)) is not None}
+        nowhere = wanted.keys() - known.keys() - self._backed  # no node has ever had any
+        indices = [PODS, *known.values()]
+        amounts = np.array([1, *[wanted[name] for name in known]])[:, np.newaxis]
+        offered = nodes.allocatable.take(rows, axis=1)[indices]
+        short = amounts > offered - nodes.requested.take(rows, axis=1)[indices]
+        for position, name in enumerate(known, start=1):
+            if name in self._backed:
+                short[position] &= offered[position] > 0
+        if not (nowhere or short.any()):
+            return NO_REFUSAL
+        too_small = (short & (amounts > offered))[1:].any(axis=0) | bool(nowhere)
+        lacking = dict(zip(known, short[1:], strict=True)) | dict.fromkeys(nowhere, np.ones(len(rows), np.bool_))
+        reasons = [(f"Insufficient {name}", lacking[name]) for name in wanted if name in lacking]
+        return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def refuse_without(self, rows: Rows, gone: Gone) -> Verdict:
         short = self._short(PODS, 1, rows, gone)
