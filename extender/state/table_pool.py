@@ -6,7 +6,7 @@ next lent, so the cache's lock is held for what changed, never for what a reader
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Protocol
@@ -138,9 +138,9 @@ class TablePool:
 
     def _bring_up_to_date(self, replica: Replica) -> None:
         try:
-            for change in tuple(replica.changes):
+            for change in replica.changes:
                 apply(replica.table, change, self._holder.present(change))
-                del replica.changes[change]
+            replica.changes.clear()  # One by one they would leave gaps, and every look at the next would pass them all.
         except BaseException:
             self._discard(replica)
             raise
@@ -152,17 +152,20 @@ class TablePool:
         try:
             while replica.changes:
                 with self._locked("refresh"):
-                    changes = tuple(islice(replica.changes, _CHANGES_AT_ONCE))
-                    batch = [(change, self._holder.present(change)) for change in changes]
-                    for change in changes:
-                        del replica.changes[change]
-                for change, present in batch:
-                    apply(replica.table, change, present)
-                breathe()
+                    changes = iter(tuple(replica.changes))
+                    replica.changes.clear()
+                while batch := self._batch(changes):
+                    for change, present in batch:
+                        apply(replica.table, change, present)
+                    breathe()
         except BaseException:
             with self._locked("refresh"):
                 self._discard(replica)
             raise
+
+    def _batch(self, changes: Iterator[Change]) -> list[tuple[Change, Present]]:
+        with self._locked("refresh"):
+            return [(change, self._holder.present(change)) for change in islice(changes, _CHANGES_AT_ONCE)]
 
     def _check(
         self,
