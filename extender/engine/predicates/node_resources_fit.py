@@ -59,7 +59,7 @@ class _Check(Check):
                 short[position] &= offered[position] > 0
         if not (nowhere or short.any()):
             return NO_REFUSAL
-        too_small: BoolColumn = (short & (amounts > offered))[1:].any(axis=0) | bool(nowhere)
+        too_small = np.logical_or.reduce((short & (amounts > offered))[1:], axis=0) | bool(nowhere)
         lacking = dict(zip(known, short[1:], strict=True)) | dict.fromkeys(nowhere, np.ones(len(rows), np.bool_))
         reasons = [(f"Insufficient {name}", lacking[name]) for name in wanted if name in lacking]
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
