@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
-from extender.model.pod import Pod, PodAffinity, PodAffinityTerm
+from extender.model.pod import Pod, PodAffinity, PodAffinityTerm, Volume
 from extender.model.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 from extender.model.requests import NONZERO_DEFAULTS, nonzero_requests, pod_requests
 from extender.model.selectors import NOTHING, Selector, compile_selector
@@ -89,8 +89,25 @@ class PodInfo:
         Raises:
             MalformedQuantity: the pod asks for what is no quantity.
         """
-        _ = self.footprint, self.group, self.host_ports, self.mounts, self.claims
+        _ = self.footprint, self.group, self.host_ports, self.volumes, self.mounts, self.claims
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
+
+    def counts_like(self, other: PodInfo) -> bool:
+        """Whether a table counts the two alike where they stand: two versions of one pod, as a rule."""
+        one, two = self.pod, other.pod
+        return (
+            self.footprint == other.footprint
+            and self.group == other.group
+            and self.host_ports == other.host_ports
+            and self.volumes == other.volumes
+            and one.spec.affinity == two.spec.affinity
+            and one.terminating == two.terminating
+        )
+
+    @worked_out
+    def volumes(self) -> tuple[Volume, ...]:
+        """The volumes that rules look at; the projected token that every pod has, and its like, are none of them."""
+        return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))
 
     @worked_out
     def group(self) -> Group:

@@ -63,10 +63,8 @@ class PodColumns:
         assert info.uid not in self.slot_of
         slot = self._free.pop() if self._free else self._append()
         self.slot_of[info.uid] = slot
-        self.infos[slot] = info
         self.row[slot] = row
-        self.priority[slot] = info.priority
-        self.started[slot] = info.started_seconds
+        self.describe(slot, info)
         self.group[slot] = group
         self.terms[slot] = terms
         self.terminating[slot] = info.pod.terminating
@@ -74,6 +72,12 @@ class PodColumns:
             self.requested = np.pad(self.requested, ((0, len(requested) - len(self.requested)), (0, 0)))
         self.requested[:, slot] = requested
         return slot
+
+    def describe(self, slot: int, info: PodInfo) -> None:
+        """The pod in the slot is this, which counts for the same as what stood there."""
+        self.infos[slot] = info
+        self.priority[slot] = info.priority
+        self.started[slot] = info.started_seconds
 
     def remove(self, uid: str) -> tuple[PodInfo, int]:
         """Frees the pod's slot; returns what stood there and its row."""

@@ -34,13 +34,13 @@ class Storage:
 
     def add(self, info: PodInfo, slot: int) -> None:
         """The pod stands in `slot` now."""
-        if info.pod.spec.volumes:
+        if info.volumes:
             self.usage.add(info, slot)
             self.attachments.add(info, slot)
 
     def remove(self, info: PodInfo, slot: int) -> None:
         """The pod has left `slot`."""
-        if info.pod.spec.volumes:
+        if info.volumes:
             self.usage.remove(info, slot)
             self.attachments.remove(info, slot)
 

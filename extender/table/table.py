@@ -72,7 +72,12 @@ class Table:
 
     def place(self, info: PodInfo, node_name: str) -> None:
         """Puts the pod on the node; a pod that stood elsewhere, or looked otherwise, is taken away first."""
-        self.take_away(info.uid)
+        slot = self.pods.slot_of.get(info.uid)
+        if slot is not None:
+            if self._stands_like(slot, info, node_name):  # as an assumed pod does that the watch confirms
+                self.pods.describe(slot, info)
+                return
+            self.take_away(info.uid)
         row = self.nodes.claim(node_name)
         self._fit_capacity()
         requested = self.nodes.vector(info.footprint)
@@ -157,6 +162,9 @@ class Table:
                 self.supposed.pop(uid, None)
             for info, node_name in reversed(undo):
                 self.place(info, node_name)
+
+    def _stands_like(self, slot: int, info: PodInfo, node_name: str) -> bool:
+        return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_like(info)
 
     def _release(self, name: str) -> None:
         self.nodes.release(name)

@@ -40,7 +40,7 @@ class Templates:
         info = PodInfo(pod)
         key = info.group, pod.status.container_statuses is None
         last = self._last.get(key)
-        if last is not None and _alike(last.pod, pod):
+        if last is not None and not (last.volumes or info.volumes) and _alike(last.pod, pod):
             vars(info).update({name: getattr(last, name) for name in _SHARED})
             return info
         info.work_out()
@@ -51,14 +51,13 @@ class Templates:
 
 
 def _alike(one: Pod, other: Pod) -> bool:
-    """Whether everything is equal that the shared parts are worked out of, for pods of one group."""
+    """Whether everything is equal that the shared parts are worked out of, for pods of one group without volumes."""
     return (
         one.spec.containers == other.spec.containers
         and one.spec.init_containers == other.spec.init_containers
         and one.spec.overhead == other.spec.overhead
         and one.spec.resources == other.spec.resources
         and one.spec.affinity == other.spec.affinity
-        and not (one.spec.volumes or other.spec.volumes)
         and one.status.container_statuses == other.status.container_statuses
         and one.status.init_container_statuses == other.status.init_container_statuses
         and one.status.resources == other.status.resources

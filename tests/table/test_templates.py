@@ -31,6 +31,8 @@ CHANGES: dict[str, Callable[[PodBuilder], PodBuilder]] = {
     "affinity": lambda pod: pod.affinity("zone", labelSelector={"matchLabels": {"app": "a"}}),
     "preferred anti-affinity": lambda pod: pod.anti_affinity("zone", weight=5, labelSelector={}),
     "labels": lambda pod: pod.label(app="other"),
+    "the token that every pod has": lambda pod: pod.volume("kube-api-access-x", {"projected": {"sources": []}}),
+    "a volume of an image": lambda pod: pod.volume("v", {"image": {"reference": "models:2"}}),
     "a claim": lambda pod: pod.pvc("claim"),
     "an ephemeral volume": lambda pod: pod.volume("v", {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
     "what the kubelet has allocated": lambda pod: pod.status(**RUNNING),
@@ -54,8 +56,9 @@ def test_pods_of_one_group_share_only_what_is_equal(first: str, second: str) -> 
         assert {part: getattr(together, part) for part in PARTS} == {part: getattr(alone, part) for part in PARTS}
 
 
-def test_replicas_share_the_work() -> None:
+@pytest.mark.parametrize("change", ["a port", "the token that every pod has"])
+def test_replicas_share_the_work(change: str) -> None:
     templates = Templates()
-    one, other = (templates.info(made(name, "a port").pod) for name in ("a", "b"))
+    one, other = (templates.info(made(name, change).pod) for name in ("a", "b"))
     assert one.requests is other.requests
     assert one.footprint is other.footprint

@@ -1,0 +1,60 @@
+"""A pod that is placed again in a later version counts as if only that version had ever been placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import msgspec
+import pytest
+
+from extender.model.node import Node
+from extender.simulator.objects import to_pod
+from extender.table import PodInfo, Table
+from extender.table.comparison import differences
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.table.test_templates import CHANGES
+
+VERSIONS: dict[str, Callable[[PodBuilder], PodBuilder]] = {
+    **CHANGES,
+    "its start": lambda pod: pod.start_time("2026-01-01T00:00:00Z"),
+    "its deletion": lambda pod: pod.deleted(),
+    "a shared disk": lambda pod: pod.volume("d", {"gcePersistentDisk": {"pdName": "d", "readOnly": True}}),
+}
+
+
+def version(change: str) -> PodInfo:
+    return PodInfo(to_pod(VERSIONS[change](make_pod("p").label(app="a").req(cpu="1", memory="1Gi")).obj()))
+
+
+def table_with(*versions: PodInfo, node: str = "n1") -> Table:
+    """The last version on `node`, all before it on n1."""
+    table = Table()
+    for name in ("n1", "n2"):
+        table.set_node(msgspec.convert(make_node(name).obj(), Node))
+    for info in versions[:-1]:
+        table.place(info, "n1")
+    for info in versions[-1:]:
+        table.place(info, node)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [pytest.param(*pair, id=" - ".join(pair)) for pair in product(VERSIONS, repeat=2)]
+)
+def test_the_last_version_counts(first: str, second: str) -> None:
+    before, now = version(first), version(second)
+    for node in ("n1", "n2"):
+        placed = table_with(before, now, node=node)
+        assert not list(differences(placed, table_with(now, node=node)))
+        placed.take_away(now.uid)
+        assert not list(differences(placed, table_with(node=node)))
+
+
+def test_one_that_counts_alike_is_no_change_of_the_node() -> None:
+    table = table_with(version("nothing"))
+    moment = table.nodes.changes.now
+    table.place(version("its start"), "n1")
+    assert table.nodes.changes.now == moment
+    table.place(version("requests"), "n1")
+    assert table.nodes.changes.now > moment
