@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,8 +235,7 @@ def awaited_pods(pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PluginScores:
+class PluginScores(NamedTuple):
     """What one priority made of the feasible rows: int64[n] each; `scores` are normalised, not weighted."""
 
     plugin: str
@@ -244,8 +244,7 @@ class PluginScores:
     scores: Scores
 
 
-@dataclass(frozen=True, slots=True)
-class Scoring:
+class Scoring(NamedTuple):
     """The scores of the feasible rows. `total` int64[n] is the weighted sum over plugins."""
 
     rows: Rows

@@ -7,8 +7,8 @@ an autoscaler tries, are judged by the request alone, in a table of their own th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from extender.table.labels import Rows
 from extender.wire import ExtenderArgs
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Rows of one table, and where in the request's names they stand: intp[n] each."""
 
     table: Table
@@ -27,8 +26,7 @@ class Part:
     positions: NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """The request's names, each once, the parts to decide on, and the names that nobody knows."""
 
     names: list[str]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """One call for the log: whose pod, how many nodes were asked about and how many are left."""
 
     uid: str

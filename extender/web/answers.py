@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,8 +15,7 @@ JSON = "application/json"
 _LONGEST_MESSAGE = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A complete answer. `headers` are those beside Content-Type and Content-Length."""
 
     status: int
@@ -60,15 +59,21 @@ def render(
         ValueError: a header would break out of its line.
     """
     ours = _OURS - {"content-length"} if head_only else _OURS
-    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers if name.lower() not in ours]]
-    if not head_only and not status.startswith(_BODILESS):
-        lines.append(f"Content-Length: {len(body)}")
+    head = _head(status, tuple([field for field in headers if field[0].lower() not in ours]), connection)
+    if head_only or status.startswith(_BODILESS):
+        return head + b"\r\n"
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+@lru_cache(maxsize=64)
+def _head(status: str, headers: tuple[tuple[str, str], ...], connection: str) -> bytes:
+    """The lines that are the same for many answers."""
+    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
     if connection:
         lines.append(f"Connection: {connection}")
     if any(character in line for line in lines for character in "\r\n\0"):
         raise ValueError("a header of the answer holds a control character")
-    head = "\r\n".join(lines).encode("latin-1")
-    return head + b"\r\n\r\n" if head_only or status.startswith(_BODILESS) else b"%b\r\n\r\n%b" % (head, body)
+    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
 _BODILESS = ("1", "204", "304")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,8 @@ from extender.web.log import inform
 from extender.wire import ExtenderBindingResult, ExtenderFilterResult
 
 _log = logging.getLogger(__name__)
+
+_WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
 
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str]]
@@ -91,12 +93,12 @@ class Calls:
             call.result = "unready"
             unready = _failed(verb, request, f"the extender is not ready: {missing}", 503, call)
             # A kept connection would lead the scheduler here again and again, past the replica that is ready.
-            return replace(unready, headers=(("Connection", "close"),))
+            return unready._replace(headers=(("Connection", "close"),))
         else:
             result = verb.decide(request)
         answer = Answer(200, verb.encode(request, result))
         call.summary = verb.summary(request, result)
-        if isinstance(result, ExtenderFilterResult | ExtenderBindingResult) and result.error:
+        if isinstance(result, _WITH_ERROR) and result.error:
             call.result, call.error = "error", result.error
         return answer
 

@@ -130,11 +130,11 @@ class Connection:
         try:
             exchange.run()
             keep = request.keep_alive and not (exchange.last or self._finishing or self._host.draining)
-            connection = "close" if not keep else "keep-alive" if request.version == "1.0" else ""
+            connection = "close" if not keep else "keep-alive" if request.head.version == "1.0" else ""
             headers = [*exchange.headers, ("Date", _date(int(time.time())))]
             # From here on there is nothing to lose: an end of reading does not keep the answer from leaving.
             self.idle_since, self._idle = time.monotonic(), True
-            self.send(render(exchange.status, headers, exchange.body, connection, request.method == "HEAD"))
+            self.send(render(exchange.status, headers, exchange.body, connection, request.head.method == "HEAD"))
             return keep
         finally:
             exchange.close()

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from extender.web.http1 import Request
+from extender.web.http1 import Head, Request
 
 Environ = dict[str, Any]
 
@@ -39,26 +39,31 @@ def peer_environ(connected: socket.socket) -> Environ:
 
 def request_environ(request: Request, peer: Environ) -> Environ:
     """The environ of one request on the connection that `peer` describes."""
-    path, query = _path_and_query(request.target)
-    environ = {
-        **peer,
-        "REQUEST_METHOD": request.method,
-        "PATH_INFO": path,
-        "QUERY_STRING": query,
-        "SERVER_PROTOCOL": "HTTP/" + request.version,
-        "wsgi.input": BytesIO(request.body),
-    }
-    for name, value in request.headers:
-        key = _key(name)
-        if key:
-            text = value.decode("latin-1").strip(" \t")
-            environ[key] = f"{environ[key]},{text}" if key in environ else text
-    if request.body or "CONTENT_LENGTH" in environ:
+    environ = {**peer, **_head_environ(request.head), "wsgi.input": BytesIO(request.body)}
+    if request.head.chunked and request.body:
         environ["CONTENT_LENGTH"] = str(len(request.body))
     return environ
 
 
 @lru_cache(maxsize=256)
+def _head_environ(head: Head) -> Environ:
+    path, query = _path_and_query(head.target)
+    environ = {
+        "REQUEST_METHOD": head.method,
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "SERVER_PROTOCOL": "HTTP/" + head.version,
+    }
+    for name, value in head.headers:
+        key = _key(name)
+        if key:
+            text = value.decode("latin-1").strip(" \t")
+            environ[key] = f"{environ[key]},{text}" if key in environ else text
+    if "CONTENT_LENGTH" in environ:
+        environ["CONTENT_LENGTH"] = str(head.content_length)
+    return environ
+
+
 def _key(name: bytes) -> str:
     # A name with an underscore could pose as another with a hyphen; the body is no longer chunked.
     if b"_" in name or name == b"transfer-encoding":
@@ -67,7 +72,6 @@ def _key(name: bytes) -> str:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
-@lru_cache(maxsize=256)
 def _path_and_query(target: bytes) -> tuple[str, str]:
     if not target.startswith(b"/"):
         url = httptools.parse_url(target)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from extender.model.meta import NO_LABELS
 from extender.wire import ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs
 
+_WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+
+class Subject(NamedTuple):
     """The pod that a request is about, as far as the request tells."""
 
     uid: str
@@ -21,7 +23,7 @@ class Subject:
     @classmethod
     def of(cls, request: object) -> Subject | None:
         """None for a request of no known form. A bind request tells no labels."""
-        if isinstance(request, ExtenderArgs | ExtenderPreemptionArgs):
+        if isinstance(request, _WITH_POD):
             pod = request.pod
             return cls(pod.uid, pod.namespace, pod.name, pod.labels)
         if isinstance(request, ExtenderBindingArgs):

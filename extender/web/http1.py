@@ -34,21 +34,9 @@ class Source(Protocol):
         """Sends all of `data`."""
 
 
-@dataclass(slots=True)
-class Request:
-    """One request: `target` as sent (path and query), header names in lower case, the whole body."""
-
-    method: str
-    target: bytes
-    version: str
-    headers: list[tuple[bytes, bytes]]
-    keep_alive: bool
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What a head says."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """What a head says: `target` as sent (path and query), header names in lower case."""
 
     method: str
     target: bytes
@@ -59,8 +47,14 @@ class _Head:
     chunked: bool
     expects_continue: bool
 
-    def request(self) -> Request:
-        return Request(self.method, self.target, self.version, self.headers, self.keep_alive)
+
+@dataclass(slots=True)
+class Request:
+    """One request, its body whole. Requests that begin alike may share their head."""
+
+    head: Head
+    keep_alive: bool
+    body: bytes = b""
 
 
 class _Parsed:
@@ -128,8 +122,8 @@ class RequestReader:
             return None
         read_head = _remembered_head if len(head) <= _MOST_REMEMBERED_BYTES else _read_head
         said = read_head(head, self._limits.fields)
-        request = said.request()
-        self._body(request, said, head)
+        request = Request(said, said.keep_alive)
+        self._body(request, head)
         return request
 
     def release(self) -> None:
@@ -154,8 +148,8 @@ class RequestReader:
         self._buffer = buffer[end:]
         return buffer[:end]
 
-    def _body(self, request: Request, said: _Head, head: bytes) -> None:
-        length = said.content_length
+    def _body(self, request: Request, head: bytes) -> None:
+        said, length = request.head, request.head.content_length
         if length > self._limits.body_bytes:
             raise Refusal(413, f"the body has {length} bytes, the limit is {self._limits.body_bytes}")
         if said.expects_continue and (said.chunked or length) and not self._buffer:
@@ -212,12 +206,12 @@ class RequestReader:
             raise Refusal(408, f"the request's {part} did not arrive in time") from None
 
 
-def _read_head(head: bytes, most_fields: int) -> _Head:
+def _read_head(head: bytes, most_fields: int) -> Head:
     """Raises Refusal."""
     parsed, parser = _parse_head(head, most_fields)
     version = _version(parsed, parser)
     fields = dict(parsed.headers)
-    return _Head(
+    return Head(
         parser.get_method().decode(),
         parsed.target,
         version,

@@ -63,7 +63,7 @@ def test_requests_do_not_depend_on_where_bytes_are_cut(sent: list[tuple[str, byt
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     read = read_all(Pieces(pieces))
-    assert [(request.target.decode()[1:], request.body) for request in read] == sent
+    assert [(request.head.target.decode()[1:], request.body) for request in read] == sent
     assert all(request.keep_alive for request in read)
 
 
