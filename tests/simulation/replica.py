@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from io import BytesIO
 from typing import Any
 
@@ -111,5 +112,6 @@ class Replica:
             "wsgi.url_scheme": "http",
             "wsgi.input": BytesIO(body),
         }
-        answer = b"".join(self._app(environ, start_response))
+        with closing(self._app(environ, start_response)) as pieces:
+            answer = b"".join(pieces)
         return int(said[0].split()[0]), answer
