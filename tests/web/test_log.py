@@ -57,16 +57,23 @@ def test_a_line_made_cheaply_is_the_same_line(log_format: LogFormat, monkeypatch
     assert cheap == slow
 
 
-def test_a_line_made_cheaply_heeds_the_level_and_any_formatter() -> None:
+def test_fields_heed_the_level_and_any_formatter() -> None:
     stream, logger = io.StringIO(), logging.getLogger("extender.test")
     configure("text", "warning", stream)
     inform(logger, "call", {})
     assert not stream.getvalue()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(name)s %(levelname)s %(filename)s:%(lineno)d %(message)s"))
+    handler.setFormatter(logging.Formatter("%(name)s %(levelname)s %(message)s %(fields)s"))
     logging.basicConfig(handlers=[handler], level="INFO", force=True)
-    inform(logger, "call", {})
-    assert stream.getvalue() == "extender.test INFO :0 call\n"
+    inform(logger, "call", {"n": 1})
+    assert stream.getvalue() == "extender.test INFO call {'n': 1}\n"
+
+
+def test_a_closed_stream_is_no_reason_to_fail() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    stream.close()
+    inform(logging.getLogger("extender.test"), "call", {})
 
 
 EVIL = 'a\n{"level": "error"}\r\x1b[31m\u2028\ud800'
