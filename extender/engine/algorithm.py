@@ -15,6 +15,7 @@ from extender.engine.status import Code, Refusal, merged, unresolvable
 from extender.engine.trace import NO_TRACE, Trace
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
+from extender.table.podinfo import worked_out
 
 FITS = -1
 
@@ -62,10 +63,13 @@ class Fit:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self.cause: NDArray[np.intp] = np.full(len(rows), FITS, np.intp)
         self.refusals: list[Refusal] = []
         self.narrowed_by: Sequence[str] = ()
         self.refused_at_once = False
+
+    @worked_out
+    def cause(self) -> NDArray[np.intp]:
+        return np.full(len(self.rows), FITS, np.intp)
 
     @property
     def feasible(self) -> Rows:
@@ -107,14 +111,15 @@ class Fit:
             at = positions[self.cause[positions] == cause]
             self.refuse(at, refusal if cause == FITS else merged(self.refusals[cause], refusal))
 
-    def refuse_all(self, positions: Rows, verdict: Verdict) -> Rows:
-        """Notes a verdict on the rows at `positions`; returns the positions that still stand."""
+    def refuse_all(self, positions: Rows | None, verdict: Verdict) -> Rows | None:
+        """Notes a verdict on the rows at `positions` (None: on all); returns the positions that still stand."""
         standing: BoolColumn | None = None
         for mask, refusal in verdict:
             if mask.any():
+                positions = np.arange(len(self.rows)) if positions is None else positions
                 self.refuse(positions[mask], refusal)
                 standing = ~mask if standing is None else standing & ~mask
-        return positions if standing is None else positions[standing]
+        return positions if positions is None or standing is None else positions[standing]
 
 
 @dataclass(slots=True)
@@ -170,10 +175,10 @@ def run(prepared: Prepared, table: Table, rows: Rows, trace: Trace = NO_TRACE) -
     """Which of `rows` can take the pod; each row's refusal is that of the first predicate that turned it down."""
     fit = Fit(rows)
     fit.narrowed_by = prepared.only_by
-    standing: Rows = np.arange(len(rows))
+    standing: Rows | None = None
     if prepared.refusal is not None:
         fit.refused_at_once = True
-        fit.refuse(standing, prepared.refusal)
+        fit.refuse(np.arange(len(rows)), prepared.refusal)
         return fit
     if prepared.only is not None:
         chosen = [table.nodes.row_of[name] for name in prepared.only if name in table.nodes.row_of]
@@ -181,12 +186,12 @@ def run(prepared: Prepared, table: Table, rows: Rows, trace: Trace = NO_TRACE) -
         refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
         standing = fit.refuse_all(standing, [(outside, refusal)])
     if prepared.check_all:
-        _run_all(prepared, fit, standing, trace)
+        _run_all(prepared, fit, np.arange(len(rows)) if standing is None else standing, trace)
         return fit
     for name, check in prepared.checks:
-        if not len(standing):
+        asked = rows if standing is None else rows[standing]
+        if not len(asked):
             break
-        asked = rows if len(standing) == len(rows) else rows[standing]
         verdict = check.refuse(asked)
         trace.checked(name, asked, verdict)
         standing = fit.refuse_all(standing, verdict)

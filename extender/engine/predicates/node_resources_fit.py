@@ -9,14 +9,16 @@ import numpy as np
 from extender.engine.devices.extended_resources import class_behind, may_be_backed
 from extender.engine.rules import NO_REFUSAL, Check, Verdict
 from extender.engine.status import Code, Refusal, unschedulable
+from extender.model.devices import DeviceClass
 from extender.model.requests import is_counted, is_extended
 from extender.table import Gone, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
-from extender.table.nodes import PODS
+from extender.table.nodes import PODS, NodeColumns
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
 CROWDED = unschedulable(NAME)
+_MOST_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,17 @@ class NodeResourcesFit:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        wanted = {name: amount for name, amount in pod.requests.items() if amount and self._counts(name)}
-        backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
-        return _Check(wanted, backed, table)
+        version = table.objects.version(DeviceClass), len(table.nodes.resources)
+        checks = table.derived.get(self, version, dict[tuple[tuple[str, int], ...], _Check])
+        requests = tuple(pod.requests.items())
+        check = checks.get(requests)
+        if check is None:  # else a pod that asks for the same has been here before
+            if len(checks) >= _MOST_KEPT:
+                checks.clear()
+            wanted = {name: amount for name, amount in requests if amount and self._counts(name)}
+            backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
+            check = checks[requests] = _Check(wanted, backed, table.nodes)
+        return check
 
     def _counts(self, resource: str) -> bool:
         ignored = resource in self.ignored_resources or resource.split("/")[0] in self.ignored_resource_groups
@@ -41,42 +51,41 @@ class _Check(Check):
     sees_pods = True
     sees_own_pods_only = True
 
-    def __init__(self, wanted: dict[str, int], backed: frozenset[str], table: Table) -> None:
+    def __init__(self, wanted: dict[str, int], backed: frozenset[str], nodes: NodeColumns) -> None:
         # What a device class stands behind is left to DynamicResources where no device plugin offers it
         # (upstream shouldDelegateResourceToDRA).
-        self._wanted, self._backed, self._table = wanted, backed, table
+        self._wanted, self._backed, self._nodes = wanted, backed, nodes
+        self._known = [name for name in wanted if name in nodes.resources]
+        self._nowhere = wanted.keys() - set(self._known) - backed  # no node has ever had any
+        self._indices = np.array([PODS, *[nodes.resources[name] for name in self._known]])
+        self._amounts = np.array([1, *[wanted[name] for name in self._known]])[:, np.newaxis]
 
     def refuse(self, rows: Rows) -> Verdict:
-        nodes, wanted = self._table.nodes, self._wanted
-        known = {name: index for name in wanted if (index := nodes.resources.get(name)) is not None}
-        nowhere = wanted.keys() - known.keys() - self._backed  # no node has ever had any
-        indices = [PODS, *known.values()]
-        amounts = np.array([1, *[wanted[name] for name in known]])[:, np.newaxis]
-        offered = nodes.allocatable.take(rows, axis=1)[indices]
-        short = amounts > offered - nodes.requested.take(rows, axis=1)[indices]
-        for position, name in enumerate(known, start=1):
+        offered = self._nodes.allocatable.take(rows, axis=1)[self._indices]
+        short = self._amounts > offered - self._nodes.requested.take(rows, axis=1)[self._indices]
+        for position, name in enumerate(self._known, start=1):
             if name in self._backed:
                 short[position] &= offered[position] > 0
-        if not (nowhere or short.any()):
+        if not (self._nowhere or short.any()):
             return NO_REFUSAL
-        too_small = np.logical_or.reduce((short & (amounts > offered))[1:], axis=0) | bool(nowhere)
-        lacking = dict(zip(known, short[1:], strict=True)) | dict.fromkeys(nowhere, np.ones(len(rows), np.bool_))
-        reasons = [(f"Insufficient {name}", lacking[name]) for name in wanted if name in lacking]
+        too_small = np.logical_or.reduce((short & (self._amounts > offered))[1:], axis=0) | bool(self._nowhere)
+        lacking = dict(zip(self._known, short[1:], strict=True))
+        lacking |= dict.fromkeys(self._nowhere, np.ones(len(rows), np.bool_))
+        reasons = [(f"Insufficient {name}", lacking[name]) for name in self._wanted if name in lacking]
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def refuse_without(self, rows: Rows, gone: Gone) -> Verdict:
         short = self._short(PODS, 1, rows, gone)
         for resource, amount in self._wanted.items():
-            index = self._table.nodes.resources.get(resource)
+            index = self._nodes.resources.get(resource)
             lacking = True if index is None else self._short(index, amount, rows, gone)
             if resource in self._backed:
-                lacking &= index is not None and self._table.nodes.allocatable[index][rows] > 0
+                lacking &= index is not None and self._nodes.allocatable[index][rows] > 0
             short |= lacking
         return [(short, CROWDED)]
 
     def _short(self, index: int, amount: int, rows: Rows, gone: Gone) -> BoolColumn:
-        nodes = self._table.nodes
-        free = nodes.allocatable[index] - nodes.requested[index] + gone.freed(index)
+        free = self._nodes.allocatable[index] - self._nodes.requested[index] + gone.freed(index)
         short: BoolColumn = amount > free[rows]
         return short
 
