@@ -54,6 +54,8 @@ def create_app(service: Service, settings: Settings, metrics: Metrics) -> Extend
     access = Access(settings.client_ca is not None, frozenset(settings.client_names))
     door = VerbDoor(_calls(service, settings, metrics), lifecycle, access)
     verbs = verb_paths(service.verbs, settings)
+    if not access.certificate_required:
+        lifecycle.posts = {path: door.post(verb) for path, verb in verbs.items()}
     for path, verb in verbs.items():
         app.add_url_rule(path, verb.name, _verb_view(door, verb), methods=["POST"], provide_automatic_options=False)
     _add_health(app, service.waiting_for)

@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from threading import Lock
@@ -15,12 +15,14 @@ from typing import Any, Protocol
 from extender.web.answers import error_answer, render, status_line, wsgi_headers
 from extender.web.environ import Environ, peer_environ, request_environ
 from extender.web.http1 import Request, RequestReader
+from extender.web.lifecycle import Post
 from extender.web.limits import Budget, Limits, Refusal
 
 _log = logging.getLogger(__name__)
 
 Application = Callable[[Environ, Any], Iterable[bytes]]
 
+_LAST = ("Connection", "close")  # the application wants the connection to end after this answer
 _HANDSHAKE_SECONDS = 10.0
 _LINGER_SECONDS = 2.0
 _GONE = (ConnectionError, ssl.SSLError, TimeoutError, OSError)
@@ -32,6 +34,7 @@ class Host(Protocol):
     application: Application
     limits: Limits
     budget: Budget
+    posts: Mapping[str, Post]
 
     @property
     def draining(self) -> bool:
@@ -126,18 +129,32 @@ class Connection:
                 self._idle = False
 
     def _exchange(self, request: Request, peer: Environ) -> bool:
+        post = self._host.posts.get(request.head.json_post)
+        if post is not None:
+            return self._exchange_post(request, post)
         exchange = _Exchange(self._host.application, request_environ(request, peer))
         try:
             exchange.run()
-            keep = request.keep_alive and not (exchange.last or self._finishing or self._host.draining)
-            connection = "close" if not keep else "keep-alive" if request.head.version == "1.0" else ""
-            headers = [*exchange.headers, ("Date", _date(int(time.time())))]
-            # From here on there is nothing to lose: an end of reading does not keep the answer from leaving.
-            self.idle_since, self._idle = time.monotonic(), True
-            self.send(render(exchange.status, headers, exchange.body, connection, request.head.method == "HEAD"))
-            return keep
+            return self._send_answer(request, exchange.status, exchange.headers, exchange.body)
         finally:
             exchange.close()
+
+    def _exchange_post(self, request: Request, post: Post) -> bool:
+        answer, rest = post(request.body)
+        try:
+            return self._send_answer(request, status_line(answer.status), wsgi_headers(answer), answer.body)
+        finally:
+            rest()
+
+    def _send_answer(self, request: Request, status: str, headers: list[tuple[str, str]], body: bytes) -> bool:
+        """Whether another request may follow."""
+        keep = request.keep_alive and not (_LAST in headers or self._finishing or self._host.draining)
+        connection = "close" if not keep else "keep-alive" if request.head.version == "1.0" else ""
+        dated = [*headers, ("Date", _date(int(time.time())))]
+        # From here on there is nothing to lose: an end of reading does not keep the answer from leaving.
+        self.idle_since, self._idle = time.monotonic(), True
+        self.send(render(status, dated, body, connection, request.head.method == "HEAD"))
+        return keep
 
     def _refuse(self, refusal: Refusal) -> None:
         self._host.rejected(refusal.status)
@@ -184,11 +201,6 @@ class _Exchange:
             _log.exception("the application failed")
             answer = error_answer(500, "internal error: the server's log has the cause")
             self.status, self.headers, self.body = status_line(500), wsgi_headers(answer), answer.body
-
-    @property
-    def last(self) -> bool:
-        """The application wants the connection to end after this answer."""
-        return ("Connection", "close") in self.headers
 
     def close(self) -> None:
         """WSGI's close: after the answer has left."""

@@ -12,7 +12,7 @@ from extender.verbs.verb import Verb
 from extender.web.access import Access
 from extender.web.answers import Answer, error_answer, status_line, wsgi_headers
 from extender.web.calls import Calls, Tell
-from extender.web.lifecycle import Lifecycle
+from extender.web.lifecycle import Lifecycle, Post
 
 Environ = dict[str, Any]
 WSGI = Callable[[Environ, Any], Iterable[bytes]]
@@ -41,7 +41,13 @@ class VerbDoor:
         Every refusal is counted by its status.
         """
         refusal = self._refused(environ)
-        answer, tell = self._called(verb, environ) if refusal is None else (refusal, _nothing)
+        return self._counted(*(self._called(verb, environ) if refusal is None else (refusal, _nothing)))
+
+    def post(self, verb: Verb[Any, Any]) -> Post:
+        """`answer` to requests whose head has nothing in it that could be refused."""
+        return lambda body: self._counted(*self._calls.answer(verb, body))
+
+    def _counted(self, answer: Answer, tell: Tell) -> tuple[Answer, Tell]:
         if answer.status >= 400:
             self._lifecycle.rejected(answer.status)
         return answer, tell

@@ -36,7 +36,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """What a head says: `target` as sent (path and query), header names in lower case."""
+    """What a head says: `target` as sent (path and query), header names in lower case.
+
+    Attributes:
+        json_post: the path that JSON is posted to, in a request that says nothing else of matter; "" in any other.
+    """
 
     method: str
     target: bytes
@@ -46,6 +50,7 @@ class Head:
     content_length: int
     chunked: bool
     expects_continue: bool
+    json_post: str
 
 
 @dataclass(slots=True)
@@ -220,6 +225,7 @@ def _read_head(head: bytes, most_fields: int) -> Head:
         int(fields.get(b"content-length", b"0")),
         b"transfer-encoding" in fields,
         _expects_continue(version, fields),
+        _json_post(parser.get_method(), parsed.target, fields),
     )
 
 
@@ -265,6 +271,13 @@ def _version(parsed: _Parsed, parser: httptools.HttpRequestParser) -> str:
         if dict(parsed.headers)[b"transfer-encoding"].strip().lower() != b"chunked":
             raise Refusal(501, "the only Transfer-Encoding spoken here is chunked")
     return version
+
+
+def _json_post(method: bytes, target: bytes, fields: dict[bytes, bytes]) -> str:
+    # Targets with a query, escapes or a host are not for those who take short cuts.
+    plain = target.startswith(b"/") and target.isascii() and not set(target) & set(b"%?#")
+    json = fields.get(b"content-type") == b"application/json" and b"content-encoding" not in fields
+    return target.decode() if method == b"POST" and plain and json else ""
 
 
 def _expects_continue(version: str, fields: dict[bytes, bytes]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Lock
 
+from extender.web.answers import Answer
 from extender.web.limits import Limits
 
 
@@ -16,11 +17,18 @@ def _ignored(status: int) -> None:
     pass
 
 
+Post = Callable[[bytes], tuple[Answer, Callable[[], None]]]
+"""A body that was posted, in; the answer, and what is left to be done once it has been sent, out. Raises nothing."""
+
+
 class Lifecycle:
     """One application's life in one process.
 
     `start` runs what must not run before the fork (threads die in it): watches, timers. It and `stop` run once each,
     whoever asks and however often.
+
+    Attributes:
+        posts: by path, what answers a POST of JSON as WSGI would, for a server that can tell one without WSGI.
     """
 
     def __init__(
@@ -38,6 +46,7 @@ class Lifecycle:
         self.rejected = rejected
         self.limits = limits or Limits()
         self.drain_seconds = drain_seconds
+        self.posts: Mapping[str, Post] = {}
         self.started = False
         self.draining = False
         self.stopped = False

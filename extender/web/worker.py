@@ -65,7 +65,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         self.application = self.wsgi
         own = Limits(idle_seconds=float(self.cfg.keepalive))
         self._lifecycle = getattr(self.wsgi, "lifecycle", None) or Lifecycle(limits=own)
-        self.limits = self._lifecycle.limits
+        self.limits, self.posts = self._lifecycle.limits, self._lifecycle.posts
         self.budget = Budget(_BODIES_AT_ONCE * self.limits.body_bytes)
         if self.cfg.is_ssl:
             files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
