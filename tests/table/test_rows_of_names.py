@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.table.nodes import NodeColumns
 from tests.builders import make_node
 from tests.engine.cluster import table_of
+
+NAMES = [f"node-{number}.example.com" for number in range(3000)]
+
+
+def columns() -> NodeColumns:
+    nodes = NodeColumns()
+    for name in NAMES:
+        nodes.claim(name)
+    return nodes
+
+
+MANY = columns()
 
 
 def test_names_that_are_known_each_once() -> None:
@@ -16,6 +32,21 @@ def test_names_that_are_known_each_once() -> None:
     none = nodes.rows_of([])
     assert none is not None
     assert not len(none)
+
+
+def test_no_node_is_known_yet() -> None:
+    assert table_of().nodes.rows_of(["a"]) is None
+
+
+@given(st.data())
+def test_many_names_some_of_which_share_a_slot(data: st.DataObject) -> None:
+    """3,000 names in 32,768 slots: some 130 are found the long way round."""
+    asked = data.draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=600))
+    rows = MANY.rows_of(asked)
+    assert rows is not None
+    assert [MANY.names[row] for row in rows] == asked
+    assert MANY.rows_of([*asked, "ghost"]) is None
+    assert not asked or MANY.rows_of([*asked, asked[0]]) is None
 
 
 def test_the_same_list_is_looked_up_anew_when_nodes_have_come_or_gone() -> None:
