@@ -246,6 +246,12 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
     Raises:
         MalformedRequest: the body is no JSON, or one of the four fields is missing or empty.
     """
+    try:
+        args = _BINDING.decode(body)
+        if args.pod_name and args.pod_namespace and args.pod_uid and args.node:
+            return args
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # The keys are in another case than Go's, or there is a fault to be told of.
     fields = _fields(body, "the body")
     wanted = ("PodName", "PodNamespace", "PodUID", "Node")
     values = [_optional(fields.get(name.lower()), str, name) or "" for name in wanted]
@@ -313,6 +319,7 @@ _STORED = (Pod, Node)
 # large in memory as in JSON.
 _LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
 
+_BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 

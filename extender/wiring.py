@@ -88,7 +88,7 @@ def application(settings: Settings, origin: Origin) -> Extender:
     stopping = threading.Event()
     comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
     comparing = Ticker("comparer", settings.compare_seconds, lambda: _compare(comparer, ready))
-    freshness = Freshness(metrics.staleness, settings.max_staleness_seconds)
+    freshness = Freshness(metrics.staleness, settings.max_staleness_seconds, clock)
 
     def start() -> None:
         gc.set_threshold(*GC_THRESHOLDS)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 
 from extender.clock import Clock, SystemClock
@@ -60,15 +61,21 @@ Origin = Callable[[Sink[Object], Metrics, Clock], Feed]
 class Freshness:
     """Whether the watches of every kind are alive: events, bookmarks, or at least a watch opened anew after silence."""
 
-    def __init__(self, staleness: Callable[[], Mapping[str, float]], limit_seconds: float) -> None:
-        self._staleness, self._limit_seconds = staleness, limit_seconds
+    def __init__(self, staleness: Callable[[], Mapping[str, float]], limit_seconds: float, clock: Clock) -> None:
+        self._staleness, self._limit_seconds, self._clock = staleness, limit_seconds, clock
+        self._fresh_until = 0.0 if limit_seconds else inf
 
     def waiting_for(self) -> Mapping[str, str]:
         """{"watches": which kinds nothing was heard of for too long}, or {"watches": ""}."""
-        if not self._limit_seconds:
+        now = self._clock.monotonic()
+        if now <= self._fresh_until:
             return {"watches": ""}
-        stale = {kind: age for kind, age in self._staleness().items() if age > self._limit_seconds}
+        ages = self._staleness()
+        stale = {kind: age for kind, age in ages.items() if age > self._limit_seconds}
         if not stale:
+            self._fresh_until = (
+                now + self._limit_seconds - max(ages.values(), default=0.0)
+            )  # whatever is heard till then
             return {"watches": ""}
         silent = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
         return {"watches": f"no word of {silent}, the limit is {self._limit_seconds:g} s"}
@@ -123,7 +130,7 @@ def _live_origin(
         feed = Feed(source.start, source.stop, source.unsynced, binder, lister, survey)
         if not settings.leader_elect:
             return feed
-        freshness = Freshness(metrics.staleness, settings.max_staleness_seconds)
+        freshness = Freshness(metrics.staleness, settings.max_staleness_seconds, clock)
         return _elected(feed, freshness, _lease_client(connection, settings), clock, settings)
 
     return origin

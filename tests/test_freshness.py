@@ -10,7 +10,7 @@ from extender.wiring_feed import Freshness
 def watched(limit_seconds: float = 180.0) -> tuple[Freshness, Metrics, ManualClock]:
     clock = ManualClock()
     metrics = Metrics(dict, clock, "1")
-    return Freshness(metrics.staleness, limit_seconds), metrics, clock
+    return Freshness(metrics.staleness, limit_seconds, clock), metrics, clock
 
 
 def test_before_the_first_list_there_is_nothing_to_be_stale() -> None:

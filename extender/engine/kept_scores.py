@@ -33,9 +33,8 @@ class _Kept:
     at: int
     of_fill: dict[Fill, int] = field(default_factory=dict)
 
-    def follow(self, changed: Rows, table: Table, work_out: WorkOut) -> None:
-        """Brings the scores of the rows that have changed up to date."""
-        fills = table.nodes.fills(changed)
+    def follow(self, changed: Rows, fills: list[Fill], work_out: WorkOut) -> None:
+        """Brings the scores of the rows that have changed up to date; `fills`: theirs."""
         new = [position for position, fill in enumerate(fills) if fill not in self.of_fill]
         if new:
             if len(self.of_fill) + len(new) > _MOST_FILLS:
@@ -58,7 +57,7 @@ def kept_scores(
     key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
     known = table.derived.get(kept_scores, table.nodes.capacity, dict[Hashable, _Kept | None])
     met, kept = key in known, known.pop(key, None)
-    changed = None if kept is None else table.nodes.changes.since(kept.at)
+    changed = None if kept is None else table.nodes.filled_since(kept.at)
     if changed is None or kept is None:
         everywhere = np.arange(len(table.nodes.names))
         if not met and 2 * len(rows) < len(everywhere):
@@ -66,8 +65,8 @@ def kept_scores(
         else:
             kept = _Kept(np.zeros(table.nodes.capacity, np.int64), 0)
             kept.scores[everywhere] = work_out(everywhere)
-    elif len(changed):
-        kept.follow(changed, table, work_out)
+    elif changed[1]:
+        kept.follow(*changed, work_out)
     if len(known) >= _MOST_KEPT:
         del known[next(iter(known))]  # unasked for the longest
     known[key] = kept

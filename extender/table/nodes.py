@@ -69,6 +69,7 @@ class NodeColumns:
         self._rows: Rows | None = None
         self._index: _NameIndex | None = None
         self._looked_up: tuple[list[str] | None, Rows | None] = None, None
+        self._filled: tuple[tuple[int, int], tuple[Rows, list[Fill]] | None] = (0, 0), None
         self._facts = NodeFacts(self.objects)
 
     @property
@@ -181,8 +182,18 @@ class NodeColumns:
         self.requested[:, row] += vector
         self.changes.note(row)
 
-    def fills(self, rows: Rows) -> list[Fill]:
-        """The fill of each row: equal for nodes that no rule can tell apart by their resources."""
+    def filled_since(self, moment: int) -> tuple[Rows, list[Fill]] | None:
+        """The rows of which `changes` knows since then, with the fill of each; None: that was too long ago to tell.
+
+        Equal fills: nodes that no rule can tell apart by their resources.
+        """
+        span = moment, self.changes.now
+        if self._filled[0] != span:  # else another rule has just asked
+            rows = self.changes.since(moment)
+            self._filled = span, None if rows is None else (rows, self._fills(rows))
+        return self._filled[1]
+
+    def _fills(self, rows: Rows) -> list[Fill]:
         columns = np.concatenate((self.allocatable.take(rows, axis=1), self.requested.take(rows, axis=1))).T.copy()
         fills: list[Fill] = columns.view(f"V{columns.itemsize * columns.shape[1]}").ravel().tolist()
         return fills

@@ -72,10 +72,14 @@ class Prioritize:
     def _scaled(self, totals: Scores, profile: Profile) -> Scores:
         if not len(totals):
             return totals
-        lowest, highest = 0, MAX_SCORE * sum(weighted.weight for weighted in profile.priorities)
         if self._scale is Scale.RELATIVE:
-            lowest, highest = int(totals.min()), int(totals.max())
-        if highest <= lowest:
-            return np.full(len(totals), MAX_EXTENDER_PRIORITY, np.int64)
-        scaled: Scores = (totals - lowest) * MAX_EXTENDER_PRIORITY // (highest - lowest)
-        return scaled.clip(0, MAX_EXTENDER_PRIORITY)
+            return _spread(totals, int(totals.min()), int(totals.max()))
+        highest = MAX_SCORE * sum(weighted.weight for weighted in profile.priorities)
+        return _spread(totals, 0, highest).clip(0, MAX_EXTENDER_PRIORITY)
+
+
+def _spread(totals: Scores, lowest: int, highest: int) -> Scores:
+    """`lowest` becomes 0 and `highest` 10."""
+    if highest <= lowest:
+        return np.full(len(totals), MAX_EXTENDER_PRIORITY, np.int64)
+    return (totals - lowest) * MAX_EXTENDER_PRIORITY // (highest - lowest)

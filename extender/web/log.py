@@ -10,7 +10,6 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Literal, TextIO
 
@@ -39,9 +38,14 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
     def inform(self, logger: str, message: str, fields: Mapping[str, object]) -> None:
         now = time.time()
         line = {"time": _utc(now), "level": "info", "logger": logger, "msg": message, **fields}
-        with suppress(OSError, ValueError), self.lock or nullcontext():  # a stream that is closed has no reader
+        self.acquire()
+        try:
             self.stream.write(_json(line) + "\n")
             self.stream.flush()
+        except (OSError, ValueError):
+            pass  # a stream that is closed has no reader
+        finally:
+            self.release()
 
 
 class JsonFormatter(logging.Formatter):
@@ -81,11 +85,11 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
 
 
 def _json(line: Mapping[str, object]) -> str:
-    with suppress(UnicodeEncodeError):
+    try:
         encoded = _encode(line)
-        if encoded.isascii():
-            return encoded.decode("ascii")
-    return _encode_ascii(line)
+    except UnicodeEncodeError:
+        return _encode_ascii(line)
+    return encoded.decode("ascii") if encoded.isascii() else _encode_ascii(line)
 
 
 def _utc(seconds: float) -> str:
