@@ -62,6 +62,11 @@ def nodes_required_by(pod: Pod, table: Table, rows: Rows) -> BoolColumn:
     return matched if required is None else matched & nodes_in_selector(required, table, rows)
 
 
+def selects_nodes(pod: Pod) -> bool:
+    """Whether the pod says anything of its own about where it must go."""
+    return required_node_selector(pod) is not None or pod.spec.node_selector is not None
+
+
 def required_node_selector(pod: Pod) -> NodeSelector | None:
     """The pod's required node affinity, if it has one."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None

@@ -9,7 +9,7 @@ arguments, so one rule serves any number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from extender.table import Gone, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
 MAX_SCORE = 100
+_MOST_HEEDED = 8
+R = TypeVar("R")
 Scores = NDArray[np.int64]
 
 # Which of the rows that were asked about are refused for one and the same cause. The masks of a verdict do not overlap.
@@ -62,6 +64,27 @@ class Predicate(Protocol):
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         """What the rule makes of the pod; a Refusal turns down every node, None means that it has nothing to say."""
         ...
+
+
+def heeded(rules: Sequence[R], pod: PodInfo) -> Sequence[R]:
+    """Those of the rules (or of what has a `priority`) that may have something to say of the pod.
+
+    A rule may tell by a method `concerns(pod)` which pods it has nothing to say of, whatever else there is in the
+    cluster. It is asked once for all pods of a template, so it looks only at what these have in common (see
+    table.templates): not at names, the node, tolerations, the status.
+    """
+    known = pod.heeded.get(id(rules))
+    if known is None or known[0] is not rules:
+        if len(pod.heeded) >= _MOST_HEEDED:
+            pod.heeded.clear()
+        known = rules, [rule for rule in rules if _concerns(getattr(rule, "priority", rule), pod)]
+        pod.heeded[id(rules)] = known
+    return cast("Sequence[R]", known[1])
+
+
+def _concerns(rule: object, pod: PodInfo) -> bool:
+    concerns = getattr(rule, "concerns", None)
+    return concerns is None or concerns(pod)
 
 
 class Scorer:

@@ -105,6 +105,11 @@ class PodInfo:
         )
 
     @worked_out
+    def heeded(self) -> dict[int, tuple[object, object]]:
+        """See engine.rules.heeded."""
+        return {}
+
+    @worked_out
     def volumes(self) -> tuple[Volume, ...]:
         """The volumes that rules look at; the projected token that every pod has, and its like, are none of them."""
         return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))

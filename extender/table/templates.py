@@ -9,6 +9,7 @@ from extender.table.podinfo import Group, PodInfo
 _MOST_GROUPS = 4096
 # None of these looks at a pod's name or UID, where it has no volumes and claims.
 _SHARED = (
+    "heeded",
     "group",
     "requests",
     "requests_with_defaults",
@@ -58,6 +59,12 @@ def _alike(one: Pod, other: Pod) -> bool:
         and one.spec.overhead == other.spec.overhead
         and one.spec.resources == other.spec.resources
         and one.spec.affinity == other.spec.affinity
+        and one.spec.node_selector == other.spec.node_selector
+        and one.spec.topology_spread_constraints == other.spec.topology_spread_constraints
+        and one.spec.resource_claims == other.spec.resource_claims
+        and one.spec.ephemeral_containers == other.spec.ephemeral_containers
+        and one.spec.host_network == other.spec.host_network
+        and one.spec.host_users == other.spec.host_users
         and one.status.container_statuses == other.status.container_statuses
         and one.status.init_container_statuses == other.status.init_container_statuses
         and one.status.resources == other.status.resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extender.clock import Clock
-from extender.engine.devices.claims import NAME, PodDeviceClaims, pod_device_claims
+from extender.engine.devices.claims import NAME, PodDeviceClaims, pod_device_claims, wants_devices
 from extender.engine.devices.placement import Placement
 from extender.engine.devices.readiness import unavailable
 from extender.engine.rules import Check, Verdict
@@ -27,6 +27,9 @@ class DynamicResources:
     binding_timeout_seconds: float = 600
     clock: Clock | None = None
     name: str = NAME
+
+    def concerns(self, pod: PodInfo) -> bool:
+        return wants_devices(pod)
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         claims = pod_device_claims(pod, table)

@@ -10,6 +10,7 @@ from extender.engine.node_affinity import (
     nodes_in_selector,
     nodes_required_by,
     required_node_selector,
+    selects_nodes,
 )
 from extender.engine.rules import Check, Verdict
 from extender.engine.status import Refusal, unresolvable
@@ -31,9 +32,12 @@ class NodeAffinity:
     added: NodeSelector | None = None
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return self.added is not None or selects_nodes(pod.pod)
+
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         required = required_node_selector(pod.pod)
-        if required is None and pod.pod.spec.node_selector is None and self.added is None:
+        if self.added is None and not selects_nodes(pod.pod):
             return None
         only = _named_nodes(required.node_selector_terms or ()) if required else None
         if only is not None and not only:

@@ -24,6 +24,9 @@ class NodeDeclaredFeatures:
 
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return bool(required_features(pod.pod))
+
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         required = required_features(pod.pod)
         return _Check(required, table) if required else None

@@ -24,6 +24,9 @@ class NodePorts:
 
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return bool(pod.host_ports)
+
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         return _Check(pod.host_ports, table) if pod.host_ports else None
 

@@ -26,6 +26,9 @@ class NodeVolumeLimits:
 
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return bool(pod.volumes)
+
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         if not pod.attachables:
             return None

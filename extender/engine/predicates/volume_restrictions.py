@@ -29,6 +29,9 @@ class VolumeRestrictions:
 
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return bool(pod.volumes)
+
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         exclusive: list[ClaimUse] = []
         for use in pod.claims:

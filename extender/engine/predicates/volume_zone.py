@@ -24,6 +24,9 @@ class VolumeZone:
 
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return bool(pod.volumes)
+
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         topologies = volume_topologies(pod, table)
         if isinstance(topologies, str):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.engine.devices.answers import BEST_ALTERNATIVE, FITS
-from extender.engine.devices.claims import NAME, PodDeviceClaims, pod_device_claims
+from extender.engine.devices.claims import NAME, PodDeviceClaims, pod_device_claims, wants_devices
 from extender.engine.devices.placement import Placement
 from extender.engine.rules import Scorer, Scores, normalised
 from extender.model.resource_claims import ResourceClaim
@@ -20,6 +20,9 @@ class DynamicResources:
     """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
 
     name: str = NAME
+
+    def concerns(self, pod: PodInfo) -> bool:
+        return wants_devices(pod)
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         claims = pod_device_claims(pod, table)

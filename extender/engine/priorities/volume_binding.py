@@ -26,6 +26,9 @@ class VolumeBinding:
     shape: Sequence[ShapePoint] = LEAST_USED
     name: str = NAME
 
+    def concerns(self, pod: PodInfo) -> bool:
+        return bool(pod.volumes)
+
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         claims = pod_claims(pod, table)
         if not isinstance(claims, PodClaims) or not claims.waiting:
