@@ -267,7 +267,7 @@ def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows, trace: Trace
             continue
         raw = scorer.map(rows)
         scores = scorer.reduce(raw)
-        total += scores * weighted.weight
+        total += scores if weighted.weight == 1 else scores * weighted.weight
         by_plugin.append(PluginScores(weighted.priority.name, weighted.weight, raw, scores))
         trace.scored(weighted.priority.name, weighted.weight, rows, raw, scores)
     return Scoring(rows, total, by_plugin)

@@ -44,7 +44,7 @@ class NodeColumns:
         allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
         requested: int64[resource, row]: what the pods on the node ask for.
         taint_set: intp[row]: index into `taint_sets`.
-        unschedulable: bool[row].
+        unschedulable: bool[row]; `cordoned` of them are true.
         present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
         changes: the rows whose resources, or requests, have changed.
     """
@@ -59,6 +59,7 @@ class NodeColumns:
         self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.unschedulable = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.cordoned = 0
         self.present = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.labels = LabelColumns(_FIRST_CAPACITY)
         self.images: dict[str, Image] = {}
@@ -154,7 +155,7 @@ class NodeColumns:
             self._write_allocatable(row, node)
         if old is None or old.taints != node.taints:
             self.taint_set[row] = self._intern_taints(tuple(node.taints))
-        self.unschedulable[row] = bool(node.spec.unschedulable)
+        self._cordon(row, bool(node.spec.unschedulable))
         self.labels.write(row, old.labels if old else {}, node.labels)
         if old is None or old.status.images != node.status.images:
             self._write_images(row, old, node)
@@ -172,7 +173,7 @@ class NodeColumns:
         self.allocatable[:, row] = 0
         self.changes.note(row)
         self.taint_set[row] = 0
-        self.unschedulable[row] = False
+        self._cordon(row, False)
         self.labels.write(row, old.labels, {})
         self._write_images(row, old, None)
         self.release(name)
@@ -245,6 +246,10 @@ class NodeColumns:
                 del self.images[name]
         for name, size in after.items():
             self.images.setdefault(name, Image(size, set())).rows.add(row)
+
+    def _cordon(self, row: int, unschedulable: bool) -> None:
+        self.cordoned += unschedulable - int(self.unschedulable[row])
+        self.unschedulable[row] = unschedulable
 
     def _names_changed(self) -> None:
         self._index, self._looked_up = None, (None, None)

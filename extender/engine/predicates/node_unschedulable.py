@@ -21,6 +21,8 @@ class NodeUnschedulable:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        if not table.nodes.cordoned:
+            return None
         tolerations = pod.pod.spec.tolerations or ()
         return _Check(table) if untolerated((UNSCHEDULABLE_TAINT,), tolerations, (NO_SCHEDULE,)) else None
 
