@@ -161,18 +161,20 @@ def encode(result: ExtenderPreemptionResult | ExtenderBindingResult) -> bytes:
 def encode_priorities(result: HostPriorityList) -> bytes:
     """The answer's bytes, with Go's names. Names that need no escapes, as good as all, are put together as they are."""
     hosts, scores = result.hosts, result.scores
-    if not hosts or not _plain("".join(hosts)):
-        return _ENCODER.encode(list(map(HostPriority, hosts, scores)))
+    if not hosts:
+        return b"[]"
     ends = {score: f'","Score":{score}}},{{"Host":"' for score in set(scores)}
     parts = [""] * (2 * len(hosts))
     parts[::2] = hosts
     parts[1::2] = [ends[score] for score in scores]
     parts[-1] = f'","Score":{scores[-1]}}}]'
-    return ('[{"Host":"' + "".join(parts)).encode()
+    text = '[{"Host":"' + "".join(parts)
+    if text.isascii() and text.isprintable() and text.count('"') == _QUOTES * len(hosts) and "\\" not in text:
+        return text.encode()
+    return _ENCODER.encode(list(map(HostPriority, hosts, scores)))
 
 
-def _plain(text: str) -> bool:
-    return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+_QUOTES = '{"Host":"","Score":}'.count('"')
 
 
 def encode_filter(result: ExtenderFilterResult) -> bytes:

@@ -272,6 +272,9 @@ class NodeColumns:
         self.labels.grow(capacity)
 
 
+_NOBODY = 1
+
+
 class _NameIndex:
     """Finds the rows of many names at once, by their hashes (SipHash, 64 bits, keyed anew in every process).
 
@@ -284,7 +287,8 @@ class _NameIndex:
         self._mask = (1 << (8 * len(names)).bit_length()) - 1
         self._slots = np.zeros(self._mask + 1, np.int32)  # of names that share a slot the last has it
         self._slots[hashes & self._mask] = np.arange(len(names))
-        self._hashes = np.append(hashes, 0)  # never none at all
+        hashes[hashes == hash("")] = _NOBODY  # the rows that are free
+        self._hashes = np.append(hashes, _NOBODY)  # never none at all
 
     def find(self, names: Sequence[str]) -> tuple[Rows, list[int]]:
         """The row of each, and the positions of those that may be elsewhere or nowhere."""

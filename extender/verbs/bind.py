@@ -20,6 +20,16 @@ from extender.wire import ExtenderBindingArgs, ExtenderBindingResult, decode_bin
 BOUND = ExtenderBindingResult()
 
 
+class _UnderWay:
+    """A bind that is under way, and its result for those who wait for it, if any do."""
+
+    __slots__ = ("awaited", "node")
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.awaited: Future[ExtenderBindingResult] | None = None
+
+
 class Bind:
     """Upstream counterpart: HTTPExtender.Bind.
 
@@ -32,7 +42,7 @@ class Bind:
     def __init__(self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry) -> None:
         self._cache, self._profiles, self._binder, self._telemetry = cache, profiles, binder, telemetry
         self._lock = threading.Lock()
-        self._under_way: dict[str, tuple[str, Future[ExtenderBindingResult]]] = {}
+        self._under_way: dict[str, _UnderWay] = {}
 
     def decode(self, body: bytes) -> ExtenderBindingArgs:
         return decode_binding_args(body)
@@ -57,19 +67,23 @@ class Bind:
         """Binds, or waits for the call that is about to."""
         uid, node = request.pod_uid, request.node
         with self._lock:
-            other_node, other = self._under_way.get(uid, ("", None))
+            other = self._under_way.get(uid)
             if other is None:
-                mine: Future[ExtenderBindingResult] = Future()
-                self._under_way[uid] = (node, mine)
-        if other is not None:
-            return other.result() if other_node == node else self._end("refused", f"is being bound to {other_node}")
+                mine = self._under_way[uid] = _UnderWay(node)
+            else:
+                other.awaited = other.awaited or Future()
+        if other is not None and other.awaited is not None:
+            if other.node == node:
+                return other.awaited.result()
+            return self._end("refused", f"is being bound to {other.node}")
         result = ExtenderBindingResult(f"the bind of {request.pod_namespace}/{request.pod_name} broke off")
         try:
             result = self._bind(request, judged)
         finally:
             with self._lock:
                 del self._under_way[uid]
-            mine.set_result(result)
+            if mine.awaited is not None:
+                mine.awaited.set_result(result)
         return result
 
     def _bind(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:

@@ -132,6 +132,8 @@ class Metrics:
         self._call_child = cache(self._calls.labels)
         self._wait_child = cache(self._waits.labels)
         self._refused_child = cache(self._refused.labels)
+        self._bind_child = cache(self._binds.labels)
+        self._event_child = cache(self._events.labels)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The exposition and its content type, in the format that the `Accept` header asks for."""
@@ -156,11 +158,11 @@ class Metrics:
 
     def bound(self, result: str) -> None:
         """See ports.Telemetry."""
-        self._binds.labels(result).inc()
+        self._bind_child(result).inc()
 
     def watch_event(self, kind: str, event: str) -> None:
         """See ports.Telemetry."""
-        self._events.labels(kind, event).inc()
+        self._event_child(kind, event).inc()
 
     def synced(self, kind: str) -> None:
         """See ports.Telemetry."""

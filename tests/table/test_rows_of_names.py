@@ -55,6 +55,7 @@ def test_the_same_list_is_looked_up_anew_when_nodes_have_come_or_gone() -> None:
     assert table.nodes.rows_of(names) is table.nodes.rows_of(names)
     table.remove_node("b")
     assert table.nodes.rows_of(names) is None
+    assert table.nodes.rows_of([""]) is None
     table.set_node(table_of(make_node("d").obj()).nodes.node(0))  # takes over the row
     table.set_node(table_of(make_node("b").obj()).nodes.node(0))
     rows = table.nodes.rows_of(names)
