@@ -73,9 +73,8 @@ class Freshness:
         ages = self._staleness()
         stale = {kind: age for kind, age in ages.items() if age > self._limit_seconds}
         if not stale:
-            self._fresh_until = (
-                now + self._limit_seconds - max(ages.values(), default=0.0)
-            )  # whatever is heard till then
+            # Till then none can be stale, whatever is heard or not.
+            self._fresh_until = now + self._limit_seconds - max(ages.values(), default=0.0)
             return {"watches": ""}
         silent = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
         return {"watches": f"no word of {silent}, the limit is {self._limit_seconds:g} s"}

@@ -5,7 +5,7 @@ A row is kept while the node or a pod on it is known: pods may be seen before th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -70,7 +70,7 @@ class NodeColumns:
         self._rows: Rows | None = None
         self._index: _NameIndex | None = None
         self._looked_up: tuple[list[str] | None, Rows | None] = None, None
-        self._filled: tuple[tuple[int, int], tuple[Rows, list[Fill]] | None] = (0, 0), None
+        self._filled: tuple[tuple[int, int], tuple[Rows, list[Fill]] | None] = (-1, -1), None
         self._facts = NodeFacts(self.objects)
 
     @property
@@ -105,7 +105,7 @@ class NodeColumns:
         if names is known:
             return rows
         if self._index is None:
-            self._index = _NameIndex(self.names)
+            self._index = _NameIndex(self.row_of, self.capacity)
         found, doubtful = self._index.find(names)
         for position in doubtful:
             row = self.row_of.get(names[position])
@@ -272,7 +272,7 @@ class NodeColumns:
         self.labels.grow(capacity)
 
 
-_NOBODY = 1
+_NOBODY = 1  # the hash of a row that is free
 
 
 class _NameIndex:
@@ -282,13 +282,13 @@ class _NameIndex:
     lie far apart, and a scheduler's other work has taken the caches meanwhile. These loads do not wait for each other.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        hashes = _hashes(names)
-        self._mask = (1 << (8 * len(names)).bit_length()) - 1
+    def __init__(self, row_of: Mapping[str, int], capacity: int) -> None:
+        hashes, rows = _hashes(row_of), np.fromiter(row_of.values(), np.int32, len(row_of))
+        self._mask = (1 << (8 * len(rows)).bit_length()) - 1
         self._slots = np.zeros(self._mask + 1, np.int32)  # of names that share a slot the last has it
-        self._slots[hashes & self._mask] = np.arange(len(names))
-        hashes[hashes == hash("")] = _NOBODY  # the rows that are free
-        self._hashes = np.append(hashes, _NOBODY)  # never none at all
+        self._slots[hashes & self._mask] = rows
+        self._hashes = np.full(capacity, _NOBODY, np.int64)  # by row
+        self._hashes[rows] = hashes
 
     def find(self, names: Sequence[str]) -> tuple[Rows, list[int]]:
         """The row of each, and the positions of those that may be elsewhere or nowhere."""
@@ -298,7 +298,7 @@ class _NameIndex:
         return rows, np.flatnonzero(doubtful).tolist() if doubtful.any() else []
 
 
-def _hashes(names: Sequence[str]) -> NDArray[np.int64]:
+def _hashes(names: Collection[str]) -> NDArray[np.int64]:
     return np.fromiter(map(hash, names), np.int64, len(names))
 
 

@@ -70,12 +70,10 @@ class Bind:
             other = self._under_way.get(uid)
             if other is None:
                 mine = self._under_way[uid] = _UnderWay(node)
-            else:
-                other.awaited = other.awaited or Future()
-        if other is not None and other.awaited is not None:
-            if other.node == node:
-                return other.awaited.result()
-            return self._end("refused", f"is being bound to {other.node}")
+            elif other.node == node:
+                awaited = other.awaited = other.awaited or Future()
+        if other is not None:
+            return awaited.result() if other.node == node else self._end("refused", f"is being bound to {other.node}")
         result = ExtenderBindingResult(f"the bind of {request.pod_namespace}/{request.pod_name} broke off")
         try:
             result = self._bind(request, judged)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.engine.algorithm import FITS, Prepared, Profile, awaited_pods, run
-from extender.engine.rules import Check, Predicate, Verdict
+from extender.engine.rules import Check, Predicate, Verdict, heeded
 from extender.engine.status import Refusal
 from extender.table import Gone, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
@@ -37,7 +37,7 @@ class Trial:
         self._pod, self._table = pod, table
         self._fixed = Prepared()
         self._asked: list[Asked] = []
-        for predicate in profile.predicates:
+        for predicate in heeded(profile.predicates, pod):
             self._prepare(predicate)
         self._awaited = {
             table.nodes.row_of[name]: infos for name, infos in awaited_pods(pod, table) if name in table.nodes.row_of
