@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from extender.errors import MalformedRequest
 from extender.model.node import Node
@@ -42,6 +44,16 @@ class NodeBytes:
     @cached_property
     def node(self) -> Node:
         return _decode(self.raw, Node, "Nodes.items[]")
+
+
+class Names(list[str]):
+    """NodeNames as they came, and the JSON that they came as, where it can be put into an answer; else b""."""
+
+    __slots__ = ("json",)
+
+    def __init__(self, names: list[str], json: bytes) -> None:
+        super().__init__(names)
+        self.json = json if _is_compact(json, len(names)) else b""
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
@@ -109,10 +121,10 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class HostPriorityList(msgspec.Struct, frozen=True):
-    """The scores of nodes by position, as prioritize answers them: a HostPriority each."""
+    """The scores of nodes by position, int64[n] of 0..10, as prioritize answers them: a HostPriority each."""
 
     hosts: list[str]
-    scores: list[int]
+    scores: NDArray[np.int64]
 
 
 class MetaPod(msgspec.Struct, frozen=True):
@@ -147,7 +159,7 @@ class _NodeList(msgspec.Struct, frozen=True):
 
 class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     nodes: _NodeList | None
-    node_names: list[str] | None
+    node_names: list[str] | msgspec.Raw | None
     failed_nodes: dict[str, str]
     failed_and_unresolvable_nodes: dict[str, str]
     error: str
@@ -159,60 +171,88 @@ def encode(result: ExtenderPreemptionResult | ExtenderBindingResult) -> bytes:
 
 
 def encode_priorities(result: HostPriorityList) -> bytes:
-    """The answer's bytes, with Go's names. Names that need no escapes, as good as all, are put together as they are."""
+    """The answer's bytes, with Go's names; names as they came, where that can be."""
     hosts, scores = result.hosts, result.scores
-    if not hosts:
-        return b"[]"
-    ends = {score: f'","Score":{score}}},{{"Host":"' for score in set(scores)}
-    parts = [""] * (2 * len(hosts))
-    parts[::2] = hosts
-    parts[1::2] = [ends[score] for score in scores]
-    parts[-1] = f'","Score":{scores[-1]}}}]'
-    text = '[{"Host":"' + "".join(parts)
-    if text.isascii() and text.isprintable() and text.count('"') == _QUOTES * len(hosts) and "\\" not in text:
-        return text.encode()
-    return _ENCODER.encode(list(map(HostPriority, hosts, scores)))
+    if not isinstance(hosts, Names) or not hosts.json:
+        return _ENCODER.encode(list(map(HostPriority, hosts, scores.tolist())))
+    # Every score is two characters wide, a blank and a digit below 10: they are all put in at once, where there are
+    # zero bytes, which no JSON has.
+    parts = hosts.json[1:-1].replace(b'","', b'","Score":\0\0},{"Host":"')
+    text = bytearray(b'[{"Host":%b,"Score":\0\0}]' % parts)
+    characters = np.frombuffer(text, np.uint8)
+    characters[characters == 0] = _TWO_WIDE[scores].ravel()
+    return bytes(text)
 
 
-_QUOTES = '{"Host":"","Score":}'.count('"')
+_TWO_WIDE = np.frombuffer(b" 0 1 2 3 4 5 6 7 8 910", np.uint8).reshape(-1, 2)
 
 
 def encode_filter(result: ExtenderFilterResult) -> bytes:
     """The answer's bytes, with Go's names; whole nodes as they came."""
     nodes = None if result.nodes is None else _NodeList({}, [node.raw for node in result.nodes])
+    names: list[str] | msgspec.Raw | None = result.node_names
+    if isinstance(names, Names) and names.json:
+        names = msgspec.Raw(names.json)
     refused = result.failed_nodes, result.failed_and_unresolvable_nodes
-    return _ENCODER.encode(_FilterResult(nodes, result.node_names, *refused, result.error))
+    return _ENCODER.encode(_FilterResult(nodes, names, *refused, result.error))
 
 
-class NamesReader:
-    """NodeNames, where calls follow one another: names that come again as they were are the same list.
+def _is_compact(array: bytes, strings: int) -> bool:
+    """Whether a JSON array of so many strings has no blanks and escapes, so that `","` separates them.
 
-    A scheduler asks prioritize about what filter has let through, and as a rule that is all it had asked about. Who
-    knows the list again need not look up its names.
+    It does if it is there once less than there are strings, and neither the first nor the last string is a comma.
+    """
+    return (
+        array.startswith(b'["')
+        and array.endswith(b'"]')
+        and b"\\" not in array
+        and array.count(b'","') == strings - 1
+        and not array.startswith(b'[","')
+        and not array.endswith(b'","]')
+    )
+
+
+class ArgsReader:
+    """Pods and names, where calls follow one another: what comes again as it was is the same object.
+
+    A scheduler asks prioritize about the pod and the nodes that filter has let through, as a rule all it had asked
+    about. Who knows them again need not look them up.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[msgspec.Raw, list[str]] = msgspec.Raw(b"[]"), []
+        self._names: tuple[msgspec.Raw, list[str]] = msgspec.Raw(b"[]"), []
+        self._pod: tuple[msgspec.Raw, Pod | None] = msgspec.Raw(b"null"), None
 
-    def read(self, raw: msgspec.Raw) -> list[str]:
+    def names(self, raw: msgspec.Raw) -> list[str]:
         """The names; raises MalformedRequest where they are none."""
-        known, names = self._last
+        known, names = self._names
         if raw != known:
             names = _decode(raw, list[str], "NodeNames")
             if len(memoryview(raw)) <= _MOST_KEPT_BYTES:
-                self._last = raw.copy(), names
+                json = bytes(raw)
+                names = Names(names, json)
+                self._names = msgspec.Raw(json), names
         return names
 
+    def pod(self, raw: msgspec.Raw) -> Pod:
+        """The pod; raises MalformedRequest where it is none."""
+        known, pod = self._pod
+        if pod is None or raw != known:
+            pod = _pod(raw)
+            if len(memoryview(raw)) <= _MOST_KEPT_BYTES:
+                self._pod = raw.copy(), pod
+        return pod
 
-def decode_args(body: bytes, names_reader: NamesReader | None = None) -> ExtenderArgs:
+
+def decode_args(body: bytes, reader: ArgsReader | None = None) -> ExtenderArgs:
     """A filter or prioritize request.
 
     Raises:
         MalformedRequest: the body is no JSON, lacks the pod, has neither NodeNames nor Nodes, or a node has no name.
     """
-    fields = _fields(body, "the body")
-    named = fields.get("nodenames")
-    names = None if named is None or _is_null(named) else (names_reader or NamesReader()).read(named)
+    fields, reader = _fields(body, "the body"), reader or ArgsReader()
+    named, pod = fields.get("nodenames"), fields.get("pod", _NOTHING)
+    names = None if named is None or _is_null(named) else reader.names(named)
     listed = _optional(fields.get("nodes"), RawObject, "Nodes")
     nodes = None
     if listed is not None and names is None:  # both would be two questions; a scheduler asks one
@@ -221,7 +261,7 @@ def decode_args(body: bytes, names_reader: NamesReader | None = None) -> Extende
         nodes = [NodeBytes(raw) for raw in items or ()]
     if names is None and nodes is None:
         raise MalformedRequest("neither NodeNames nor Nodes is given")
-    return ExtenderArgs(_pod(fields), names, nodes, len(memoryview(fields["pod"])))
+    return ExtenderArgs(reader.pod(pod), names, nodes, len(memoryview(pod)))
 
 
 def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
@@ -239,7 +279,7 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
         victims.update({node: _victims(raw, node) for node, raw in (by_node or {}).items()})
     if not given:
         raise MalformedRequest("neither NodeNameToVictims nor NodeNameToMetaVictims is given")
-    return ExtenderPreemptionArgs(_pod(fields), victims)
+    return ExtenderPreemptionArgs(_pod(fields.get("pod", _NOTHING)), victims)
 
 
 def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
@@ -286,8 +326,8 @@ def _victims(raw: msgspec.Raw, node: str) -> Victims:
     return Victims([pod.uid for pod in pods] + uids, pods or None, violations)
 
 
-def _pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
-    pod = _optional(fields.get("pod"), Pod, "Pod")
+def _pod(raw: msgspec.Raw) -> Pod:
+    pod = _optional(raw, Pod, "Pod")
     if pod is None or not pod.uid or not pod.name:
         raise MalformedRequest("Pod is missing, or has no name and UID")
     return pod
@@ -315,6 +355,7 @@ def _is_null(raw: msgspec.Raw) -> bool:
 
 
 _NULL = b"null"
+_NOTHING = msgspec.Raw(_NULL)
 _MOST_KEPT_BYTES = 1024 * 1024
 _STORED = (Pod, Node)
 # The API server takes requests of up to 3 MiB, and etcd values of up to 1.5. Empty structures are a hundred times as

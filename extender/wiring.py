@@ -41,7 +41,7 @@ from extender.web import log, server
 from extender.web.app import Extender, Service, create_app
 from extender.web.debug import Debug
 from extender.web.metrics import Metrics
-from extender.wire import NamesReader
+from extender.wire import ArgsReader
 from extender.wiring_feed import Freshness, Origin, origin_of
 
 HOUSEKEEPING_SECONDS = 1.0
@@ -116,10 +116,10 @@ def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Set
     """The four verbs."""
     failures = CountedFailures(telemetry, log_failure)
     profiles = profiles_of(settings.policy, settings.provider, failures, settings.kubeconfig)
-    names_reader = NamesReader()
+    reader = ArgsReader()
     return [
-        Filter(cache, profiles, telemetry, names_reader),
-        Prioritize(cache, profiles, Scale(settings.score_scale), names_reader),
+        Filter(cache, profiles, telemetry, reader),
+        Prioritize(cache, profiles, Scale(settings.score_scale), reader),
         Preempt(cache, profiles),
         Bind(cache, profiles, binder, telemetry),
     ]

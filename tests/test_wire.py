@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from extender.errors import InvalidAnswer, MalformedRequest
 from extender.verbs.validation import validate_filter, validate_preempt, validate_prioritize
 from extender.wire import (
+    ArgsReader,
     ExtenderFilterResult,
     ExtenderPreemptionResult,
     HostPriorityList,
     MetaPod,
     MetaVictims,
-    NamesReader,
+    Names,
     decode_args,
     decode_binding_args,
     decode_preemption_args,
@@ -55,14 +59,17 @@ def test_whole_victims_and_their_uids() -> None:
     assert victims.pods[0].name == "v"
 
 
-def test_names_that_come_again_are_the_same_list() -> None:
-    reader = NamesReader()
+def test_what_comes_again_is_the_same_object() -> None:
+    reader = ArgsReader()
     first, again, others = (
-        decode_args(json.dumps({"Pod": POD, "NodeNames": names}).encode(), reader).names
+        decode_args(json.dumps({"Pod": POD, "NodeNames": names}).encode(), reader)
         for names in (["a", "b"], ["a", "b"], ["b", "a"])
     )
-    assert first is again
-    assert (first, others) == (["a", "b"], ["b", "a"])
+    assert first.names is again.names
+    assert (first.names, others.names) == (["a", "b"], ["b", "a"])
+    assert first.pod is again.pod is others.pod
+    other = decode_args(json.dumps({"Pod": make_pod("q").obj(), "NodeNames": ["b", "a"]}).encode(), reader)
+    assert (other.names is others.names, other.pod.name) == (True, "q")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +84,31 @@ def test_names_that_come_again_are_the_same_list() -> None:
     ],
 )
 def test_priorities_in_the_names_of_go(hosts: list[str]) -> None:
-    scores = list(range(10, 10 - len(hosts), -1))
-    expected = [{"Host": host, "Score": score} for host, score in zip(hosts, scores, strict=True)]
+    scores = np.arange(10, 10 - len(hosts), -1)
+    expected = [{"Host": host, "Score": score} for host, score in zip(hosts, scores.tolist(), strict=True)]
     assert json.loads(encode_priorities(HostPriorityList(hosts, scores))) == expected
+
+
+STRINGS = st.lists(st.text(st.sampled_from('a,"\\ :é'), max_size=4), max_size=5)
+
+
+@given(names=STRINGS, separators=st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]), ascii_only=st.booleans())
+@example(names=[","], separators=(",", ":"), ascii_only=True)
+@example(names=["a", ","], separators=(" ,", ":"), ascii_only=True)
+@example(names=[",", "a"], separators=(",", ":"), ascii_only=True)
+def test_names_are_answered_as_they_came(names: list[str], separators: tuple[str, str], ascii_only: bool) -> None:
+    came = Names(names, json.dumps(names, separators=separators, ensure_ascii=ascii_only).encode())
+    scores = np.arange(len(names)) % 11
+    expected = [{"Host": name, "Score": score} for name, score in zip(names, scores.tolist(), strict=True)]
+    assert json.loads(encode_priorities(HostPriorityList(came, scores))) == expected
+    assert json.loads(encode_filter(ExtenderFilterResult(node_names=came)))["NodeNames"] == names
+
+
+def test_names_as_go_writes_them_are_not_written_anew() -> None:
+    assert Names(["a", "b-1.example"], b'["a","b-1.example"]').json
+    assert encode_priorities(HostPriorityList(Names(["a", "b"], b'["a","b"]'), np.array([10, 7]))) == (
+        b'[{"Host":"a","Score":10},{"Host":"b","Score": 7}]'
+    )
 
 
 def test_null_and_empty_are_kept_apart() -> None:
@@ -186,7 +215,9 @@ def test_filter_answers_that_would_hurt(passed: list[str], failed: dict[str, str
 )
 def test_prioritize_answers_that_would_hurt(result: list[tuple[str, Any]]) -> None:
     with pytest.raises(InvalidAnswer, match="prioritize"):
-        validate_prioritize(["a"], HostPriorityList([host for host, _ in result], [score for _, score in result]))
+        validate_prioritize(
+            ["a"], HostPriorityList([host for host, _ in result], np.array([score for _, score in result]))
+        )
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ class Cache:
         self._uid_of: dict[str, str] = {}
         self._placements: dict[str, Placement] = {}
         self._remembered = RememberedPods()
+        self._recognised: tuple[Pod | None, PodInfo | None] = None, None  # by `info_of`
         self._templates = Templates()
         self._tables = TablePool(self, self._locked)
         self._journals: list[Journal] = []
@@ -163,12 +164,19 @@ class Cache:
         """
         with self._locked("remember"):
             self._remembered.put(info, size_bytes)
+        self._recognised = info.pod, info
 
     def info_of(self, pod: Pod) -> PodInfo | None:
         """What has been worked out of the pod, where the watch or the scheduler has told of one that is the same."""
+        known, info = self._recognised
+        if known is pod:
+            return info
         with self._locked("info_of"):
             info = self._pods.get(pod.uid) or self._remembered.get(pod.uid)
-        return info if info is not None and info.pod == pod else None
+        if info is None or info.pod != pod:
+            return None
+        self._recognised = pod, info
+        return info
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
         """The pod of this UID, from the watch or as the scheduler last described it; `key`: namespace/name.

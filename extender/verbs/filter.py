@@ -14,7 +14,7 @@ from extender.table import PodInfo, Table
 from extender.verbs.asked import asked
 from extender.verbs.validation import validate_filter
 from extender.verbs.verb import Summary
-from extender.wire import ExtenderArgs, ExtenderFilterResult, NamesReader, decode_args, encode_filter
+from extender.wire import ArgsReader, ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 
@@ -25,13 +25,13 @@ class Filter:
     name = "filter"
 
     def __init__(
-        self, cache: Cache, profiles: Profiles, telemetry: Telemetry, names_reader: NamesReader | None = None
+        self, cache: Cache, profiles: Profiles, telemetry: Telemetry, reader: ArgsReader | None = None
     ) -> None:
         self._cache, self._profiles, self._telemetry = cache, profiles, telemetry
-        self._names_reader = names_reader or NamesReader()
+        self._reader = reader or ArgsReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body, self._names_reader)
+        return decode_args(body, self._reader)
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
         info = self._cache.info_of(request.pod)

@@ -14,7 +14,7 @@ from extender.table import PodInfo
 from extender.verbs.asked import asked
 from extender.verbs.validation import MAX_EXTENDER_PRIORITY, validate_prioritize
 from extender.verbs.verb import Summary
-from extender.wire import ExtenderArgs, HostPriorityList, NamesReader, decode_args, encode_priorities
+from extender.wire import ArgsReader, ExtenderArgs, HostPriorityList, decode_args, encode_priorities
 
 
 class Scale(Enum):
@@ -36,13 +36,13 @@ class Prioritize:
         cache: Cache,
         profiles: Profiles,
         scale: Scale = Scale.RELATIVE,
-        names_reader: NamesReader | None = None,
+        reader: ArgsReader | None = None,
     ) -> None:
         self._cache, self._profiles, self._scale = cache, profiles, scale
-        self._names_reader = names_reader or NamesReader()
+        self._reader = reader or ArgsReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body, self._names_reader)
+        return decode_args(body, self._reader)
 
     def decide(self, request: ExtenderArgs) -> HostPriorityList:
         info = self._cache.info_of(request.pod) or PodInfo(request.pod)
@@ -52,11 +52,11 @@ class Prioritize:
             totals = np.zeros(len(nodes.names), np.int64)
             for part in nodes.parts:
                 totals[part.positions] = score(profile, info, part.table, part.rows).total
-        return HostPriorityList(nodes.names, self._scaled(totals, profile).tolist())
+        return HostPriorityList(nodes.names, self._scaled(totals, profile))
 
     def passed(self, request: ExtenderArgs) -> HostPriorityList:
         names = list(dict.fromkeys(request.names))
-        return HostPriorityList(names, [0] * len(names))
+        return HostPriorityList(names, np.zeros(len(names), np.int64))
 
     def failed(self, request: ExtenderArgs, message: str) -> None:
         return None

@@ -14,7 +14,7 @@ from extender.settings import Settings
 from extender.verbs.verb import Verb
 from extender.web.access import Access
 from extender.web.answers import Answer, error_answer, wsgi_headers
-from extender.web.calls import Calls, WaitingFor
+from extender.web.calls import Call, Calls, WaitingFor, tell_of
 from extender.web.debug import COMPARE, DUMP, Debug, DebugDoor
 from extender.web.exempt import Exemptions
 from extender.web.front import Front, VerbDoor
@@ -22,6 +22,7 @@ from extender.web.health import health_answer
 from extender.web.lifecycle import Lifecycle
 from extender.web.limits import Limits
 from extender.web.metrics import Metrics
+from extender.web.telling import Telling
 
 _log = logging.getLogger(__name__)
 
@@ -50,16 +51,17 @@ class Extender(Flask):
 def create_app(service: Service, settings: Settings, metrics: Metrics) -> Extender:
     """The application that answers `service`'s verbs under `settings.prefix`."""
     app = Extender("extender", static_folder=None)
-    app.lifecycle = lifecycle = _lifecycle(service, settings, metrics)
+    telling = Telling[Call](lambda call: tell_of(call, metrics))
+    app.lifecycle = lifecycle = _lifecycle(service, telling, settings, metrics)
     access = Access(settings.client_ca is not None, frozenset(settings.client_names))
-    door = VerbDoor(_calls(service, settings, metrics), lifecycle, access)
+    door = VerbDoor(_calls(service, settings, telling.note), lifecycle, access)
     verbs = verb_paths(service.verbs, settings)
     if not access.certificate_required:
         lifecycle.posts = {path: door.post(verb) for path, verb in verbs.items()}
     for path, verb in verbs.items():
         app.add_url_rule(path, verb.name, _verb_view(door, verb), methods=["POST"], provide_automatic_options=False)
     _add_health(app, service.waiting_for)
-    app.add_url_rule("/metrics", "metrics", _metrics_view(metrics))
+    app.add_url_rule("/metrics", "metrics", _metrics_view(metrics, telling.catch_up))
     if service.debug is not None:
         _add_debug(app, DebugDoor(service.debug, access))
     app.before_request(_guard(access))
@@ -74,7 +76,15 @@ def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[s
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
 
-def _lifecycle(service: Service, settings: Settings, metrics: Metrics) -> Lifecycle:
+def _lifecycle(service: Service, telling: Telling[Call], settings: Settings, metrics: Metrics) -> Lifecycle:
+    def start() -> None:
+        telling.start()
+        service.start()
+
+    def stop() -> None:
+        telling.stop()
+        service.stop()
+
     limits = Limits(
         body_bytes=settings.body_limit,
         idle_seconds=settings.keepalive_seconds,
@@ -82,30 +92,27 @@ def _lifecycle(service: Service, settings: Settings, metrics: Metrics) -> Lifecy
         body_seconds=settings.body_seconds,
     )
     return Lifecycle(
-        start=service.start,
-        stop=service.stop,
+        start=start,
+        stop=stop,
         rejected=metrics.rejected,
         limits=limits,
         drain_seconds=settings.drain_seconds,
     )
 
 
-def _calls(service: Service, settings: Settings, metrics: Metrics) -> Calls:
+def _calls(service: Service, settings: Settings, note: Callable[[Call], None]) -> Calls:
     exemptions = Exemptions(
         namespaces=frozenset(settings.exempt_namespaces),
         own_namespace=settings.own_namespace,
         own_name=settings.own_name,
         own_labels=dict(pair.split("=", 1) for pair in settings.own_labels),
     )
-    return Calls(service.waiting_for, metrics, settings.before_sync, exemptions)
+    return Calls(service.waiting_for, note, settings.before_sync, exemptions)
 
 
 def _verb_view(door: VerbDoor, verb: Verb[Any, Any]) -> Callable[[], Response]:
     def view() -> Response:
-        answer, tell = door.answer(verb, request.environ)
-        response = _response(answer)
-        response.call_on_close(tell)
-        return response
+        return _response(door.answer(verb, request.environ))
 
     return view
 
@@ -134,8 +141,9 @@ def _add_debug(app: Extender, door: DebugDoor) -> None:
     app.add_url_rule(DUMP, DUMP, dump)
 
 
-def _metrics_view(metrics: Metrics) -> Callable[[], Response]:
+def _metrics_view(metrics: Metrics, catch_up: Callable[[], None]) -> Callable[[], Response]:
     def view() -> Response:
+        catch_up()
         body, content_type = metrics.render(request.headers.get("Accept", ""))
         return _response(Answer(200, body, content_type))
 

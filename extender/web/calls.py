@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, Protocol
 
 from extender.errors import MalformedInput, MalformedRequest
@@ -22,49 +21,55 @@ _WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
 
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str]]
-Tell = Callable[[], None]
-
-
-class CallTelemetry(Protocol):
-    """What a call tells about itself; `web.metrics` implements it."""
-
-    def called(self, verb: str, result: str, seconds: float) -> None:
-        """A call ended: decided, passed, error (told in the answer), failed (an exception), unready, malformed."""
 
 
 @dataclass(slots=True)
-class _Call:
-    """What is known of one call so far."""
+class Call:
+    """What is known of one call so far.
 
+    Attributes:
+        result: decided, passed, error (told in the answer), failed (an exception), unready, malformed.
+        seconds: from body to answer.
+        ended_at: seconds since the epoch.
+    """
+
+    verb: str
     result: str = "decided"
     subject: Subject | None = None
     summary: Summary | None = None
     error: str = ""
+    seconds: float = 0.0
+    ended_at: float = 0.0
+
+
+class CallTelemetry(Protocol):
+    """What counts calls; `web.metrics` implements it."""
+
+    def called(self, verb: str, result: str, seconds: float) -> None:
+        """A call ended."""
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Answers verbs. `waiting_for` gives what the first decision waits for, name by name: "" or what is missing."""
+    """Answers verbs, and notes each call when its answer is made.
+
+    `waiting_for` gives what the first decision waits for, name by name: "" or what is missing.
+    """
 
     waiting_for: WaitingFor
-    telemetry: CallTelemetry
+    note: Callable[[Call], None]
     before_sync: BeforeSync = "fail"
     exemptions: Exemptions = field(default_factory=Exemptions)
 
-    def answer(self, verb: Verb[Any, Any], body: bytes) -> tuple[Answer, Tell]:
-        """The answer to `body` posted to `verb`, and what tells of the call, for when the answer has left.
-
-        Raises nothing. The scheduler waits for the answer, and for nothing else.
-        """
-        started, call = time.perf_counter(), _Call()
+    def answer(self, verb: Verb[Any, Any], body: bytes) -> Answer:
+        """The answer to `body` posted to `verb`. Raises nothing."""
+        started, call = time.perf_counter(), Call(verb.name)
         answer = self._answered(verb, body, call)
-        return answer, partial(self._tell, verb.name, call, time.perf_counter() - started)
+        call.seconds, call.ended_at = time.perf_counter() - started, time.time()
+        self.note(call)
+        return answer
 
-    def _tell(self, verb: str, call: _Call, seconds: float) -> None:
-        self.telemetry.called(verb, call.result, seconds)
-        _log_line(verb, call, seconds)
-
-    def _answered(self, verb: Verb[Any, Any], body: bytes, call: _Call) -> Answer:
+    def _answered(self, verb: Verb[Any, Any], body: bytes, call: Call) -> Answer:
         try:
             request = verb.decode(body)
         except MalformedRequest as error:
@@ -82,7 +87,7 @@ class Calls:
             call.result = "failed"
             return _failed(verb, request, f"internal error in {verb.name}: the extender's log has the cause", 500, call)
 
-    def _decided(self, verb: Verb[Any, Any], request: Any, call: _Call) -> Answer:
+    def _decided(self, verb: Verb[Any, Any], request: Any, call: Call) -> Answer:
         call.subject = Subject.of(request)
         missing = "; ".join(filter(None, self.waiting_for().values()))
         if self.exemptions.cover(call.subject) or (missing and self.before_sync == "pass"):
@@ -103,7 +108,20 @@ class Calls:
         return answer
 
 
-def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call: _Call) -> Answer:
+def tell_of(call: Call, telemetry: CallTelemetry) -> None:
+    """Counts the call, and writes its line."""
+    telemetry.called(call.verb, call.result, call.seconds)
+    fields: dict[str, object] = {"verb": call.verb, "result": call.result, "ms": round(call.seconds * 1e3, 3)}
+    if call.subject is not None:
+        fields["uid"], fields["pod"] = call.subject.uid, f"{call.subject.namespace}/{call.subject.name}"
+    if call.summary is not None:
+        fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
+    if call.error:
+        fields["error"] = call.error
+    inform(_log, "call", fields, call.ended_at)
+
+
+def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call: Call) -> Answer:
     """The error where the scheduler looks for it: in the answer if the verb has a field for it, else in the status."""
     try:
         result = verb.failed(request, message)
@@ -114,18 +132,7 @@ def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call:
         return _unanswerable(verb, call, "telling an error")
 
 
-def _unanswerable(verb: Verb[Any, Any], call: _Call, doing: str) -> Answer:
+def _unanswerable(verb: Verb[Any, Any], call: Call, doing: str) -> Answer:
     _log.exception("%s failed while %s", verb.name, doing)
     call.result = "failed"
     return error_answer(500, f"internal error in {verb.name}: the extender's log has the cause")
-
-
-def _log_line(verb: str, call: _Call, seconds: float) -> None:
-    fields: dict[str, object] = {"verb": verb, "result": call.result, "ms": round(seconds * 1e3, 3)}
-    if call.subject is not None:
-        fields["uid"], fields["pod"] = call.subject.uid, f"{call.subject.namespace}/{call.subject.name}"
-    if call.summary is not None:
-        fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
-    if call.error:
-        fields["error"] = call.error
-    inform(_log, "call", fields)

@@ -140,11 +140,8 @@ class Connection:
             exchange.close()
 
     def _exchange_post(self, request: Request, post: Post) -> bool:
-        answer, rest = post(request.body)
-        try:
-            return self._send_answer(request, status_line(answer.status), wsgi_headers(answer), answer.body)
-        finally:
-            rest()
+        answer = post(request.body)
+        return self._send_answer(request, status_line(answer.status), wsgi_headers(answer), answer.body)
 
     def _send_answer(self, request: Request, status: str, headers: list[tuple[str, str]], body: bytes) -> bool:
         """Whether another request may follow."""

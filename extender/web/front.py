@@ -5,13 +5,13 @@ A verb's call needs nothing of Flask's request context, which costs as much as a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from extender.verbs.verb import Verb
 from extender.web.access import Access
 from extender.web.answers import Answer, error_answer, status_line, wsgi_headers
-from extender.web.calls import Calls, Tell
+from extender.web.calls import Calls
 from extender.web.lifecycle import Lifecycle, Post
 
 Environ = dict[str, Any]
@@ -35,22 +35,19 @@ class VerbDoor:
         self._lifecycle = lifecycle
         self._access = access
 
-    def answer(self, verb: Verb[Any, Any], environ: Environ) -> tuple[Answer, Tell]:
-        """The answer to a POST to `verb`, and what is to be done when it has left.
-
-        Every refusal is counted by its status.
-        """
+    def answer(self, verb: Verb[Any, Any], environ: Environ) -> Answer:
+        """The answer to a POST to `verb`; every refusal is counted by its status."""
         refusal = self._refused(environ)
-        return self._counted(*(self._called(verb, environ) if refusal is None else (refusal, _nothing)))
+        return self._counted(self._called(verb, environ) if refusal is None else refusal)
 
     def post(self, verb: Verb[Any, Any]) -> Post:
         """`answer` to requests whose head has nothing in it that could be refused."""
-        return lambda body: self._counted(*self._calls.answer(verb, body))
+        return lambda body: self._counted(self._calls.answer(verb, body))
 
-    def _counted(self, answer: Answer, tell: Tell) -> tuple[Answer, Tell]:
+    def _counted(self, answer: Answer) -> Answer:
         if answer.status >= 400:
             self._lifecycle.rejected(answer.status)
-        return answer, tell
+        return answer
 
     def _refused(self, environ: Environ) -> Answer | None:
         if refusal := self._access.refusal(environ):
@@ -62,9 +59,9 @@ class VerbDoor:
             return error_answer(415, "want a body without Content-Encoding")
         return None
 
-    def _called(self, verb: Verb[Any, Any], environ: Environ) -> tuple[Answer, Tell]:
+    def _called(self, verb: Verb[Any, Any], environ: Environ) -> Answer:
         body = self._body(environ)
-        return (body, _nothing) if isinstance(body, Answer) else self._calls.answer(verb, body)
+        return body if isinstance(body, Answer) else self._calls.answer(verb, body)
 
     def _body(self, environ: Environ) -> bytes | Answer:
         """The whole body, or why not; no more than the limit is read, whatever was promised."""
@@ -106,22 +103,6 @@ class Front:
         verb = self._verbs.get(environ["PATH_INFO"])
         if verb is None or environ["REQUEST_METHOD"] != "POST":
             return self._behind(environ, start_response)
-        answer, tell = self._door.answer(verb, environ)
+        answer = self._door.answer(verb, environ)
         start_response(status_line(answer.status), wsgi_headers(answer))
-        return _Pieces(answer.body, tell)
-
-
-class _Pieces:
-    """What WSGI sends, and closes when it is sent."""
-
-    __slots__ = ("_body", "close")
-
-    def __init__(self, body: bytes, close: Tell) -> None:
-        self._body, self.close = body, close
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter((self._body,))
-
-
-def _nothing() -> None:
-    pass
+        return [answer.body]

@@ -17,8 +17,8 @@ def _ignored(status: int) -> None:
     pass
 
 
-Post = Callable[[bytes], tuple[Answer, Callable[[], None]]]
-"""A body that was posted, in; the answer, and what is left to be done once it has been sent, out. Raises nothing."""
+Post = Callable[[bytes], Answer]
+"""A body that was posted, in; the answer out. Raises nothing."""
 
 
 class Lifecycle:

@@ -21,23 +21,27 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 _encode_ascii = json.JSONEncoder(default=str).encode
 
 
-def inform(logger: logging.Logger, message: str, fields: Mapping[str, object]) -> None:
-    """`logger.info` with fields; a third of the work where nobody but `configure` has set up logging."""
+def inform(logger: logging.Logger, message: str, fields: Mapping[str, object], seconds: float) -> None:
+    """`logger.info` with fields, of what happened at `seconds` since the epoch.
+
+    A third of the work where nobody but `configure` has set up logging.
+    """
     if not logger.isEnabledFor(logging.INFO):
         return
     handlers = logging.root.handlers
     if len(handlers) == 1 and isinstance(handlers[0], _JsonHandler):
-        handlers[0].inform(logger.name, message, fields)
-    else:
-        logger.info(message, extra={"fields": fields})
+        handlers[0].inform(logger.name, message, fields, seconds)
+        return
+    record = logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields})
+    record.created = seconds
+    logger.handle(record)
 
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
     """Writes JSON lines, those of `inform` without making a record first."""
 
-    def inform(self, logger: str, message: str, fields: Mapping[str, object]) -> None:
-        now = time.time()
-        line = {"time": _utc(now), "level": "info", "logger": logger, "msg": message, **fields}
+    def inform(self, logger: str, message: str, fields: Mapping[str, object], seconds: float) -> None:
+        line = {"time": _utc(seconds), "level": "info", "logger": logger, "msg": message, **fields}
         self.acquire()
         try:
             self.stream.write(_json(line) + "\n")

@@ -50,9 +50,11 @@ class Running:
 
 
 class RunningExtender(Running):
-    """`extender serve` on a free port; `calls` are its log lines, one a call."""
+    """`extender serve` on a free port."""
 
     def calls(self, verb: str) -> list[dict[str, Any]]:
+        """The log lines of the calls so far, one each."""
+        self.get("/metrics")  # no count without its line
         lines = self.process.log.read_text().splitlines()
         logged = [json.loads(line) for line in lines if line.startswith("{")]
         return [line for line in logged if line["msg"] == "call" and line["verb"] == verb]

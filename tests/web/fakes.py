@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from werkzeug.test import Client, TestResponse
+import numpy as np
 
 from extender import wire
 from extender.clock import SystemClock
@@ -100,7 +100,7 @@ class ScriptedVerb:
             return wire.ExtenderBindingResult(error)
         if self.name == "filter":
             return wire.ExtenderFilterResult(node_names=names, error=error)
-        return wire.HostPriorityList(names, [1] * len(names))
+        return wire.HostPriorityList(names, np.ones(len(names), np.int64))
 
 
 def _names(request: Scripted) -> list[str]:
@@ -125,13 +125,6 @@ class Running:
         return {"cache": self.missing}
 
 
-class ClosingClient(Client):
-    """A client that takes the whole answer and closes it, as a server does before it reads the next request."""
-
-    def open(self, *args: Any, **kwargs: Any) -> TestResponse:
-        return super().open(*args, **{"buffered": True, **kwargs})
-
-
 @dataclass
 class Fixture:
     """An application and all that it was made of."""
@@ -142,6 +135,8 @@ class Fixture:
     verbs: dict[str, ScriptedVerb]
 
     def count(self, name: str, **labels: str) -> float:
+        """A sample, as a scrape would have it."""
+        self.app.test_client().get("/metrics")
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.web.front import Front
-from tests.web.fakes import ClosingClient, Fixture, Running, make_app
+from tests.web.fakes import Fixture, Running, make_app
 
 JSON = "application/json"
 
@@ -27,9 +27,7 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
-    response = ClosingClient(fixture.app).post(
-        path or f"/scheduler/{verb}", data=json.dumps(request), content_type=JSON
-    )
+    response = fixture.app.test_client().post(path or f"/scheduler/{verb}", data=json.dumps(request), content_type=JSON)
     return response.status_code, json.loads(response.data)
 
 
@@ -66,7 +64,7 @@ def test_errors(verb: str, do: str, status: int, result: str, caplog: pytest.Log
 @pytest.mark.parametrize("body", [b"", b"{", b"[", b"nul", b'{"a"}'])
 def test_malformed_json(body: bytes) -> None:
     fixture = make_app()
-    response = ClosingClient(fixture.app).post("/scheduler/filter", data=body, content_type=JSON)
+    response = fixture.app.test_client().post("/scheduler/filter", data=body, content_type=JSON)
     assert response.status_code == 400
     assert json.loads(response.data)["error"].startswith("not JSON")
     assert fixture.count("extender_rejected_requests_total", code="400") == 1
@@ -85,7 +83,7 @@ def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
 def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another() -> None:
     answers = {}
     for missing in ("", "waiting for the lease"):
-        client = ClosingClient(make_app(Running(missing=missing)).app)
+        client = make_app(Running(missing=missing)).app.test_client()
         answers[missing] = client.post("/scheduler/filter", data="{}", content_type=JSON).headers.get("Connection")
     assert answers == {"": None, "waiting for the lease": "close"}
 
@@ -146,8 +144,10 @@ def test_paths(settings: dict[str, Any], paths: dict[str, str]) -> None:
 
 
 def test_one_line_a_call(caplog: pytest.LogCaptureFixture) -> None:
+    fixture = make_app()
     with caplog.at_level(logging.INFO):
-        call(make_app(), nodes=["a", "b", "c"], pod="shop/cart-1")
+        call(fixture, nodes=["a", "b", "c"], pod="shop/cart-1")
+        fixture.app.lifecycle.stop()
     [record] = [record for record in caplog.records if record.message == "call"]
     fields = vars(record)["fields"]
     assert fields.pop("ms") >= 0
@@ -162,6 +162,8 @@ def test_one_line_a_call(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_line_of_an_error_has_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    fixture = make_app()
     with caplog.at_level(logging.INFO):
-        call(make_app(), "bind", do="refuse")
+        call(fixture, "bind", do="refuse")
+        fixture.app.lifecycle.stop()
     assert [vars(record)["fields"]["error"] for record in caplog.records] == ["no"]

@@ -1,0 +1,74 @@
+"""What calls have to tell, told a moment later and many at once.
+
+The first line after a while costs several times as much as the next, for the scheduler and the API server have taken
+the processor's caches meanwhile; and the scheduler waits for the answer, not for the line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+PAUSE_SECONDS = 0.1
+
+
+class Telling(Generic[T]):
+    """Calls `tell` with each item that is noted: one after another, in their order, by `PAUSE_SECONDS` later.
+
+    At once where it is not started. Who kills the process loses what was noted since; whatever else ends it does not.
+    """
+
+    def __init__(self, tell: Callable[[T], object]) -> None:
+        self._tell = tell
+        self._items: deque[T] = deque()
+        self._telling, self._stopping = Lock(), Event()
+        self._started = self._awake = False
+        self._wakings: SimpleQueue[None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="telling", daemon=True)
+
+    def note(self, item: T) -> None:
+        """Has the item told soon."""
+        self._items.append(item)
+        if not self._started:
+            self.catch_up()
+        elif not self._awake:
+            self._awake = True
+            self._wakings.put(None)
+
+    def catch_up(self) -> None:
+        """Tells what has been noted so far."""
+        with self._telling:
+            while self._items:
+                try:
+                    self._tell(self._items.popleft())
+                except Exception:
+                    _log.exception("this is not told of")
+
+    def start(self) -> None:
+        """In the process that is to tell, for threads die in a fork."""
+        self._started = True
+        atexit.register(self.catch_up)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tells the rest; what is noted later is told at once."""
+        self._started = False
+        self._stopping.set()
+        self._wakings.put(None)
+        self._thread.join()
+        self.catch_up()
+        atexit.unregister(self.catch_up)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wakings.get()
+            self._stopping.wait(PAUSE_SECONDS)
+            self._awake = False  # first of all: what is noted from here on wakes it again
+            self.catch_up()
