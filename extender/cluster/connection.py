@@ -90,8 +90,12 @@ class Connection:
     def _whole(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], silence_seconds: float
     ) -> tuple[int, bytes]:
-        with self._exchange(method, path, body, headers, silence_seconds) as answer:
+        access = self._access
+        channel, answer = self._send(access, method, access.base + path, body, headers, silence_seconds)
+        try:
             data = answer.read()
+        finally:
+            self._end(access, channel, answer)
         if answer.repeated and answer.status >= 300 and answer.status not in _SETTLING:
             raise OutcomeUnknown(f"no answer, and then {answer.status}: {message_of(data)}")
         return answer.status, data
@@ -102,14 +106,15 @@ class Connection:
     ) -> Iterator[Answer]:
         access = self._access
         channel, answer = self._send(access, method, access.base + target, body, headers, silence_seconds)
-        reusable = False
         try:
-            if answer.status == _UNAUTHORIZED:
-                self._renew(access)
             yield answer
-            reusable = answer.complete and answer.keep_alive
         finally:
-            self._put_back(access, channel, reusable=reusable)
+            self._end(access, channel, answer)
+
+    def _end(self, access: Access, channel: Channel, answer: Answer) -> None:
+        self._put_back(access, channel, reusable=answer.complete and answer.keep_alive)
+        if answer.status == _UNAUTHORIZED:
+            self._renew(access)
 
     def _renew(self, rejected: Access) -> None:
         with self._renewing:

@@ -39,6 +39,9 @@ class Channel:
 
     def __init__(self, sock: socket.socket, host: str) -> None:
         self._socket, self._host = sock, host
+        self._timeout_seconds = -1.0
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self.used = False
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
@@ -63,7 +66,9 @@ class Channel:
             Hung: none came in `timeout_seconds`.
         """
         try:
-            self._socket.settimeout(timeout_seconds)
+            if timeout_seconds != self._timeout_seconds:  # a system call, even where nothing changes
+                self._socket.settimeout(timeout_seconds)
+                self._timeout_seconds = timeout_seconds
             return self._socket.recv(_PIECE_BYTES)
         except TimeoutError:
             raise Hung(f"nothing came for {timeout_seconds:g} s") from None
@@ -72,9 +77,7 @@ class Channel:
 
     def stale(self) -> bool:
         """Whether the server has closed the idle connection, or said what nobody asked for."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(self._poll.poll(0))
 
     def shut(self) -> None:
         """Ends the connection; a thread that waits in `receive` wakes up."""

@@ -17,6 +17,7 @@ from extender.web.environ import Environ, peer_environ, request_environ
 from extender.web.http1 import Request, RequestReader
 from extender.web.lifecycle import Post
 from extender.web.limits import Budget, Limits, Refusal
+from extender.web.timed_socket import TimedSocket, TimedTlsSocket
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Connection:
 
     def __init__(self, accepted: socket.socket, host: Host) -> None:
         self._socket = accepted
+        self._timed: TimedSocket | TimedTlsSocket = TimedSocket(accepted)
         self._host = host
         self._lock = Lock()
         self._finishing = False
@@ -65,13 +67,11 @@ class Connection:
 
     def receive(self, size: int, timeout_seconds: float) -> bytes:
         """See http1.Source."""
-        self._socket.settimeout(timeout_seconds)
-        return self._socket.recv(size)
+        return self._timed.receive(size, timeout_seconds)
 
     def send(self, data: bytes) -> None:
         """See http1.Source."""
-        self._socket.settimeout(self._host.limits.send_seconds)
-        self._socket.sendall(data)
+        self._timed.send(data, self._host.limits.send_seconds)
 
     def finish(self) -> None:
         """No request after the one in flight; an idle connection ends now."""
@@ -100,7 +100,8 @@ class Connection:
         if context is not None:
             self._socket.settimeout(_HANDSHAKE_SECONDS)
             try:
-                self._socket = context.wrap_socket(self._socket, server_side=True)
+                self._socket = secured = context.wrap_socket(self._socket, server_side=True)
+                self._timed = TimedTlsSocket(secured)
             except ssl.SSLCertVerificationError as error:
                 _log.warning("a client's certificate was refused: %s", error.verify_message)
                 raise

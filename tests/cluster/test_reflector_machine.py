@@ -152,7 +152,7 @@ class Network(RuleBasedStateMachine):
     def the_reflector_asks(self) -> None:
         step = self.reflector.step(self.now)
         if isinstance(step, Wait):
-            self.now += step.seconds
+            self.now += step.seconds + 1e-6  # rounding may leave a moment over
             step = self.reflector.step(self.now)
         assert not isinstance(step, Wait)
         self.asked = step
