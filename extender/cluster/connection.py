@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -18,6 +19,7 @@ from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
 _IDLE_KEPT = 64
+_FRESH_SECONDS = 0.2  # what was in use so lately is not looked at again: a dead connection is found out anyway
 _JSON = "application/json"
 _UNAUTHORIZED = 401
 _SETTLING = (404, 409)  # they tell how things stand, whichever of two sendings made them so
@@ -163,7 +165,7 @@ class Connection:
 
     def _take(self, access: Access) -> Channel:
         while (channel := self._take_idle(access)) is not None:
-            if not channel.stale():
+            if time.monotonic() - channel.idle_since < _FRESH_SECONDS or not channel.stale():
                 return channel
             self._put_back(access, channel, reusable=False)
         channel = Channel(access.dial(CONNECT_SECONDS), access.host)
@@ -186,6 +188,7 @@ class Connection:
         return None
 
     def _put_back(self, access: Access, channel: Channel, *, reusable: bool) -> None:
+        channel.idle_since = time.monotonic()
         with self._lock:
             self._busy.discard(channel)
             if reusable and access is self._access and not self._closed and len(self._idle) < _IDLE_KEPT:

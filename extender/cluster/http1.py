@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -35,7 +36,12 @@ class Hung(BrokenExchange):
 
 
 class Channel:
-    """A connected socket to the API server; for one thread at a time, but `shut` may come from any."""
+    """A connected socket to the API server; for one thread at a time, but `shut` may come from any.
+
+    Attributes:
+        used: a request was sent on it.
+        idle_since: when it was last used, for its owner to note, in monotonic seconds.
+    """
 
     def __init__(self, sock: socket.socket, host: str) -> None:
         self._socket, self._host = sock, host
@@ -43,6 +49,7 @@ class Channel:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self.used = False
+        self.idle_since = 0.0
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
         """Sends a request.
@@ -66,14 +73,23 @@ class Channel:
             Hung: none came in `timeout_seconds`.
         """
         try:
-            if timeout_seconds != self._timeout_seconds:  # a system call, even where nothing changes
-                self._socket.settimeout(timeout_seconds)
-                self._timeout_seconds = timeout_seconds
+            self.limit(timeout_seconds)
+            # A TLS socket would try to read first, in vain, and lose the interpreter's lock once more for it.
+            if isinstance(self._socket, ssl.SSLSocket) and not (
+                self._socket.pending() or self._poll.poll(timeout_seconds * 1000)
+            ):
+                raise TimeoutError
             return self._socket.recv(_PIECE_BYTES)
         except TimeoutError:
             raise Hung(f"nothing came for {timeout_seconds:g} s") from None
         except OSError:
             return b""
+
+    def limit(self, timeout_seconds: float) -> None:
+        """How long a system call may take from now on; to say so is one, even where nothing changes."""
+        if timeout_seconds != self._timeout_seconds:
+            self._socket.settimeout(timeout_seconds)
+            self._timeout_seconds = timeout_seconds
 
     def stale(self) -> bool:
         """Whether the server has closed the idle connection, or said what nobody asked for."""

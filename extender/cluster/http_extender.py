@@ -115,7 +115,7 @@ class _TimedChannel(Channel):
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
         """See Channel."""
-        self._socket.settimeout(max(self.deadline - time.monotonic(), _LEAST_SECONDS))
+        self.limit(max(self.deadline - time.monotonic(), _LEAST_SECONDS))
         super().send(method, target, headers, body)
 
     def receive(self, timeout_seconds: float) -> bytes:

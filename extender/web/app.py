@@ -51,7 +51,7 @@ class Extender(Flask):
 def create_app(service: Service, settings: Settings, metrics: Metrics) -> Extender:
     """The application that answers `service`'s verbs under `settings.prefix`."""
     app = Extender("extender", static_folder=None)
-    telling = Telling[Call](lambda call: tell_of(call, metrics))
+    telling = Telling[Call](lambda calls: tell_of(calls, metrics))
     app.lifecycle = lifecycle = _lifecycle(service, telling, settings, metrics)
     access = Access(settings.client_ca is not None, frozenset(settings.client_names))
     door = VerbDoor(_calls(service, settings, telling.note), lifecycle, access)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -108,9 +108,14 @@ class Calls:
         return answer
 
 
-def tell_of(call: Call, telemetry: CallTelemetry) -> None:
-    """Counts the call, and writes its line."""
-    telemetry.called(call.verb, call.result, call.seconds)
+def tell_of(calls: Sequence[Call], telemetry: CallTelemetry) -> None:
+    """Counts the calls, and writes a line of each."""
+    for call in calls:
+        telemetry.called(call.verb, call.result, call.seconds)
+    inform(_log, "call", [(call.ended_at, _fields(call)) for call in calls])
+
+
+def _fields(call: Call) -> dict[str, object]:
     fields: dict[str, object] = {"verb": call.verb, "result": call.result, "ms": round(call.seconds * 1e3, 3)}
     if call.subject is not None:
         fields["uid"], fields["pod"] = call.subject.uid, f"{call.subject.namespace}/{call.subject.name}"
@@ -118,7 +123,7 @@ def tell_of(call: Call, telemetry: CallTelemetry) -> None:
         fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
     if call.error:
         fields["error"] = call.error
-    inform(_log, "call", fields, call.ended_at)
+    return fields
 
 
 def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call: Call) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Generic, TypeVar
@@ -20,12 +20,12 @@ PAUSE_SECONDS = 0.1
 
 
 class Telling(Generic[T]):
-    """Calls `tell` with each item that is noted: one after another, in their order, by `PAUSE_SECONDS` later.
+    """Calls `tell` with the items that are noted: all of the last `PAUSE_SECONDS`, in their order, again and again.
 
     At once where it is not started. Who kills the process loses what was noted since; whatever else ends it does not.
     """
 
-    def __init__(self, tell: Callable[[T], object]) -> None:
+    def __init__(self, tell: Callable[[Sequence[T]], object]) -> None:
         self._tell = tell
         self._items: deque[T] = deque()
         self._telling, self._stopping = Lock(), Event()
@@ -45,11 +45,13 @@ class Telling(Generic[T]):
     def catch_up(self) -> None:
         """Tells what has been noted so far."""
         with self._telling:
-            while self._items:
-                try:
-                    self._tell(self._items.popleft())
-                except Exception:
-                    _log.exception("this is not told of")
+            items = [self._items.popleft() for _ in range(len(self._items))]
+            if not items:
+                return
+            try:
+                self._tell(items)
+            except Exception:
+                _log.exception("of %d of the last calls nothing is told", len(items))
 
     def start(self) -> None:
         """In the process that is to tell, for threads die in a fork."""

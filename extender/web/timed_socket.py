@@ -6,6 +6,8 @@ import socket
 import ssl
 import struct
 
+_WAIT_SECONDS = 5.0
+
 
 class TimedSocket:
     """A connected socket with as few system calls as can be: Python's time limits cost two more for each."""
@@ -17,12 +19,17 @@ class TimedSocket:
 
     def receive(self, size: int, timeout_seconds: float) -> bytes:
         """See http1.Source."""
-        if timeout_seconds != self._limit_seconds:
-            self._limit(timeout_seconds)
-        try:
-            return self._socket.recv(size)
-        except BlockingIOError:
-            raise TimeoutError(f"nothing came for {timeout_seconds:g} s") from None
+        left = timeout_seconds
+        while left > 0:
+            # The kernel's limit holds until it is changed. So it is the same for every wait but the last part of one.
+            waits = min(left, _WAIT_SECONDS)
+            if waits != self._limit_seconds:
+                self._limit(waits)
+            try:
+                return self._socket.recv(size)
+            except BlockingIOError:
+                left -= waits
+        raise TimeoutError(f"nothing came for {timeout_seconds:g} s")
 
     def send(self, data: bytes, timeout_seconds: float) -> None:
         """Sends all of `data`; raises TimeoutError where the other side does not take it in time."""
@@ -41,7 +48,7 @@ class TimedSocket:
             self._socket.settimeout(None)
 
     def _limit(self, seconds: float) -> None:
-        """The kernel's limit, which holds until it is changed; to the kernel 0 is for ever."""
+        """To the kernel 0 is for ever."""
         whole = int(seconds)
         limit = struct.pack("ll", whole, int((seconds - whole) * 1e6) or int(not whole))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

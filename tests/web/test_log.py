@@ -53,20 +53,20 @@ def test_a_line_made_cheaply_is_the_same_line(log_format: LogFormat, monkeypatch
     configure(log_format, "info", stream)
     logger.info("call", extra={"fields": fields})
     monkeypatch.setattr("time.time", lambda: 1767225603.0)
-    inform(logger, "call", fields, 1767225600.25)
-    slow, cheap = stream.getvalue().splitlines()
-    assert cheap == slow
+    inform(logger, "call", [(1767225600.25, fields)] * 2)
+    slow, *cheap = stream.getvalue().splitlines()
+    assert cheap == [slow, slow]
 
 
 def test_fields_heed_the_level_and_any_formatter() -> None:
     stream, logger = io.StringIO(), logging.getLogger("extender.test")
     configure("text", "warning", stream)
-    inform(logger, "call", {}, 0.0)
+    inform(logger, "call", [(0.0, {})])
     assert not stream.getvalue()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(name)s %(levelname)s %(message)s %(fields)s"))
     logging.basicConfig(handlers=[handler], level="INFO", force=True)
-    inform(logger, "call", {"n": 1}, 0.0)
+    inform(logger, "call", [(0.0, {"n": 1})])
     assert stream.getvalue() == "extender.test INFO call {'n': 1}\n"
 
 
@@ -74,7 +74,7 @@ def test_a_closed_stream_is_no_reason_to_fail() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     stream.close()
-    inform(logging.getLogger("extender.test"), "call", {}, 0.0)
+    inform(logging.getLogger("extender.test"), "call", [(0.0, {})])
 
 
 EVIL = 'a\n{"level": "error"}\r\x1b[31m\u2028\ud800'

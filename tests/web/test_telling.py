@@ -18,7 +18,7 @@ TOLD: list[int] = []
 @pytest.fixture
 def telling() -> Iterator[Telling[int]]:
     TOLD.clear()
-    telling = Telling[int](TOLD.append)
+    telling = Telling[int](TOLD.extend)
     telling.start()
     yield telling
     telling.stop()
@@ -61,7 +61,7 @@ def test_each_once_whoever_notes_and_asks(telling: Telling[int]) -> None:
 
 def test_before_the_start_and_after_the_stop_at_once() -> None:
     told: list[int] = []
-    telling = Telling[int](told.append)
+    telling = Telling[int](told.extend)
     telling.note(1)
     assert told == [1]
     telling.start()
@@ -72,18 +72,19 @@ def test_before_the_start_and_after_the_stop_at_once() -> None:
     assert told == [1, 2, 3]
 
 
-def test_one_that_cannot_be_told_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_told_does_not_silence_what_comes_after(caplog: pytest.LogCaptureFixture) -> None:
     told: list[float] = []
-    telling = Telling[int](lambda item: told.append(1 / item))
+    telling = Telling[int](lambda items: told.extend(1 / item for item in items))
     telling.start()
     for item in (1, 0, 2):
         telling.note(item)
+        telling.catch_up()
     telling.stop()
     assert told == [1.0, 0.5]
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_the_end_of_the_process_waits_for_it() -> None:
-    program = "from extender.web.telling import Telling; t = Telling(print); t.start(); t.note('told')"
+    program = "from extender.web.telling import Telling; t = Telling(print); t.start(); t.note(1); t.note(2)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "told\n"
+    assert ended.stdout == "[1, 2]\n"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from threading import Thread
+from threading import Thread, Timer
 
 import pytest
 
+from extender.web import timed_socket
 from extender.web.timed_socket import TimedSocket
 
 Pair = tuple[TimedSocket, socket.socket]
@@ -40,6 +41,18 @@ def test_what_is_there_is_received_at_once_and_nothing_ends_in_time(pair: Pair) 
     assert ours.receive(2, 60.0) == b"ag"
     theirs.close()
     assert (ours.receive(100, 60.0), ours.receive(100, 60.0)) == (b"ain", b"")
+
+
+def test_a_long_wait_is_several_short_ones(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_socket, "_WAIT_SECONDS", 0.05)
+    ours, theirs = pair
+    sender = Timer(0.2, theirs.sendall, (b"late",))
+    sender.start()
+    assert ours.receive(100, 60.0) == b"late"
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        ours.receive(100, 0.22)
+    assert time.monotonic() - began >= 0.2
 
 
 def test_all_is_sent_to_who_takes_it(pair: Pair) -> None:
