@@ -152,6 +152,15 @@ class ExtenderBindingResult(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True):
+    pod: msgspec.Raw = _NOTHING
+    nodes: msgspec.Raw = _NOTHING
+    node_names: msgspec.Raw = _NOTHING
+
+
 class _NodeList(msgspec.Struct, frozen=True):
     metadata: dict[str, str]
     items: list[msgspec.Raw]
@@ -250,10 +259,9 @@ def decode_args(body: bytes, reader: ArgsReader | None = None) -> ExtenderArgs:
     Raises:
         MalformedRequest: the body is no JSON, lacks the pod, has neither NodeNames nor Nodes, or a node has no name.
     """
-    fields, reader = _fields(body, "the body"), reader or ArgsReader()
-    named, pod = fields.get("nodenames"), fields.get("pod", _NOTHING)
-    names = None if named is None or _is_null(named) else reader.names(named)
-    listed = _optional(fields.get("nodes"), RawObject, "Nodes")
+    fields, reader = _args_fields(body), reader or ArgsReader()
+    names = None if _is_null(fields.node_names) else reader.names(fields.node_names)
+    listed = _optional(fields.nodes, RawObject, "Nodes")
     nodes = None
     if listed is not None and names is None:  # both would be two questions; a scheduler asks one
         _check_text(body)
@@ -261,7 +269,7 @@ def decode_args(body: bytes, reader: ArgsReader | None = None) -> ExtenderArgs:
         nodes = [NodeBytes(raw) for raw in items or ()]
     if names is None and nodes is None:
         raise MalformedRequest("neither NodeNames nor Nodes is given")
-    return ExtenderArgs(reader.pod(pod), names, nodes, len(memoryview(pod)))
+    return ExtenderArgs(reader.pod(fields.pod), names, nodes, len(memoryview(fields.pod)))
 
 
 def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
@@ -301,6 +309,15 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
     if missing:
         raise MalformedRequest(f"{', '.join(missing)} missing or empty")
     return ExtenderBindingArgs(*values)
+
+
+def _args_fields(body: bytes) -> _ArgsFields:
+    try:
+        return _ARGS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # The keys are in another case than Go's, or there are more, or there is a fault to be told of.
+    fields = _fields(body, "the body")
+    return _ArgsFields(*(fields.get(name, _NOTHING) for name in ("pod", "nodes", "nodenames")))
 
 
 def _check_text(body: bytes) -> None:
@@ -351,17 +368,16 @@ def _optional(raw: msgspec.Raw | None, form: type[T], where: str) -> T | None:
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    return len(memoryview(raw)) == len(_NULL) and bytes(raw) == _NULL
+    return raw == _NOTHING
 
 
-_NULL = b"null"
-_NOTHING = msgspec.Raw(_NULL)
 _MOST_KEPT_BYTES = 1024 * 1024
 _STORED = (Pod, Node)
 # The API server takes requests of up to 3 MiB, and etcd values of up to 1.5. Empty structures are a hundred times as
 # large in memory as in JSON.
 _LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
 
+_ARGS = msgspec.json.Decoder(_ArgsFields)
 _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 

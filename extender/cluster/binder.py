@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -11,6 +12,11 @@ from extender.cluster.connection import Connection
 from extender.errors import Conflict
 
 _ENCODE = msgspec.json.Encoder().encode
+_PLAIN = re.compile(r"[a-z0-9.-]*")  # as all names are that an API server lets in
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote(name, "")
 
 
 class ApiBinder:
@@ -35,7 +41,7 @@ class ApiBinder:
             "metadata": {**metadata, "annotations": annotations} if annotations else metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = f"/api/v1/namespaces/{quote(namespace, '')}/pods/{quote(name, '')}/binding"
+        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
         try:
             self._connection.call("POST", path, _ENCODE(binding))
         except Conflict as error:

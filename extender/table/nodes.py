@@ -295,7 +295,7 @@ class _NameIndex:
         hashes = _hashes(names)
         rows = self._slots[hashes & self._mask].astype(np.intp)
         doubtful = self._hashes[rows] != hashes
-        return rows, np.flatnonzero(doubtful).tolist() if doubtful.any() else []
+        return rows, np.flatnonzero(doubtful).tolist()
 
 
 def _hashes(names: Collection[str]) -> NDArray[np.int64]:

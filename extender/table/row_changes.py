@@ -30,6 +30,9 @@ class RowChanges:
 
     def since(self, moment: int) -> Rows | None:
         """The rows that have changed since then, each once; None: that was too long ago to tell."""
-        if moment < self._forgotten:
-            return None
-        return np.array(sorted(set(self._rows[moment - self._forgotten :])), np.intp)
+        changes = self.list_since(moment)
+        return None if changes is None else np.array(sorted(set(changes)), np.intp)
+
+    def list_since(self, moment: int) -> list[int] | None:
+        """The same, in the order of the changes, and rows that have changed again there again."""
+        return None if moment < self._forgotten else self._rows[moment - self._forgotten :]

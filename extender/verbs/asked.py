@@ -41,7 +41,7 @@ def asked(args: ExtenderArgs, table: Table) -> Asked:
     if rows is None:  # a name is unknown, or is there twice
         names = list(dict.fromkeys(names))
         rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
-    elif nodes.present[rows].all():
+    elif np.count_nonzero(nodes.present[rows]) == len(rows):
         return Asked(names, [Part(table, rows, np.arange(len(names)))], ())
     known = (rows >= 0) & nodes.present[rows]
     parts = [Part(table, rows[known], np.flatnonzero(known))]

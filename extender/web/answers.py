@@ -65,6 +65,20 @@ def render(
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
+def render_answer(answer: Answer, date: str, connection: str = "") -> bytes:
+    """See `render`; for all requests but HEAD."""
+    head = _answer_head(answer.status, answer.content_type, tuple(answer.headers), date, connection)
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(answer.body), answer.body)
+
+
+@lru_cache(maxsize=64)
+def _answer_head(
+    status: int, content_type: str, headers: tuple[tuple[str, str], ...], date: str, connection: str
+) -> bytes:
+    others = [field for field in headers if field[0].lower() not in _OURS]
+    return _head(status_line(status), (("Content-Type", content_type), *others, ("Date", date)), connection)
+
+
 @lru_cache(maxsize=64)
 def _head(status: str, headers: tuple[tuple[str, str], ...], connection: str) -> bytes:
     """The lines that are the same for many answers."""

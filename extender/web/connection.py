@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
-from threading import Lock
 from typing import Any, Protocol
 
-from extender.web.answers import error_answer, render, status_line, wsgi_headers
+from extender.web.answers import error_answer, render, render_answer, status_line, wsgi_headers
 from extender.web.environ import Environ, peer_environ, request_environ
 from extender.web.http1 import Request, RequestReader
 from extender.web.lifecycle import Post
@@ -55,7 +54,6 @@ class Connection:
         self._socket = accepted
         self._timed: TimedSocket | TimedTlsSocket = TimedSocket(accepted)
         self._host = host
-        self._lock = Lock()
         self._finishing = False
         self._idle = True
         self.idle_since = time.monotonic()  # the last answer, for choosing who makes way
@@ -75,11 +73,10 @@ class Connection:
 
     def finish(self) -> None:
         """No request after the one in flight; an idle connection ends now."""
-        with self._lock:
-            self._finishing = True
-            if self._idle:
-                # By the plain socket: SSLSocket.shutdown takes the TLS state from under the reading thread.
-                _quietly(lambda: socket.socket.shutdown(self._socket, socket.SHUT_RD))
+        self._finishing = True
+        if self._idle:
+            # By the plain socket: SSLSocket.shutdown takes the TLS state from under the reading thread.
+            _quietly(lambda: socket.socket.shutdown(self._socket, socket.SHUT_RD))
 
     def serve(self) -> None:
         """Runs the connection to its end; raises nothing."""
@@ -119,15 +116,11 @@ class Connection:
             reader.release()
 
     def _wait(self, reader: RequestReader) -> bool:
-        with self._lock:
-            if self._finishing:
-                return False
-            self._idle = True
+        self._idle = True  # first of all: so either this thread sees that it is to finish, or `finish` that it is idle
         try:
-            return reader.wait()
+            return not self._finishing and reader.wait()
         finally:
-            with self._lock:
-                self._idle = False
+            self._idle = False
 
     def _exchange(self, request: Request, peer: Environ) -> bool:
         post = self._host.posts.get(request.head.json_post)
@@ -142,23 +135,31 @@ class Connection:
 
     def _exchange_post(self, request: Request, post: Post) -> bool:
         answer = post(request.body)
-        return self._send_answer(request, status_line(answer.status), wsgi_headers(answer), answer.body)
+        keep, connection = self._keep(request, last=_LAST in answer.headers)
+        self._send_last(render_answer(answer, _date(int(time.time())), connection))
+        return keep
 
     def _send_answer(self, request: Request, status: str, headers: list[tuple[str, str]], body: bytes) -> bool:
         """Whether another request may follow."""
-        keep = request.keep_alive and not (_LAST in headers or self._finishing or self._host.draining)
-        connection = "close" if not keep else "keep-alive" if request.head.version == "1.0" else ""
+        keep, connection = self._keep(request, last=_LAST in headers)
         dated = [*headers, ("Date", _date(int(time.time())))]
+        self._send_last(render(status, dated, body, connection, request.head.method == "HEAD"))
+        return keep
+
+    def _keep(self, request: Request, *, last: bool) -> tuple[bool, str]:
+        """Whether another request may follow, and what the answer's Connection header says of it."""
+        keep = request.keep_alive and not (last or self._finishing or self._host.draining)
+        return keep, "close" if not keep else "keep-alive" if request.head.version == "1.0" else ""
+
+    def _send_last(self, data: bytes) -> None:
         # From here on there is nothing to lose: an end of reading does not keep the answer from leaving.
         self.idle_since, self._idle = time.monotonic(), True
-        self.send(render(status, dated, body, connection, request.head.method == "HEAD"))
-        return keep
+        self.send(data)
 
     def _refuse(self, refusal: Refusal) -> None:
         self._host.rejected(refusal.status)
         answer = error_answer(refusal.status, refusal.message)
-        headers = [*wsgi_headers(answer), ("Date", _date(int(time.time())))]
-        _quietly(lambda: self.send(render(status_line(answer.status), headers, answer.body, "close")))
+        _quietly(lambda: self.send(render_answer(answer, _date(int(time.time())), "close")))
         self._linger()
 
     def _linger(self) -> None:

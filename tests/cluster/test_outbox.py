@@ -42,7 +42,7 @@ def writer() -> Writer:
 
 @pytest.fixture
 def outbox(writer: Writer) -> Iterator[Outbox[str, str]]:
-    outbox: Outbox[str, str] = Outbox("test", writer.write, TokenBucket(FAST, 1), SystemClock(), capacity=3)
+    outbox: Outbox[str, str] = Outbox("outbox in test", writer.write, TokenBucket(FAST, 1), SystemClock(), capacity=3)
     yield outbox
     writer.gate.set()
     outbox.stop(10)
@@ -90,4 +90,4 @@ def test_a_write_that_fails_does_not_stop_the_others(
 def test_stop_ends_a_thread_that_waits(outbox: Outbox[str, str]) -> None:
     outbox.start()
     outbox.stop(10)
-    assert not [thread for thread in threading.enumerate() if thread.name == "test"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "outbox in test"]
