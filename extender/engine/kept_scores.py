@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.engine.allocation import ResourceWeights
 from extender.engine.devices.extended_resources import may_be_backed
@@ -27,21 +28,25 @@ WorkOut = Callable[[Rows], Scores]
 
 @dataclass(slots=True)
 class _Kept:
-    """`scores` of all rows, int64[capacity], as of the moment `at`; those of the fills met since, by fill."""
+    """`scores` of all rows, int16[capacity], as of the moment `at`; those of the fills met since, by fill.
 
-    scores: Scores
+    Of 0..100, so that many rows share what a processor fetches at once.
+    """
+
+    scores: NDArray[np.int16]
     at: int
     of_fill: dict[Fill, int] = field(default_factory=dict)
 
-    def follow(self, changed: Rows, fills: list[Fill], work_out: WorkOut) -> None:
+    def follow(self, fills: Mapping[int, Fill], work_out: WorkOut) -> None:
         """Brings the scores of the rows that have changed up to date; `fills`: theirs."""
-        new = [position for position, fill in enumerate(fills) if fill not in self.of_fill]
+        new = {fill: row for row, fill in fills.items() if fill not in self.of_fill}
         if new:
             if len(self.of_fill) + len(new) > _MOST_FILLS:
                 self.of_fill.clear()
-                new = list(range(len(fills)))
-            self.of_fill |= zip([fills[position] for position in new], work_out(changed[new]).tolist(), strict=True)
-        self.scores[changed] = [self.of_fill[fill] for fill in fills]
+                new = {fill: row for row, fill in fills.items()}
+            self.of_fill |= zip(new, work_out(np.array(list(new.values()))).tolist(), strict=True)
+        for row, fill in fills.items():
+            self.scores[row] = self.of_fill[fill]
 
 
 def kept_scores(
@@ -57,23 +62,23 @@ def kept_scores(
     key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
     known = table.derived.get(kept_scores, table.nodes.capacity, dict[Hashable, _Kept | None])
     met, kept = key in known, known.pop(key, None)
-    changed = None if kept is None else table.nodes.filled_since(kept.at)
-    if changed is None or kept is None:
+    fills = None if kept is None else table.nodes.filled_since(kept.at)
+    if fills is None or kept is None:
         everywhere = np.arange(len(table.nodes.names))
         if not met and 2 * len(rows) < len(everywhere):
             kept = None  # all others would cost more than these, and perhaps nobody asks for the same again
         else:
-            kept = _Kept(np.zeros(table.nodes.capacity, np.int64), 0)
+            kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
             kept.scores[everywhere] = work_out(everywhere)
-    elif changed[1]:
-        kept.follow(*changed, work_out)
+    elif fills:
+        kept.follow(fills, work_out)
     if len(known) >= _MOST_KEPT:
         del known[next(iter(known))]  # unasked for the longest
     known[key] = kept
     if kept is None:
         return work_out(rows)
     kept.at = table.nodes.changes.now
-    return kept.scores[rows]
+    return kept.scores[rows].astype(np.int64)
 
 
 @lru_cache(maxsize=64)

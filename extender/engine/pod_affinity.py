@@ -6,19 +6,24 @@ getExistingAntiAffinityCounts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from extender.engine.topology import DomainCounts, summed_by_domain
 from extender.model.selectors import EVERYTHING, Selector
 from extender.table import Gone, PodInfo, Question, Table
 from extender.table.labels import IntColumn
 from extender.table.podinfo import AffinityTerm
-from extender.table.terms import Asking, TermCount, TermKind
+from extender.table.terms import Asking, Effect, TermCount, TermKind
 
 
 def asking(pod: PodInfo, table: Table) -> Asking:
     """The pod as the terms of others see it."""
     return Asking(pod.group, table.namespaces.labels(pod.group.namespace))
+
+
+def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
+    """What the terms of all standing pods do to the pod."""
+    return table.terms.concerning(asking(pod, table)).effects if table.terms.holders() else {}
 
 
 def pods_meant(term: AffinityTerm, table: Table) -> Question:
@@ -43,10 +48,9 @@ def pods_by_domain(topology_key: str, question: Question, table: Table) -> Domai
 
 def terms_against(pod: PodInfo, table: Table) -> list[DomainCounts]:
     """The anti-affinity terms that standing pods have against the pod, for each topology key."""
-    effects = table.terms.concerning(asking(pod, table)).effects
     counts = [
         _terms_by_domain(effect.topology_key, count, table)
-        for effect, count in effects.items()
+        for effect, count in effects_on(pod, table).items()
         if effect.kind is TermKind.REQUIRED_ANTI_AFFINITY and count.amounts
     ]
     return [count for count in counts if count.pods.any()]

@@ -115,7 +115,7 @@ def normalised(raw: Scores, *, reverse: bool = False) -> Scores:
 
     `reverse` turns the scale round. Where all are 0 they stay so, or become 100.
     """
-    largest = int(raw.max(initial=0))
+    largest = int(np.maximum.reduce(raw, initial=0))
     if largest == 0:
         return np.full(len(raw), MAX_SCORE if reverse else 0, np.int64)
     scaled = raw * MAX_SCORE // largest

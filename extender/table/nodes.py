@@ -17,7 +17,7 @@ from extender.model.requests import is_counted
 from extender.table.labels import LabelColumns, Rows
 from extender.table.node_facts import FactColumn, NodeFacts
 from extender.table.podinfo import Footprint
-from extender.table.row_changes import RowChanges
+from extender.table.row_changes import MOST_FOLLOWED, RowChanges
 
 # The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
 # that ask for nothing.
@@ -70,7 +70,7 @@ class NodeColumns:
         self._rows: Rows | None = None
         self._index: _NameIndex | None = None
         self._looked_up: tuple[list[str] | None, Rows | None] = None, None
-        self._filled: tuple[tuple[int, int], tuple[Rows, list[Fill]] | None] = (-1, -1), None
+        self._filled: tuple[tuple[int, int], dict[int, Fill] | None] = (-1, -1), None
         self._facts = NodeFacts(self.objects)
 
     @property
@@ -183,21 +183,20 @@ class NodeColumns:
         self.requested[:, row] += vector
         self.changes.note(row)
 
-    def filled_since(self, moment: int) -> tuple[Rows, list[Fill]] | None:
-        """The rows of which `changes` knows since then, with the fill of each; None: that was too long ago to tell.
+    def filled_since(self, moment: int) -> Mapping[int, Fill] | None:
+        """The fill of each row of which `changes` knows since then; None: that was too long ago to tell, or too many.
 
         Equal fills: nodes that no rule can tell apart by their resources.
         """
         span = moment, self.changes.now
         if self._filled[0] != span:  # else another rule has just asked
             rows = self.changes.since(moment)
-            self._filled = span, None if rows is None else (rows, self._fills(rows))
+            followed = rows is not None and len(rows) <= MOST_FOLLOWED
+            self._filled = span, {row: self._fill(row) for row in rows or ()} if followed else None
         return self._filled[1]
 
-    def _fills(self, rows: Rows) -> list[Fill]:
-        columns = np.concatenate((self.allocatable.take(rows, axis=1), self.requested.take(rows, axis=1))).T.copy()
-        fills: list[Fill] = columns.view(f"V{columns.itemsize * columns.shape[1]}").ravel().tolist()
-        return fills
+    def _fill(self, row: int) -> Fill:
+        return self.allocatable[:, row].tobytes() + self.requested[:, row].tobytes()
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
         """`footprint` as a column of the resource matrices: int64[resource]."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from extender.table.labels import Rows
+from collections.abc import Collection
 
 _MOST_KEPT = 4096
+MOST_FOLLOWED = 256
+"""More than these are not worth to be looked at one by one."""
 
 
 class RowChanges:
@@ -28,11 +28,6 @@ class RowChanges:
             self._rows.clear()
         self._rows.append(row)
 
-    def since(self, moment: int) -> Rows | None:
+    def since(self, moment: int) -> Collection[int] | None:
         """The rows that have changed since then, each once; None: that was too long ago to tell."""
-        changes = self.list_since(moment)
-        return None if changes is None else np.array(sorted(set(changes)), np.intp)
-
-    def list_since(self, moment: int) -> list[int] | None:
-        """The same, in the order of the changes, and rows that have changed again there again."""
-        return None if moment < self._forgotten else self._rows[moment - self._forgotten :]
+        return None if moment < self._forgotten else set(self._rows[moment - self._forgotten :])

@@ -15,12 +15,12 @@ from extender.model.requests import is_counted, is_extended
 from extender.table import Gone, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.nodes import PODS, NodeColumns
+from extender.table.row_changes import MOST_FOLLOWED
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
 CROWDED = unschedulable(NAME)
 _MOST_KEPT = 256
-_MOST_SINGLY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class _Check(Check):
             self._met = True  # perhaps nobody asks for the same again
             lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
             return lacking
-        changed = None if kept is None or len(kept) < nodes.capacity else nodes.changes.list_since(self._kept_at)
-        if kept is None or changed is None or len(changed) > _MOST_SINGLY:
+        changed = None if kept is None or len(kept) < nodes.capacity else nodes.changes.since(self._kept_at)
+        if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
             self._kept = kept = np.zeros(nodes.capacity, np.bool_)
             kept[:everywhere] = self._shortage(np.arange(everywhere))[0].any(axis=0)
         else:

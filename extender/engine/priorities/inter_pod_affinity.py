@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.engine.pod_affinity import asking, pods_meant
+from extender.engine.pod_affinity import effects_on, pods_meant
 from extender.engine.rules import MAX_SCORE, Scorer, Scores
 from extender.engine.topology import summed_by_domain
 from extender.table import PodInfo, Table
@@ -38,7 +38,7 @@ class InterPodAffinity:
     def _others(self, pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
         """(topology key, weight by node) of the terms that standing pods have about the pod."""
         factors = {TermKind.PREFERRED: 1, TermKind.REQUIRED_AFFINITY: self.hard_pod_affinity_weight}
-        for effect, count in table.terms.concerning(asking(pod, table)).effects.items():
+        for effect, count in effects_on(pod, table).items():
             factor = factors.get(effect.kind, 0)
             if factor and count.amounts:
                 yield effect.topology_key, factor * count.by_node

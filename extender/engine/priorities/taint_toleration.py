@@ -31,6 +31,8 @@ class _Scorer(Scorer):
         self._table, self._counts = table, counts
 
     def map(self, rows: Rows) -> Scores:
+        if len(self._counts) == 1:  # all nodes have the same taints, as a rule none
+            return np.full(len(rows), self._counts[0])
         return self._counts[self._table.nodes.taint_set[rows]]
 
     def reduce(self, raw: Scores) -> Scores:
