@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import atexit
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from threading import Event, Lock, Thread
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -28,10 +28,10 @@ class Telling(Generic[T]):
     def __init__(self, tell: Callable[[Sequence[T]], object]) -> None:
         self._tell = tell
         self._items: deque[T] = deque()
-        self._telling, self._stopping = Lock(), Event()
+        self._telling, self._stopping = threading.Lock(), threading.Event()
         self._started = self._awake = False
         self._wakings: SimpleQueue[None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="telling", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
 
     def note(self, item: T) -> None:
         """Has the item told soon."""

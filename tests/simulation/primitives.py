@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import gc
 import queue
@@ -48,6 +49,7 @@ class Primitives:
 
         self.random = SimpleNamespace(Random=lambda *seed: Random(*(seed or (simulation.random.random(),))))
         self.gc = SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
+        self.atexit = SimpleNamespace(register=lambda _: None, unregister=lambda _: None)
 
     @contextmanager
     def installed(self, stand_ins: Mapping[str, object]) -> Iterator[None]:
@@ -58,6 +60,7 @@ class Primitives:
         instead: dict[Any, object] = {
             random: self.random,
             gc: self.gc,
+            atexit: self.atexit,
             threading: self.threading,
             threading.Lock: self.threading.Lock,
             time: self.time,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
 from io import BytesIO
 from typing import Any
 
@@ -112,6 +111,5 @@ class Replica:
             "wsgi.url_scheme": "http",
             "wsgi.input": BytesIO(body),
         }
-        with closing(self._app(environ, start_response)) as pieces:
-            answer = b"".join(pieces)
+        answer = b"".join(self._app(environ, start_response))
         return int(said[0].split()[0]), answer
