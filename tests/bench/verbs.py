@@ -20,6 +20,7 @@ from tests.builders import Object, make_pod
 
 NODES = 5000
 ROUNDS = 41
+SETTLING_SECONDS = 5.0  # in the first seconds a thread of its own makes the tables that calls at one time need
 CANDIDATES = 100  # of DefaultPreemption's dry run, at the least
 
 
@@ -54,6 +55,7 @@ def _connected(process: subprocess.Popen[bytes], port: int) -> HTTPConnection:
             response = connection.getresponse()
             response.read()
             if response.status == 200:
+                sleep(SETTLING_SECONDS)
                 return connection
         sleep(0.1)
     raise RuntimeError("the server did not start")
