@@ -230,7 +230,7 @@ class ArgsReader:
 
     def __init__(self) -> None:
         self._names: tuple[msgspec.Raw, list[str]] = msgspec.Raw(b"[]"), []
-        self._pod: tuple[msgspec.Raw, Pod | None] = msgspec.Raw(b"null"), None
+        self._pod: tuple[msgspec.Raw, Pod | None] = _NOTHING, None
 
     def names(self, raw: msgspec.Raw) -> list[str]:
         """The names; raises MalformedRequest where they are none."""

@@ -57,8 +57,12 @@ class Connection:
             OutcomeUnknown: no answer came in `silence_seconds`, or it broke off.
         """
         target = f"{path}?{urlencode(query)}" if query else path
-        with self._exchange("GET", target, b"", {"Accept": accept}, silence_seconds) as answer:
+        access = self._access
+        channel, answer = self._send(access, "GET", access.base + target, b"", {"Accept": accept}, silence_seconds)
+        try:
             yield answer
+        finally:
+            self._end(access, channel, answer)
 
     def call(
         self, method: str, path: str, body: bytes, content_type: str = _JSON, silence_seconds: float | None = None
@@ -101,17 +105,6 @@ class Connection:
         if answer.repeated and answer.status >= 300 and answer.status not in _SETTLING:
             raise OutcomeUnknown(f"no answer, and then {answer.status}: {message_of(data)}")
         return answer.status, data
-
-    @contextmanager
-    def _exchange(
-        self, method: str, target: str, body: bytes, headers: Mapping[str, str], silence_seconds: float
-    ) -> Iterator[Answer]:
-        access = self._access
-        channel, answer = self._send(access, method, access.base + target, body, headers, silence_seconds)
-        try:
-            yield answer
-        finally:
-            self._end(access, channel, answer)
 
     def _end(self, access: Access, channel: Channel, answer: Answer) -> None:
         self._put_back(access, channel, reusable=answer.complete and answer.keep_alive)

@@ -11,8 +11,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import Generic, TypeVar
+
+from extender.ticker import Ticker
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -30,8 +31,7 @@ class Telling(Generic[T]):
         self._items: deque[T] = deque()
         self._telling, self._stopping = threading.Lock(), threading.Event()
         self._started = self._awake = False
-        self._wakings: SimpleQueue[None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
+        self._ticker = Ticker("telling", 0, self._tell_soon)
 
     def note(self, item: T) -> None:
         """Has the item told soon."""
@@ -40,7 +40,7 @@ class Telling(Generic[T]):
             self.catch_up()
         elif not self._awake:
             self._awake = True
-            self._wakings.put(None)
+            self._ticker.wake()
 
     def catch_up(self) -> None:
         """Tells what has been noted so far."""
@@ -57,20 +57,17 @@ class Telling(Generic[T]):
         """In the process that is to tell, for threads die in a fork."""
         self._started = True
         atexit.register(self.catch_up)
-        self._thread.start()
+        self._ticker.start()
 
     def stop(self) -> None:
         """Tells the rest; what is noted later is told at once."""
         self._started = False
         self._stopping.set()
-        self._wakings.put(None)
-        self._thread.join()
+        self._ticker.stop()
         self.catch_up()
         atexit.unregister(self.catch_up)
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._wakings.get()
-            self._stopping.wait(PAUSE_SECONDS)
-            self._awake = False  # first of all: what is noted from here on wakes it again
-            self.catch_up()
+    def _tell_soon(self) -> None:
+        self._stopping.wait(PAUSE_SECONDS)
+        self._awake = False  # first of all: what is noted from here on wakes it again
+        self.catch_up()
