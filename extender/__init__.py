@@ -11,9 +11,10 @@ In a program of one's own, a cluster from a file and a rule:
     def on_ssd(pod: Pod, node: Node) -> bool:
         return node.labels.get("disk") == "ssd"
 
-The package, from the top: `cli` and `wsgi` are what people and gunicorn start; `wiring` plugs everything together;
-`web` serves the `verbs`, and `simulator` asks the same engine about clusters in files; `engine` decides, on a `table`
-of columns that `state` keeps true to what `cluster` watches; `wire` holds the payloads, `model` the objects of the API.
+The package, from the top: `cli` and `wsgi` are what people and gunicorn start; `app` plugs everything together; `web`
+serves the `verbs`, `scheduler` is a loop of its own, and `offline` asks the same engine about clusters in files;
+`policy` chooses the `plugins` that `framework` runs, on a `table` of columns that the `cache` keeps true to what
+`cluster` watches; `extender_v1` holds the payloads, `model` the objects of the API.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from extender.engine.custom import predicate, priority
     from extender.model.node import Node
     from extender.model.pod import Pod
-    from extender.simulator.cluster import Cluster
-    from extender.simulator.decision import Decision
+    from extender.offline.cluster import Cluster
+    from extender.offline.decision import Decision
+    from extender.plugins.users import predicate, priority
     from extender.table import PodInfo, Table
     from extender.table.labels import Rows
 
 __all__ = ["Cluster", "Decision", "Node", "Pod", "PodInfo", "Rows", "Table", "predicate", "priority"]
 
 _HOMES = {
-    "Cluster": "extender.simulator.cluster",
-    "Decision": "extender.simulator.decision",
+    "Cluster": "extender.offline.cluster",
+    "Decision": "extender.offline.decision",
     "Node": "extender.model.node",
     "Pod": "extender.model.pod",
     "PodInfo": "extender.table",
     "Rows": "extender.table.labels",
     "Table": "extender.table",
-    "predicate": "extender.engine.custom",
-    "priority": "extender.engine.custom",
+    "predicate": "extender.plugins.users",
+    "priority": "extender.plugins.users",
 }
 
 

@@ -1,6 +1,6 @@
 """What a gunicorn of one's own loads; settings from the environment and the file that EXTENDER_CONFIG names.
 
-    gunicorn --worker-class extender.web.worker.ThreadPerConnection extender.wsgi:app
+    gunicorn --worker-class extender.web.worker.worker.ThreadPerConnection extender.wsgi:app
     gunicorn --threads 4 --keep-alive 120 extender.wsgi:app
 
 One worker process only: two would be two caches. Importing this starts no thread, so preloading is safe; watches start
@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from extender import wiring
-from extender.settings_sources import load
+from extender.app import serve as wiring
+from extender.config.sources import load
 
 _config = os.environ.get("EXTENDER_CONFIG")
 app = wiring.build(load(Path(_config) if _config else None, os.environ, {}))

@@ -1,9 +1,11 @@
-"""Imports go one way, and only the borders import what is foreign."""
+"""Imports go one way, between rooms and inside them, and only the borders import what is foreign."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,21 +14,20 @@ PACKAGE = Path(__file__).parents[1] / "extender"
 
 # Each layer may import those below it. Siblings on one line do not import each other.
 LAYERS = [
-    {"cli", "wsgi"},
-    {"cli_explain", "cli_reference", "cli_schedule", "cli_status"},
-    {"wiring_schedule"},
-    {"wiring"},
-    {"wiring_extenders", "wiring_feed"},
-    {"web", "simulator"},
+    {"wsgi"},
+    {"cli"},
+    {"app"},
+    {"web", "offline"},
     {"verbs", "scheduler"},
-    {"wire_client"},
-    {"engine", "state", "wire", "cluster"},
-    {"settings_sources"},
-    {"settings"},
-    {"strict_yaml"},
+    {"extender_v1", "cluster"},
+    {"cache", "queue", "policy", "config"},
+    {"preemption", "plugins"},
+    {"devices", "volumes"},
+    {"framework"},
     {"table"},
     {"model"},
-    {"errors", "clock", "malloc", "ports", "ticker"},
+    {"runtime"},
+    {"errors"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ONLY_IN = {
@@ -34,24 +35,29 @@ ONLY_IN = {
     "flask": {"web"},
     "werkzeug": {"web"},
     "gunicorn": {"web"},
-    "click": {"cli", "cli_explain", "cli_reference", "cli_schedule", "cli_status"},
+    "click": {"cli"},
 }
-PURE = {"engine", "table", "model", "state"}
+PURE = {"framework", "plugins", "devices", "volumes", "preemption", "policy", "table", "model", "cache", "queue"}
 IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "requests"}
+ONLY_APP_IMPORTS = "cluster"
+FILES_IN_A_ROOM = 12
+LOOSE = {"__init__", "errors", "wsgi"}
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)
+ROOMS = sorted({PACKAGE, *(path.parent for path in MODULES)})
 
 
 def room(module: str) -> str:
-    """`extender.engine.rules` -> `engine`."""
+    """`extender.framework.rules` -> `framework`."""
     return module.split(".")[1] if "." in module else ""
 
 
 def name_of(path: Path) -> str:
-    return "extender." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(("extender", *path.relative_to(PACKAGE).parts)).removesuffix(".py").removesuffix(".__init__")
 
 
 def imports(path: Path) -> Iterator[str]:
+    """Every module that is imported, whether as `import a.b`, `from a.b import c` or `from a import b`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -59,8 +65,8 @@ def imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import"
             module = node.module or ""
             yield module
-            if module == "extender":
-                yield from (f"extender.{alias.name}" for alias in node.names)
+            if module.split(".")[0] == "extender":
+                yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -72,7 +78,47 @@ def test_imports_go_down(path: Path) -> None:
             continue
         assert here in LEVEL, f"{here} is in no layer"
         assert LEVEL[there] > LEVEL[here], f"{name_of(path)} imports {imported}"
-        assert there != "cluster" or here.startswith("wiring"), f"only wiring imports cluster, not {name_of(path)}"
+        assert there != ONLY_APP_IMPORTS or here == "app", f"only app imports {there}, not {name_of(path)}"
+
+
+def _units_of(folder: Path) -> Mapping[str, set[str]]:
+    """What each file and each folder directly in `folder` imports of the others there."""
+    prefix = name_of(folder / "__init__.py") + "."
+    units: defaultdict[str, set[str]] = defaultdict(set)
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    for path in folder.rglob("*.py"):
+        here = path.relative_to(folder).with_suffix("").parts[0]
+        if here == "__init__":
+            continue
+        for imported in imports(path):
+            there = imported.removeprefix(prefix).split(".")[0]
+            if imported.startswith(prefix) and there in names and there != here:
+                units[here].add(there)
+    return units
+
+
+@pytest.mark.parametrize("folder", ROOMS, ids=name_of)
+def test_no_circle_inside_a_room(folder: Path) -> None:
+    try:
+        TopologicalSorter(_units_of(folder)).prepare()
+    except CycleError as circle:
+        pytest.fail(" -> ".join(reversed(circle.args[1])))
+
+
+@pytest.mark.parametrize("folder", [each for each in ROOMS if each != PACKAGE], ids=name_of)
+def test_a_room_can_be_overlooked(folder: Path) -> None:
+    """Not more than a dozen files; the plugins are as many as there are."""
+    files = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= FILES_IN_A_ROOM or folder.name == "plugins", files
+
+
+@pytest.mark.parametrize("folder", [each for each in ROOMS if each != PACKAGE], ids=name_of)
+def test_a_room_says_what_it_is_for(folder: Path) -> None:
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+def test_nothing_loose_stands_at_the_top() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} <= LOOSE
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

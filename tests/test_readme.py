@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli_status import FIELDS, table
-from extender.engine.policy.library import Library
-from extender.engine.policy.loading import load
-from extender.settings import Settings
-from extender.simulator.files import load as load_cluster
-from extender.wiring import build
-from extender.wiring_schedule import Process as SchedulerProcess
+from extender.app.schedule import Process as SchedulerProcess
+from extender.app.serve import build
+from extender.cli.status import FIELDS, table
+from extender.config.settings import Settings
+from extender.offline.files import load as load_cluster
+from extender.policy.library import Library
+from extender.policy.loading import load
 from tests.builders import make_node, make_pod
-from tests.engine.cluster import pod_info, table_of
-from tests.engine.custom import examples
+from tests.framework.cluster import pod_info, table_of
+from tests.plugins.users import examples
 from tests.stock.process import Process, free_port
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-EXAMPLE = ROOT / "extender/simulator/example.yaml"
+EXAMPLE = ROOT / "extender/offline/example.yaml"
 
 
 def blocks(language: str) -> list[str]:
@@ -63,7 +63,7 @@ def test_the_recorded_call_gets_the_answer_that_is_shown(served: str) -> None:
 def test_explain_prints_what_is_shown() -> None:
     shown = re.search(r"^\$ \.venv/bin/(extender explain .*)\n((?:.*\n)*?)```", README, re.MULTILINE)
     assert shown is not None
-    command = [sys.executable, "-c", "from extender.cli import main; main()", *shown[1].split()[1:]]
+    command = [sys.executable, "-c", "from extender.cli.main import main; main()", *shown[1].split()[1:]]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line for line in shown[2].splitlines() if line not in (*printed, "...")] == []
 

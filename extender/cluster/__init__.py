@@ -1,0 +1,1 @@
+"""The API server: requests, watches, leader election and writes. The only room that imports `kubernetes`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from extender.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.devices.slices import DeviceClass, DeviceTaintRule, ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.resource_claims import ResourceClaim, ResourceClaimTemplate
-from extender.model.storage import (
+from extender.model.volumes.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,

@@ -1,0 +1,1 @@
+"""The scheduler's own loop: scheduling cycle, binding cycle, preemption, failures."""

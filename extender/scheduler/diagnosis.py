@@ -9,12 +9,12 @@ from collections import Counter
 
 import numpy as np
 
-from extender.engine.algorithm import Fit, Profile
-from extender.engine.preemption import Preemption
-from extender.engine.preemption.preempt import NOT_HELPFUL
-from extender.engine.status import Code
+from extender.framework.algorithm import Fit, Profile
+from extender.framework.status import Code
+from extender.preemption import Preemption
+from extender.preemption.preempt import NOT_HELPFUL
+from extender.queue.queued_pod import Rejection
 from extender.scheduler.extenders import NAME as EXTENDER
-from extender.state.queued_pod import Rejection
 from extender.table import PodInfo, Table
 
 NO_NODES = "no nodes available to schedule pods"

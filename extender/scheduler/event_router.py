@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from extender.cache.cache import Cache
+from extender.cache.changes import NODE, POD, Placement
+from extender.cache.pod_states import PodEvent
+from extender.framework.events.cluster_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    Action,
+    Change,
+    ClusterEvent,
+    Resource,
+)
+from extender.framework.events.property_changes import node_events, pod_events
+from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.resource_claims import PendingClaim
-from extender.state.cache import Cache
-from extender.state.changes import NODE, POD, Placement
-from extender.state.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Action, Change, ClusterEvent, Resource
-from extender.state.pod_states import PodEvent
-from extender.state.property_changes import node_events, pod_events
-from extender.state.scheduling_queue import SchedulingQueue
+from extender.queue.scheduling_queue import SchedulingQueue
 from extender.table import PodInfo
 
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}

@@ -15,20 +15,20 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from extender import wire_client
-from extender.engine.algorithm import FITS, Fit
-from extender.engine.preemption import Candidate, Preemption, candidates_of
-from extender.engine.rules import Scores
-from extender.engine.status import Refusal, unresolvable, unschedulable
 from extender.errors import ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
+from extender.extender_v1 import client as wire_client
+from extender.extender_v1.client import Filtered, Offer
+from extender.extender_v1.types import HostPriority
+from extender.framework.algorithm import FITS, Fit
+from extender.framework.rules import Scores
+from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.documents import document_of
 from extender.model.extenders import ExtenderConfig
 from extender.model.pod import Pod
-from extender.ports import Binder
+from extender.preemption import Candidate, Preemption, candidates_of
+from extender.runtime.ports import Binder
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.wire import HostPriority
-from extender.wire_client import Filtered, Offer
 
 NAME = "Extender"
 """What stands for all extenders where plugins are named: pods that it refused are tried again on any event."""

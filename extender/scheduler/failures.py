@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from extender.queue.queued_pod import QueuedPod
+from extender.queue.scheduling_queue import SchedulingQueue
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.outward import Events, Statuses
+from extender.scheduler.ports import Events, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
-from extender.state.queued_pod import QueuedPod
-from extender.state.scheduling_queue import SchedulingQueue
 
 _NOTE_LIMIT = 1024  # bytes of an event's note that the API server takes
 _ELLIPSIS = " ..."

@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from extender.clock import Clock
-from extender.state.cache import Cache, Overview
-from extender.state.priority_queue import PriorityQueue
-from extender.state.queued_pod import QueuedPod, Tier
-from extender.state.scheduling_queue import SchedulingQueue
+from extender.cache.cache import Cache, Overview
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_pod import QueuedPod, Tier
+from extender.queue.scheduling_queue import SchedulingQueue
+from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 Section = Literal["active", "backoff", "unschedulable", "gated", "inFlight", "assumed", "arriving"]
@@ -38,7 +38,7 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     nominated_node: str = ""
 
 
-class Picture(msgspec.Struct, frozen=True, rename="camel"):
+class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Every pod in exactly one section; of those whose place the watch has confirmed the number alone.
 
     Attributes:
@@ -64,13 +64,15 @@ class Modeler:
         self._cache, self._queue, self._clock = cache, queue, clock
         self._scheduler_names = frozenset(scheduler_names)
 
-    def picture(self, *, leading: bool) -> Picture:
+    def picture(self, *, leading: bool) -> QueueStatus:
         """What there is now. Both locks are held for it, the queue's first, as when a PreEnqueue rule looks at pods."""
         sections = self._queue.look(self._sections)
-        rows: dict[str, list[PodView]] = {name: [] for name in Picture.__struct_fields__ if name not in _NO_SECTIONS}
+        rows: dict[str, list[PodView]] = {
+            name: [] for name in QueueStatus.__struct_fields__ if name not in _NO_SECTIONS
+        }
         for section, view in sections.views.values():
             rows["in_flight" if section == "inFlight" else section].append(view)
-        return Picture(**rows, scheduled=sections.scheduled, leading=leading)
+        return QueueStatus(**rows, scheduled=sections.scheduled, leading=leading)
 
     def _sections(self, queue: PriorityQueue) -> _Sections:
         now, nominations = self._clock.monotonic(), queue.nominator.nodes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from extender.scheduler.outward import Statuses
-from extender.state.cache import Cache
-from extender.state.scheduling_queue import SchedulingQueue
+from extender.cache.cache import Cache
+from extender.queue.scheduling_queue import SchedulingQueue
+from extender.scheduler.ports import Statuses
 from extender.table import PodInfo
 
 

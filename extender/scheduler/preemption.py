@@ -9,19 +9,19 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from extender.engine.preemption import Candidate
+from extender.cache.cache import Cache
 from extender.errors import ClusterError
+from extender.preemption import Candidate
+from extender.queue.scheduling_queue import SchedulingQueue
+from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.outward import Events, SchedulerTelemetry, Victims, Workers
-from extender.scheduler.waiting import WaitingPods
-from extender.state.cache import Cache
-from extender.state.scheduling_queue import SchedulingQueue
+from extender.scheduler.ports import Events, SchedulerTelemetry, Victims, Workers
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)
 
 
-class UnderWay:
+class EvictionsInProgress:
     """A PreEnqueue rule: a preemptor is not tried while its victims are being evicted.
 
     The last victim may be seen leaving before the call that evicts it returns. Were the preemptor still kept then, the
@@ -88,7 +88,7 @@ class Preemptions:
         waiting: the pods that are not bound yet: such a victim is called off, and not deleted.
     """
 
-    under_way: UnderWay
+    under_way: EvictionsInProgress
     queue: SchedulingQueue
     nominations: Nominations
     victims: Victims

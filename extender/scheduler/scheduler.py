@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from extender.clock import Clock
+from extender.cache.cache import Cache
 from extender.errors import ExtenderError, IllegalTransition
-from extender.model.resource_claims import ResourceClaim
-from extender.scheduler.binding_cycle import ERROR, UNSCHEDULABLE, Attempt, BindingCycle
+from extender.model.devices.claims import ResourceClaim
+from extender.queue.queued_pod import QueuedPod
+from extender.queue.scheduling_queue import SchedulingQueue
+from extender.runtime.clock import Clock
+from extender.scheduler.binding.cycle import ERROR, UNSCHEDULABLE, Attempt, BindingCycle
 from extender.scheduler.failures import Failures
-from extender.scheduler.outward import Events, SchedulerTelemetry, Workers
+from extender.scheduler.ports import Events, SchedulerTelemetry, Workers
 from extender.scheduler.preemption import Preemptions
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
-from extender.state.cache import Cache
-from extender.state.queued_pod import QueuedPod
-from extender.state.scheduling_queue import SchedulingQueue
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)

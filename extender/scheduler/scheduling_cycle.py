@@ -9,19 +9,19 @@ from uuid import UUID
 
 import numpy as np
 
-from extender.engine.algorithm import Fit, Profile, find_fit, score
-from extender.engine.devices.plan import DevicePlan, idle_claim, plan_devices
-from extender.engine.predicates.dynamic_resources import DynamicResources
-from extender.engine.predicates.volume_binding import VolumeBinding
-from extender.engine.preemption import Candidate, preempt
-from extender.engine.preemption.preempt import NOT_HELPFUL
-from extender.engine.status import Refusal
-from extender.engine.volumes.plan import VolumePlan, plan_volumes
+from extender.devices.plan import DevicePlan, idle_claim, plan_devices
 from extender.errors import ExtenderError
-from extender.model.resource_claims import ResourceClaim
+from extender.framework.algorithm import Fit, Profile, find_fit, score
+from extender.framework.status import Refusal
+from extender.model.devices.claims import ResourceClaim
+from extender.plugins.dynamic_resources.predicate import DynamicResources
+from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
+from extender.plugins.volume_binding.predicate import VolumeBinding
+from extender.preemption import Candidate, preempt
+from extender.preemption.preempt import NOT_HELPFUL
+from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
-from extender.state.queued_pod import ERROR, Rejection
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 

@@ -1,8 +1,8 @@
 """The cluster as columns."""
 
-from extender.table.gone import Gone
-from extender.table.matches import Question
+from extender.table.hypothetical_removals import HypotheticalRemovals
 from extender.table.podinfo import PodInfo
+from extender.table.pods.matches import PodCountQuery
 from extender.table.table import Table
 
-__all__ = ["Gone", "PodInfo", "Question", "Table"]
+__all__ = ["HypotheticalRemovals", "PodCountQuery", "PodInfo", "Table"]

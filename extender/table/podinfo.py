@@ -8,9 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinity, PodAffinityTerm, Volume
-from extender.model.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 from extender.model.requests import NONZERO_DEFAULTS, nonzero_requests, pod_requests
 from extender.model.selectors import NOTHING, Selector, compile_selector
+from extender.model.volumes.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Group(NamedTuple):
     labels: frozenset[tuple[str, str]]
 
 
-class worked_out(Generic[T]):  # noqa: N801  it is used like a function
+class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
     """functools.cached_property without the lock that it has until Python 3.12, which costs more than most work here.
 
     Two threads may both do the work, and get equal results.
@@ -78,7 +78,7 @@ class PodInfo:
         started = self.pod.status.start_time
         return started.timestamp() if started else inf
 
-    @worked_out
+    @lazy_attribute
     def sort_key(self) -> str:
         """Sorts like (namespace, name), but faster."""
         return f"{self.pod.namespace}\0{self.pod.name}"
@@ -104,26 +104,26 @@ class PodInfo:
             and one.terminating == two.terminating
         )
 
-    @worked_out
-    def heeded(self) -> dict[int, tuple[object, object]]:
-        """See engine.rules.heeded."""
+    @lazy_attribute
+    def applicable_rules(self) -> dict[int, tuple[object, object]]:
+        """See engine.rules.applicable_rules."""
         return {}
 
-    @worked_out
+    @lazy_attribute
     def volumes(self) -> tuple[Volume, ...]:
         """The volumes that rules look at; the projected token that every pod has, and its like, are none of them."""
         return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))
 
-    @worked_out
+    @lazy_attribute
     def group(self) -> Group:
         return Group(self.pod.namespace, frozenset(self.pod.labels.items()))
 
-    @worked_out
+    @lazy_attribute
     def requests(self) -> dict[str, int]:
         """What the pod asks for when it is to be placed: cpu in milli, all else in units."""
         return pod_requests(self.pod)
 
-    @worked_out
+    @lazy_attribute
     def requests_with_defaults(self) -> dict[str, int]:
         """What NodeResourcesFit scores the pod by: containers that ask for nothing count with defaults.
 
@@ -131,7 +131,7 @@ class PodInfo:
         """
         return pod_requests(self.pod, NONZERO_DEFAULTS, pod_level=False)
 
-    @worked_out
+    @lazy_attribute
     def footprint(self) -> Footprint:
         """What the pod takes of the node it stands on."""
         requests = pod_requests(self.pod, placed=True)
@@ -140,7 +140,7 @@ class PodInfo:
             *nonzero_requests(self.pod, requests),
         )
 
-    @worked_out
+    @lazy_attribute
     def host_ports(self) -> tuple[HostPort, ...]:
         """The node ports that the containers take, sidecars included (upstream util.GetHostPorts)."""
         sidecars = (c for c in self.pod.init_containers if c.restart_policy == "Always")
@@ -151,38 +151,38 @@ class PodInfo:
             if port.host_port > 0
         )
 
-    @worked_out
+    @lazy_attribute
     def images(self) -> tuple[str, ...]:
         """The images of containers, init containers and image volumes, tagged as nodes report them."""
         containers = (container.image for container in (*self.pod.init_containers, *self.pod.containers))
         volumes = (volume.image.reference for volume in self.pod.spec.volumes or () if volume.image)
         return tuple(map(_tagged, (*containers, *volumes)))
 
-    @worked_out
+    @lazy_attribute
     def claims(self) -> tuple[ClaimUse, ...]:
         return claims_of(self.pod)
 
-    @worked_out
+    @lazy_attribute
     def attachables(self) -> tuple[Attachable, ...]:
         return attachables_of(self.pod)
 
-    @worked_out
+    @lazy_attribute
     def mounts(self) -> tuple[Mount, ...]:
         return mounts_of(self.pod)
 
-    @worked_out
+    @lazy_attribute
     def required_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_affinity(self.pod), required=True)
 
-    @worked_out
+    @lazy_attribute
     def required_anti_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_anti_affinity(self.pod), required=True)
 
-    @worked_out
+    @lazy_attribute
     def preferred_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_affinity(self.pod), required=False)
 
-    @worked_out
+    @lazy_attribute
     def preferred_anti_affinity(self) -> tuple[AffinityTerm, ...]:
         return self._terms(_anti_affinity(self.pod), required=False)
 

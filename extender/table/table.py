@@ -18,16 +18,16 @@ from extender.model.node import Node
 from extender.model.workloads import Service
 from extender.table.budgets import Budgets
 from extender.table.derived import Derived
-from extender.table.matches import MatchCount, Matches, Question
 from extender.table.namespaces import Namespaces
-from extender.table.nodes import NodeColumns
+from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
-from extender.table.pods import PodColumns
-from extender.table.ports import PortColumns
+from extender.table.pods.columns import PodColumns
+from extender.table.pods.matches import MatchCount, Matches, PodCountQuery
+from extender.table.pods.ports import PortColumns
+from extender.table.pods.terms import Terms
 from extender.table.services import Services
-from extender.table.storage import Storage
-from extender.table.terms import Terms
+from extender.table.volumes.storage import Storage
 
 
 class Table:
@@ -135,7 +135,7 @@ class Table:
 
     # ---- questions
 
-    def matching(self, question: Question) -> MatchCount:
+    def matching(self, question: PodCountQuery) -> MatchCount:
         """How many pods the question finds on each node; asked once, it is kept up to date."""
         return self.matches.ask(question)
 

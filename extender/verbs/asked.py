@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.extender_v1.types import ExtenderArgs
 from extender.table import Table
 from extender.table.labels import Rows
-from extender.wire import ExtenderArgs
 
 
 class Part(NamedTuple):
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     positions: NDArray[np.intp]
 
 
-class Asked(NamedTuple):
+class RequestedNodes(NamedTuple):
     """The request's names, each once, the parts to decide on, and the names that nobody knows."""
 
     names: list[str]
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     unknown: Sequence[str]
 
 
-def asked(args: ExtenderArgs, table: Table) -> Asked:
+def asked(args: ExtenderArgs, table: Table) -> RequestedNodes:
     """The nodes of the request, looked up in `table`."""
     names, nodes = args.names, table.nodes
     rows = nodes.rows_of(names)
@@ -42,14 +42,14 @@ def asked(args: ExtenderArgs, table: Table) -> Asked:
         names = list(dict.fromkeys(names))
         rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
     elif np.count_nonzero(nodes.present[rows]) == len(rows):
-        return Asked(names, [Part(table, rows, np.arange(len(names)))], ())
+        return RequestedNodes(names, [Part(table, rows, np.arange(len(names)))], ())
     known = (rows >= 0) & nodes.present[rows]
     parts = [Part(table, rows[known], np.flatnonzero(known))]
     unknown = [(position, names[position]) for position in np.flatnonzero(~known).tolist()]
     if args.node_names is None:
         parts.append(_strangers(args, dict(unknown)))
         unknown = []
-    return Asked(names, parts, [name for _, name in unknown])
+    return RequestedNodes(names, parts, [name for _, name in unknown])
 
 
 def _strangers(args: ExtenderArgs, unknown: dict[int, str]) -> Part:

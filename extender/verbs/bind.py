@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from extender.engine.algorithm import find_fit
-from extender.engine.profiles import Profiles
+from extender.cache.cache import Cache
 from extender.errors import Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused, UnknownPod
-from extender.ports import Binder, Telemetry
-from extender.state.cache import Cache
+from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult, decode_binding_args, encode
+from extender.framework.algorithm import find_fit
+from extender.framework.profiles import Profiles
+from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.verb import Summary
-from extender.wire import ExtenderBindingArgs, ExtenderBindingResult, decode_binding_args, encode
 
 BOUND = ExtenderBindingResult()
 
@@ -50,7 +50,7 @@ class Bind:
     def decide(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
         return self._once(request, judged=True)
 
-    def passed(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
+    def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
         """Binds unjudged: the scheduler leaves binding to the extender, so doing nothing would strand the pod."""
         return self._once(request, judged=False)
 

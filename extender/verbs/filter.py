@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.engine.algorithm import FITS, Fit, find_fit
-from extender.engine.profiles import Profiles
-from extender.engine.status import Code, Refusal
+from extender.cache.cache import Cache
+from extender.extender_v1.types import ArgsReader, ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
+from extender.framework.algorithm import FITS, Fit, find_fit
+from extender.framework.profiles import Profiles
+from extender.framework.status import Code, Refusal
 from extender.model.pod import Pod
-from extender.ports import Telemetry
-from extender.state.cache import Cache
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.asked import asked
 from extender.verbs.validation import validate_filter
 from extender.verbs.verb import Summary
-from extender.wire import ArgsReader, ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 
@@ -49,7 +49,7 @@ class Filter:
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable)
 
-    def passed(self, request: ExtenderArgs) -> ExtenderFilterResult:
+    def allow_all(self, request: ExtenderArgs) -> ExtenderFilterResult:
         return _result(request, {}, {})
 
     def failed(self, request: ExtenderArgs, message: str) -> ExtenderFilterResult:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.engine.preemption import revise
-from extender.engine.profiles import Profiles
-from extender.state.cache import Cache
-from extender.table import PodInfo, Table
-from extender.verbs.validation import validate_preempt
-from extender.verbs.verb import Summary
-from extender.wire import (
+from extender.cache.cache import Cache
+from extender.extender_v1.types import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     MetaPod,
@@ -19,6 +14,11 @@ from extender.wire import (
     decode_preemption_args,
     encode,
 )
+from extender.framework.profiles import Profiles
+from extender.preemption import revise
+from extender.table import PodInfo, Table
+from extender.verbs.validation import validate_preempt
+from extender.verbs.verb import Summary
 
 
 class Preempt:
@@ -55,7 +55,7 @@ class Preempt:
                 answered[node] = _meta_victims(_lesser(given, info, table), given.pdb_violations)
         return ExtenderPreemptionResult({node: victims for node, victims in answered.items() if victims.pods})
 
-    def passed(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+    def allow_all(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         given = {node: _meta_victims(victims.uids, victims.pdb_violations) for node, victims in request.victims.items()}
         return ExtenderPreemptionResult({node: victims for node, victims in given.items() if victims.pods})
 

@@ -6,15 +6,15 @@ from enum import Enum
 
 import numpy as np
 
-from extender.engine.algorithm import Profile, score
-from extender.engine.profiles import Profiles
-from extender.engine.rules import MAX_SCORE, Scores
-from extender.state.cache import Cache
+from extender.cache.cache import Cache
+from extender.extender_v1.types import ArgsReader, ExtenderArgs, HostPriorityList, decode_args, encode_priorities
+from extender.framework.algorithm import Profile, score
+from extender.framework.profiles import Profiles
+from extender.framework.rules import MAX_SCORE, Scores
 from extender.table import PodInfo
 from extender.verbs.asked import asked
 from extender.verbs.validation import MAX_EXTENDER_PRIORITY, validate_prioritize
 from extender.verbs.verb import Summary
-from extender.wire import ArgsReader, ExtenderArgs, HostPriorityList, decode_args, encode_priorities
 
 
 class Scale(Enum):
@@ -54,7 +54,7 @@ class Prioritize:
                 totals[part.positions] = score(profile, info, part.table, part.rows).total
         return HostPriorityList(nodes.names, self._scaled(totals, profile))
 
-    def passed(self, request: ExtenderArgs) -> HostPriorityList:
+    def allow_all(self, request: ExtenderArgs) -> HostPriorityList:
         names = list(dict.fromkeys(request.names))
         return HostPriorityList(names, np.zeros(len(names), np.int64))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from extender.errors import InvalidAnswer
-from extender.wire import ExtenderFilterResult, ExtenderPreemptionResult, HostPriorityList
+from extender.extender_v1.types import ExtenderFilterResult, ExtenderPreemptionResult, HostPriorityList
 
 MAX_EXTENDER_PRIORITY = 10
 
@@ -24,8 +24,8 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
     if result.error or ((passed is asked or passed == asked) and not refused):
         return
     wanted, named = set(asked), {*passed, *refused}
-    if strangers := named - wanted:
-        raise InvalidAnswer(f"filter: nodes that were not asked about: {_some(strangers)}")
+    if nodes_outside_cache := named - wanted:
+        raise InvalidAnswer(f"filter: nodes that were not asked about: {_some(nodes_outside_cache)}")
     if silent := wanted - named:
         raise InvalidAnswer(f"filter: nodes dropped without a reason: {_some(silent)}")
     if len(set(passed)) + len(refused) != len(named):
@@ -44,8 +44,8 @@ def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
 def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
     """Only candidates that were asked about, each with at least one victim, each victim with a UID, none twice."""
     victims = result.node_name_to_meta_victims
-    if strangers := victims.keys() - set(asked):
-        raise InvalidAnswer(f"preempt: nodes that were not asked about: {_some(strangers)}")
+    if nodes_outside_cache := victims.keys() - set(asked):
+        raise InvalidAnswer(f"preempt: nodes that were not asked about: {_some(nodes_outside_cache)}")
     for node, chosen in victims.items():
         uids = [pod.uid for pod in chosen.pods]
         if not uids or not all(uids) or len(set(uids)) != len(uids) or chosen.num_pdb_violations < 0:

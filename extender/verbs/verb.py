@@ -36,7 +36,7 @@ class Verb(Protocol[Request, Result]):
         """The answer. What goes wrong with one pod is in the answer; only a defect raises."""
         ...
 
-    def passed(self, request: Request) -> Result:
+    def allow_all(self, request: Request) -> Result:
         """The answer that changes nothing."""
         ...
 

@@ -1,0 +1,1 @@
+"""The Flask service: verbs, health, metrics and debug pages over HTTP."""

@@ -10,19 +10,19 @@ from typing import Any
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from extender.settings import Settings
+from extender.config.settings import Settings
 from extender.verbs.verb import Verb
 from extender.web.access import Access
 from extender.web.answers import Answer, error_answer, wsgi_headers
 from extender.web.calls import Call, Calls, WaitingFor, tell_of
 from extender.web.debug import COMPARE, DUMP, Debug, DebugDoor
 from extender.web.exempt import Exemptions
-from extender.web.front import Front, VerbDoor
+from extender.web.front import Front, VerbEndpoint
 from extender.web.health import health_answer
-from extender.web.lifecycle import Lifecycle
-from extender.web.limits import Limits
-from extender.web.metrics import Metrics
-from extender.web.telling import Telling
+from extender.web.telemetry.batched_notifier import BatchedNotifier
+from extender.web.telemetry.metrics import Metrics
+from extender.web.worker.lifecycle import Lifecycle
+from extender.web.worker.limits import Limits
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class Extender(Flask):
 def create_app(service: Service, settings: Settings, metrics: Metrics) -> Extender:
     """The application that answers `service`'s verbs under `settings.prefix`."""
     app = Extender("extender", static_folder=None)
-    telling = Telling[Call](lambda calls: tell_of(calls, metrics))
+    telling = BatchedNotifier[Call](lambda calls: tell_of(calls, metrics))
     app.lifecycle = lifecycle = _lifecycle(service, telling, settings, metrics)
     access = Access(settings.client_ca is not None, frozenset(settings.client_names))
-    door = VerbDoor(_calls(service, settings, telling.note), lifecycle, access)
+    door = VerbEndpoint(_calls(service, settings, telling.note), lifecycle, access)
     verbs = verb_paths(service.verbs, settings)
     if not access.certificate_required:
         lifecycle.posts = {path: door.post(verb) for path, verb in verbs.items()}
@@ -76,7 +76,7 @@ def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[s
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
 
-def _lifecycle(service: Service, telling: Telling[Call], settings: Settings, metrics: Metrics) -> Lifecycle:
+def _lifecycle(service: Service, telling: BatchedNotifier[Call], settings: Settings, metrics: Metrics) -> Lifecycle:
     def start() -> None:
         telling.start()
         service.start()
@@ -110,7 +110,7 @@ def _calls(service: Service, settings: Settings, note: Callable[[Call], None]) -
     return Calls(service.waiting_for, note, settings.before_sync, exemptions)
 
 
-def _verb_view(door: VerbDoor, verb: Verb[Any, Any]) -> Callable[[], Response]:
+def _verb_view(door: VerbEndpoint, verb: Verb[Any, Any]) -> Callable[[], Response]:
     def view() -> Response:
         return _response(door.answer(verb, request.environ))
 

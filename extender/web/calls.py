@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from extender.errors import MalformedInput, MalformedRequest
+from extender.extender_v1.types import ExtenderBindingResult, ExtenderFilterResult
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import Answer, error_answer
 from extender.web.exempt import Exemptions, Subject
-from extender.web.log import inform
-from extender.wire import ExtenderBindingResult, ExtenderFilterResult
+from extender.web.telemetry.log import inform
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Calls:
         if self.exemptions.cover(call.subject) or (missing and self.before_sync == "pass"):
             call.result = "passed"
             # Bind's passes too, by binding unjudged: to do nothing would be taken for done, and strand the pod.
-            result = verb.passed(request)
+            result = verb.allow_all(request)
         elif missing:
             call.result = "unready"
             unready = _failed(verb, request, f"the extender is not ready: {missing}", 503, call)

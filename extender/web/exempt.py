@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from extender.extender_v1.types import ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs
 from extender.model.meta import NO_LABELS
-from extender.wire import ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs
 
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 

@@ -12,7 +12,7 @@ from extender.verbs.verb import Verb
 from extender.web.access import Access
 from extender.web.answers import Answer, error_answer, status_line, wsgi_headers
 from extender.web.calls import Calls
-from extender.web.lifecycle import Lifecycle, Post
+from extender.web.worker.lifecycle import Lifecycle, Post
 
 Environ = dict[str, Any]
 WSGI = Callable[[Environ, Any], Iterable[bytes]]
@@ -27,7 +27,7 @@ class Body(Protocol):
         """Up to `size` bytes."""
 
 
-class VerbDoor:
+class VerbEndpoint:
     """From a WSGI environ to a verb's answer: what both the front and Flask's routes call."""
 
     def __init__(self, calls: Calls, lifecycle: Lifecycle, access: Access) -> None:
@@ -91,7 +91,9 @@ class Front:
     Under a worker that knows nothing of `lifecycle` the first request, a probe as a rule, starts the watches.
     """
 
-    def __init__(self, behind: WSGI, door: VerbDoor, verbs: Mapping[str, Verb[Any, Any]], lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, behind: WSGI, door: VerbEndpoint, verbs: Mapping[str, Verb[Any, Any]], lifecycle: Lifecycle
+    ) -> None:
         self._behind = behind
         self._door = door
         self._verbs = verbs

@@ -13,9 +13,9 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
-from extender.settings import Settings
+from extender.config.settings import Settings
 from extender.web.app import Extender
-from extender.web.tls import server_context
+from extender.web.worker.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
 _MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - for the heartbeat's unlinked file: a disk's stall must not look like a hang
@@ -77,7 +77,7 @@ def _gunicorn(settings: Settings) -> dict[str, Any]:
     return {
         "bind": settings.bind,
         "workers": 1,
-        "worker_class": "extender.web.worker.ThreadPerConnection",
+        "worker_class": "extender.web.worker.worker.ThreadPerConnection",
         "worker_connections": settings.connections,
         "keepalive": int(settings.keepalive_seconds),
         "graceful_timeout": int(settings.drain_seconds + settings.graceful_seconds),

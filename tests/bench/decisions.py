@@ -9,7 +9,7 @@ from statistics import median
 from time import perf_counter
 
 from extender import Cluster
-from extender.simulator.decision import Decision
+from extender.offline.decision import Decision
 from tests.bench.workloads import large_cluster, workloads
 from tests.builders import Object
 from tests.stock.oracle import bench

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from time import process_time
 
-from extender.wiring import GC_THRESHOLDS
+from extender.app.serve import GC_THRESHOLDS
 from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pod
 from tests.scheduler.world import NAME, World
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.cli import main
+from extender.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from extender.clock import SystemClock
-from extender.cluster.access import Kubeconfig
-from extender.cluster.binder import ApiBinder
-from extender.cluster.connection import Connection
-from extender.cluster.source import ClusterSource
+from extender.cluster.http.connection import Connection
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.watch.source import ClusterSource
+from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.kinds import KINDS
+from extender.runtime.clock import SystemClock
 from tests.builders import make_node, make_pod
-from tests.cluster.recorder import Recorder
+from tests.cluster.writers.recorder import Recorder
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.stock
 
 
 def test_every_kind_is_served_and_changes_arrive(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cluster.reflection.PAGE_SIZE", 3)
+    monkeypatch.setattr("extender.cluster.watch.list_watch_state.PAGE_SIZE", 3)
     client, recorder = control_plane.client, Recorder()
     client.create(*(make_node(f"n{i}").obj() for i in range(10)), make_pod("p").obj())
     connection = Connection(Kubeconfig(control_plane.kubeconfig))

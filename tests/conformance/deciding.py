@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from extender import Cluster
-from extender.engine.policy.loading import read as policy
-from extender.engine.profiles import Profiles
-from extender.simulator.decision import Decision
+from extender.framework.profiles import Profiles
+from extender.offline.decision import Decision
+from extender.policy.loading import read as policy
 from tests.builders import Object
 from tests.conformance.judge import Difference, differences
 

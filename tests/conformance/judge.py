@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from extender.engine.preemption import Candidate
-from extender.simulator.decision import Decision, PluginScore
+from extender.offline.decision import Decision, PluginScore
+from extender.preemption import Candidate
 from tests.builders import Object
 
 _BETWEEN_PLUGINS = "prefilter result"  # how the oracle names a node that no pre-filter left; stock words name plugins

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from extender.clock import SystemClock
-from extender.cluster.access import Kubeconfig
-from extender.cluster.connection import Connection
-from extender.cluster.lister import ClusterLister
-from extender.cluster.source import ClusterSource
+from extender.cache.cache import Cache
+from extender.cache.comparer import Comparer
+from extender.cluster.http.connection import Connection
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.watch.lister import ClusterLister
+from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
-from extender.ports import Silence
-from extender.state.cache import Cache
-from extender.state.comparer import Comparer
+from extender.runtime.clock import SystemClock
+from extender.runtime.ports import NullTelemetry
 from tests.builders import make_node, make_pod
 from tests.end_to_end.conftest import ONLY_EXTENDER, RunningExtender, StartExtender
 from tests.end_to_end.workload import nodes, pods
@@ -73,13 +73,13 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
     client = control_plane.client
     client.create(*(make_node(f"n{i}").obj() for i in range(3)))
     client.create(make_pod("placed").node("n0").obj(), make_pod("waits").obj())
-    cache = Cache(SystemClock(), Silence())
+    cache = Cache(SystemClock(), NullTelemetry())
     connection = Connection(Kubeconfig(control_plane.kubeconfig))
-    source = ClusterSource(connection, KINDS.values(), cache, Silence(), SystemClock(), Random(1))
+    source = ClusterSource(connection, KINDS.values(), cache, NullTelemetry(), SystemClock(), Random(1))
     source.start()
     try:
         assert source.wait_until_synced(30)
-        comparer = Comparer(cache, ClusterLister(connection, source), Silence(), time.sleep)
+        comparer = Comparer(cache, ClusterLister(connection, source), NullTelemetry(), time.sleep)
         assert comparer.compare().differences == []
         uid = cache._uid_of["default/placed"]
         cache._placements[uid].node_name = "n2"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.settings import OPTIONS
+from extender.config.settings import OPTIONS
 from tests.end_to_end.conftest import EXTENDER, RunningExtender
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port

@@ -11,8 +11,8 @@ import pytest
 import trustme
 import yaml
 
+from extender.config.settings import OPTIONS
 from extender.model.kinds import KINDS
-from extender.settings import OPTIONS
 from tests.builders import make_node, make_pod
 from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.control_plane import ControlPlane

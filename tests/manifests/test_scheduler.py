@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cli import cli
-from extender.cli_schedule import schedule
-from extender.engine.policy.loading import load
+from extender.cli.main import cli
+from extender.cli.schedule import schedule
+from extender.config.settings import OPTIONS
 from extender.model.kinds import KINDS
-from extender.settings import OPTIONS
+from extender.policy.loading import load
 from tests.builders import (
     PodBuilder,
     make_claim,

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.engine.devices.answers import devices_of
+from extender.devices.answers import devices_of
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
+from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.pod import Pod
-from extender.model.resource_claims import PendingClaim, ResourceClaim
-from extender.model.storage import PersistentVolume, PersistentVolumeClaim
+from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from tests.builders import (
     expression,
     make_claim,
@@ -152,7 +152,7 @@ def test_any_order_of_events_and_faults(seed: int) -> None:
         check_claims(world, world.pod(f"p{i}"))
     for kind, key in world.objects:
         if kind in {"PersistentVolume", "PersistentVolumeClaim", "ResourceClaim"}:
-            assert world.cache.latest(kind, key) == world.cache.told_of(kind, key) == world.objects[kind, key]
+            assert world.cache.effective(kind, key) == world.cache.observed(kind, key) == world.objects[kind, key]
     with world.cache.snapshot("test") as table:
         devices = devices_of(table)
         devices.refresh()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from extender.framework.events.cluster_events import Change, Resource
+from extender.queue.scheduling_queue import SchedulingQueue
 from extender.scheduler.event_router import RESOURCE_OF
-from extender.state.cluster_events import Change, Resource
-from extender.state.scheduling_queue import SchedulingQueue
 from tests.builders import Builder, make_node
 from tests.builders.storage import make_pv
 from tests.scheduler.test_loop import node, pod

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.http_extender import HttpExtender
-from extender.engine.algorithm import Profile
-from extender.engine.candidate_limits import DEFAULT_LIMITS
-from extender.engine.predicates.node_resources_fit import NodeResourcesFit
-from extender.engine.predicates.node_unschedulable import NodeUnschedulable
+from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ClusterError, OutcomeUnknown, Refused
+from extender.framework.algorithm import Profile
+from extender.framework.candidate_limits import DEFAULT_LIMITS
 from extender.model.extenders import ExtenderConfig
+from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.scheduler.extenders import Extender, ExtenderBinder, Extenders
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import Table
 from tests.builders import PodBuilder, make_node, make_pod
-from tests.engine.cluster import pod_info, table_of
+from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
 
 GPU = "example.com/gpu"

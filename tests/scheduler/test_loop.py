@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import Conflict, OutcomeUnknown, Refused
-from extender.state.queued_pod import Tier
+from extender.queue.queued_pod import Tier
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.builders.storage import make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World

@@ -8,13 +8,13 @@ from collections import Counter
 import msgspec
 import pytest
 
+from extender.cache.cache import Overview
 from extender.errors import OutcomeUnknown
-from extender.scheduler.modeler import Modeler, Picture, PodView
-from extender.state.cache import Overview
+from extender.scheduler.modeler import Modeler, PodView, QueueStatus
 from tests.scheduler.test_loop import node, pod
 from tests.scheduler.world import NAME, World
 
-SECTIONS = [name for name in Picture.__struct_fields__ if name not in ("scheduled", "leading")]
+SECTIONS = [name for name in QueueStatus.__struct_fields__ if name not in ("scheduled", "leading")]
 
 
 def modeler(world: World) -> Modeler:
@@ -118,7 +118,7 @@ def test_no_picture_is_torn(seed: int) -> None:
     pods = 300
     nodes = [node(f"n{i}", cpu="10") for i in range(20)]
     world = World(*nodes, *(pod(f"p{i}").req(cpu="1") for i in range(pods)), seed=seed)
-    pictures: list[Picture] = []
+    pictures: list[QueueStatus] = []
     over = threading.Event()
 
     def take() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.pod import Pod
-from extender.state.queued_pod import Tier
+from extender.queue.queued_pod import Tier
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import World
 

@@ -9,29 +9,29 @@ from typing import Any
 
 import msgspec
 
-from extender.clock import ManualClock
-from extender.engine.policy.providers import provider
+from extender.cache.cache import Cache
 from extender.errors import ClusterError, Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
-from extender.ports import Silence
-from extender.scheduler.binding_cycle import BindingCycle
-from extender.scheduler.claims import DeviceClaims
+from extender.policy.providers import provider
+from extender.queue.pre_enqueue import SchedulingGates
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.scheduling_queue import SchedulingQueue
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.scheduler.binding.claims import DeviceClaims
+from extender.scheduler.binding.cycle import BindingCycle
+from extender.scheduler.binding.reservations import Permit
+from extender.scheduler.binding.volumes import Volumes
+from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter
 from extender.scheduler.failures import Failures
-from extender.scheduler.leftovers import Leftovers
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.preemption import Preemptions, UnderWay
-from extender.scheduler.reservations import Permit
+from extender.scheduler.preemption import EvictionsInProgress, Preemptions
 from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.scheduler.volumes import Volumes
-from extender.scheduler.waiting import WaitingPods
-from extender.state.cache import Cache
-from extender.state.pre_enqueue import SchedulingGates
-from extender.state.priority_queue import PriorityQueue
-from extender.state.scheduling_queue import SchedulingQueue
+from extender.scheduler.startup_recovery import StartupRecovery
 from extender.table import PodInfo
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
@@ -39,7 +39,7 @@ from tests.scheduler.writers import ClaimWrites, VolumeWrites
 NAME = "default-scheduler"
 
 
-class Telemetry(Silence):
+class Telemetry(NullTelemetry):
     """What the loop told, as lists."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class World:
         self.events: list[tuple[str, str, str]] = []
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
-        under_way = UnderWay(self.cache)
+        under_way = EvictionsInProgress(self.cache)
         self.queue = SchedulingQueue(
             PriorityQueue(self.telemetry, pre_enqueue=(SchedulingGates(), under_way)), self.clock
         )
@@ -110,7 +110,7 @@ class World:
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         self.waiting = WaitingPods(self.clock, self._is_there, self.binders)
         self.device_claims = device_claims = DeviceClaims(self.cache, self.claims, self, self.clock)
-        self.leftovers = Leftovers(self.cache, [NAME], self.claims, nominations, self)
+        self.leftovers = StartupRecovery(self.cache, [NAME], self.claims, nominations, self)
         self.scheduler = Scheduler(
             {NAME: cycle},
             self.cache,

@@ -9,17 +9,17 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from extender.errors import ClusterError, Conflict, NotFound, Refused
-from extender.model.meta import Object
-from extender.model.pod import Pod
-from extender.model.resource_claims import (
+from extender.model.devices.claims import (
     AllocationResult,
     ConsumerReference,
     RequestMapping,
     ResourceClaim,
     ResourceClaimStatus,
 )
-from extender.model.storage import BIND_COMPLETED_ANNOTATION, PersistentVolume, PersistentVolumeClaim
-from extender.scheduler.volumes import bound, selected
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.model.volumes.storage import BIND_COMPLETED_ANNOTATION, PersistentVolume, PersistentVolumeClaim
+from extender.scheduler.binding.volumes import bound, selected
 
 replace = msgspec.structs.replace
 T = TypeVar("T", bound=Object)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from extender.cache.changes import POD
 from extender.model.meta import Object
-from extender.ports import Binder
-from extender.state.changes import POD
+from extender.runtime.ports import Binder
 from extender.table import PodInfo, Table
 from extender.verbs.bind import Bind
 from tests.simulation.network import Weather
@@ -89,11 +89,11 @@ def without(path: str, part: object, weather: Weather | None = None) -> Plan:
 
 
 BROKEN: Mapping[str, Plan] = {
-    "the node is not checked again in bind": without("extender.wiring.Bind", UncheckedBind),
-    "a refused bind keeps its place": without("extender.wiring.Bind", ForgetfulBind),
-    "no answer is taken for no": without("extender.wiring.Bind", HastyBind, SILENT),
-    "a new leader does not catch up": without("extender.wiring_feed.caught_up", at_once),
-    "pods are not assumed": without("extender.wiring.Cache", UnassumingCache),
-    "a list does not take away": without("extender.wiring.Cache", AddingCache),
-    "some deletions are not heard": without("extender.wiring.Cache", DeafCache),
+    "the node is not checked again in bind": without("extender.app.serve.Bind", UncheckedBind),
+    "a refused bind keeps its place": without("extender.app.serve.Bind", ForgetfulBind),
+    "no answer is taken for no": without("extender.app.serve.Bind", HastyBind, SILENT),
+    "a new leader does not catch up": without("extender.app.feed.caught_up", at_once),
+    "pods are not assumed": without("extender.app.serve.Cache", UnassumingCache),
+    "a list does not take away": without("extender.app.serve.Cache", AddingCache),
+    "some deletions are not heard": without("extender.app.serve.Cache", DeafCache),
 }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
-from extender.cluster.connection import CALL_SECONDS, message_of, refusal
-from extender.cluster.http1 import BrokenExchange, Hung
+from extender.cluster.http.connection import CALL_SECONDS, message_of, refusal
+from extender.cluster.http.http1 import BrokenExchange, Hung
 from extender.errors import OutcomeUnknown, Refused
 from tests.simulation.api_server import ApiServer, Reply
 from tests.simulation.api_server import refusal as reply

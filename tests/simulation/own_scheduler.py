@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from extender import wiring_schedule
-from extender.engine.preemption import Candidate
-from extender.engine.preemption.eligibility import terminating_by_preemption
+from extender.app import schedule as wiring_schedule
 from extender.errors import ClusterError
+from extender.preemption import Candidate
+from extender.preemption.eligibility import terminating_by_preemption
+from extender.queue.scheduling_queue import SchedulingQueue
 from extender.scheduler.preemption import Preemptions
-from extender.state.scheduling_queue import SchedulingQueue
 from extender.table import PodInfo
 from tests.simulation.judge import Judge
 from tests.simulation.replica import CHECK_SECONDS, settings

@@ -81,7 +81,7 @@ class People:
             self._api.delete_pod(_key(pod))
 
     def _recreate(self) -> None:
-        """Gone at once, and made anew under the same name."""
+        """HypotheticalRemovals at once, and made anew under the same name."""
         if pod := self._some():
             self._api.remove(PODS, _key(pod))
             self._put_pod(pod["metadata"]["name"])

@@ -6,10 +6,10 @@ from collections import Counter
 from io import BytesIO
 from typing import Any
 
-from extender import wiring
-from extender.settings import Settings
-from extender.wire import decode_binding_args
-from extender.wiring_feed import origin_of
+from extender.app import serve as wiring
+from extender.app.feed import feed_factory_of
+from extender.config.settings import Settings
+from extender.extender_v1.types import decode_binding_args
 from tests.simulation.judge import Judge
 from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache
@@ -68,7 +68,7 @@ class Replica:
         self._app.lifecycle.stop()
 
     def _main(self) -> None:
-        self._app = wiring.application(self._settings, origin_of(self._settings))
+        self._app = wiring.application(self._settings, feed_factory_of(self._settings))
         self._app.lifecycle.start()
         self._started = True
         while self._started:

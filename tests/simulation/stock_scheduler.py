@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
-from extender.cluster.connection import Connection
-from extender.cluster.source import ClusterSource
+from extender.cluster.http.connection import Connection
+from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.ports import Silence
+from extender.runtime.ports import NullTelemetry
 from tests.simulation.api_server import Json
 from tests.simulation.judge import Judge
 from tests.simulation.network import Network, SimulatedConnection
@@ -73,7 +73,7 @@ class StockScheduler:
         clock = ProcessClock(simulation, self.process)
         self._connection = cast(Connection, SimulatedConnection(self._network, self.process))
         kinds = [KINDS[name] for name in self.view.objects]
-        source = ClusterSource(self._connection, kinds, self.view, Silence(), clock, self._random)
+        source = ClusterSource(self._connection, kinds, self.view, NullTelemetry(), clock, self._random)
         source.start()
         while source.unsynced():
             simulation.sleep(0.1)

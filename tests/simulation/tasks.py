@@ -203,7 +203,7 @@ class Simulation:
 
 
 class ProcessClock:
-    """An extender.clock.Clock of one process."""
+    """An extender.runtime.clock.Clock of one process."""
 
     EPOCH = 1_790_000_000.0
 

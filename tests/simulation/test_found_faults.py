@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from extender.clock import ManualClock
+from extender.cache.cache import Cache
+from extender.cache.comparer import Comparer
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.ports import Silence
-from extender.state.cache import Cache
-from extender.state.comparer import Comparer
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
 
@@ -34,9 +34,9 @@ class LateWatch:
 
 
 def test_the_comparer_does_not_bring_back_what_a_relist_has_left_out() -> None:
-    cache = Cache(ManualClock(), Silence())
+    cache = Cache(ManualClock(), NullTelemetry())
     pod = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
-    report = Comparer(cache, LateWatch(cache, pod), Silence(), lambda _: False).compare()
+    report = Comparer(cache, LateWatch(cache, pod), NullTelemetry(), lambda _: False).compare()
     assert cache.held_pods() == {}
     assert report.differences == []
 

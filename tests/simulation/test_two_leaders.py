@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from extender.cluster.binder import ApiBinder
-from extender.cluster.leader_binder import LeaderBinder
+from extender.cluster.election.leader_binder import LeaderBinder
+from extender.cluster.writers.binder import ApiBinder
 from tests.builders import make_node, make_pod
 from tests.simulation.api_server import NODES, PODS
 from tests.simulation.broken import OpenDoor
@@ -93,7 +93,7 @@ def pausing_binder(stopped: Stopped) -> type[ApiBinder]:
 
 def test_a_leader_that_stood_still_before_it_asked_whether_it_leads_binds_nothing() -> None:
     stopped = Stopped()
-    world = lives(stopped, LONG_SECONDS, {"extender.wiring_feed.LeaderBinder": pausing_door(stopped)})
+    world = lives(stopped, LONG_SECONDS, {"extender.app.feed.LeaderBinder": pausing_door(stopped)})
     assert world.judge.overfilled == []
     assert world.judge.bound == {"y": "n0"}
 
@@ -112,7 +112,7 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
 
             self.bind = bind  # type: ignore[assignment]  # as ports.Binder
 
-    world = lives(stopped, LONG_SECONDS, {"extender.wiring_feed.LeaderBinder": PausingOpenDoor})
+    world = lives(stopped, LONG_SECONDS, {"extender.app.feed.LeaderBinder": PausingOpenDoor})
     assert len(world.judge.overfilled) == 1
     assert world.judge.bound == {"x": "n0", "y": "n0"}
 
@@ -128,6 +128,6 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
 )
 def test_a_leader_that_stands_still_between_question_and_binding(seconds: float, overfilled: int) -> None:
     stopped = Stopped()
-    world = lives(stopped, seconds, {"extender.wiring_feed.ApiBinder": pausing_binder(stopped)})
+    world = lives(stopped, seconds, {"extender.app.feed.ApiBinder": pausing_binder(stopped)})
     assert len(world.judge.overfilled) == overfilled
     assert "x" in world.judge.bound

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from extender.cache.cache import Cache
+from extender.cache.pod_states import PodState
 from extender.model.meta import Object
-from extender.state.cache import Cache
-from extender.state.pod_states import PodState
 from extender.table import PodInfo, Table
-from extender.web.metrics import Metrics
-from extender.web.scheduler_metrics import SchedulerMetrics
+from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 from tests.simulation.judge import Judge, Knowledge
 from tests.simulation.tasks import Process, Simulation
 

@@ -121,16 +121,16 @@ class World:
     def _stand_ins(self) -> Mapping[str, object]:
         shared = {"simulation": self.simulation, "judge": self.judge}
         stand_ins: dict[str, object] = {
-            "extender.cluster.access.ServiceAccount": NoCredentials,
-            "extender.wiring_feed.Connection": lambda _: SimulatedConnection(self.network, self._current()),
-            "extender.wiring.Cache": WitnessedCache,
-            "extender.wiring.Metrics": AlarmingMetrics,
-            "extender.wiring_schedule.Connection": lambda _: SimulatedConnection(self.network, self._current()),
-            "extender.wiring_schedule.Cache": WitnessedCache,
-            "extender.wiring_schedule.SchedulingQueue": WitnessedQueue,
-            "extender.wiring_schedule.Preemptions": WitnessedPreemptions,
-            "extender.wiring_schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
-            "extender.wiring_schedule.PageServer": Pages,
+            "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
+            "extender.app.feed.Connection": lambda _: SimulatedConnection(self.network, self._current()),
+            "extender.app.serve.Cache": WitnessedCache,
+            "extender.app.serve.Metrics": AlarmingMetrics,
+            "extender.app.schedule.Connection": lambda _: SimulatedConnection(self.network, self._current()),
+            "extender.app.schedule.Cache": WitnessedCache,
+            "extender.app.schedule.SchedulingQueue": WitnessedQueue,
+            "extender.app.schedule.Preemptions": WitnessedPreemptions,
+            "extender.app.schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
+            "extender.app.schedule.PageServer": Pages,
             **self.plan.stand_ins,
         }
         return {path: _introduced(each, shared) for path, each in stand_ins.items()}

@@ -10,7 +10,7 @@ import pytest
 from extender.model.workloads import PodDisruptionBudget
 from extender.table import Table
 from tests.builders import expression, make_pdb, make_pod
-from tests.engine.cluster import pod_info, table_of
+from tests.framework.cluster import pod_info, table_of
 
 KIND = PodDisruptionBudget.__name__
 

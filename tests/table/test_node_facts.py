@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.node import Node
 from tests.builders import make_node
-from tests.engine.cluster import table_of
+from tests.framework.cluster import table_of
 
 asked: list[str] = []
 

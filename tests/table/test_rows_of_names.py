@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.table.nodes import NodeColumns
+from extender.table.nodes.columns import NodeColumns
 from tests.builders import make_node
-from tests.engine.cluster import table_of
+from tests.framework.cluster import table_of
 
 NAMES = [f"node-{number}.example.com" for number in range(3000)]
 

@@ -15,15 +15,15 @@ from extender.model.meta import NodeSelectorRequirement
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Requirement, compile_requirement, selector_from_labels
-from extender.table import Gone, PodInfo, Question, Table
-from extender.table.nodes import CPU, PODS
+from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
+from extender.table.nodes.columns import CPU, PODS
 from extender.table.podinfo import HostPort
 from tests.builders import ZONE, make_node, make_pod
 
 QUESTIONS = [
-    Question(None, EVERYTHING),
-    Question(frozenset({"default"}), selector_from_labels({"app": "web"})),
-    Question(None, selector_from_labels({"app": "web"}), terminating=False),
+    PodCountQuery(None, EVERYTHING),
+    PodCountQuery(frozenset({"default"}), selector_from_labels({"app": "web"})),
+    PodCountQuery(None, selector_from_labels({"app": "web"}), terminating=False),
 ]
 NAMES = [f"n{i}" for i in range(40)]  # more than the first capacity, so that columns grow
 
@@ -44,7 +44,7 @@ class TableMachine(RuleBasedStateMachine):
         self.table = Table()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, tuple[PodInfo, str]] = {}
-        self.asked: set[Question] = set()
+        self.asked: set[PodCountQuery] = set()
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -189,7 +189,9 @@ def test_gone_tells_what_pods_would_give_back() -> None:
         table.set_node(node(make_node(name).obj()))
     for i, name in enumerate(["n", "n", "m"]):
         table.place(info(make_pod(f"p{i}").req(cpu="1").label(app="web" if i else "db").obj()), name)
-    gone = Gone(table, np.array([table.pods.slot_of["pod-default-p0"], table.pods.slot_of["pod-default-p2"]]))
+    gone = HypotheticalRemovals(
+        table, np.array([table.pods.slot_of["pod-default-p0"], table.pods.slot_of["pod-default-p2"]])
+    )
     rows = [table.nodes.row_of["n"], table.nodes.row_of["m"]]
     assert gone.freed(CPU)[rows].tolist() == [1000, 1000]
     assert gone.matching(QUESTIONS[1])[rows].tolist() == [0, 1]

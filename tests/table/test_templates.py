@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from extender.simulator.objects import to_pod
+from extender.offline.objects import to_pod
 from extender.table import PodInfo
-from extender.table.templates import Templates
+from extender.table.pods.templates import Templates
 from tests.builders import PodBuilder, make_pod
 
 PARTS = (

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.podinfo import Group
-from extender.table.terms import Asking, Effect, TermKind, held_terms
+from extender.table.pods.terms import Asking, Effect, TermKind, held_terms
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_pod
 
 ROWS = 20  # more than the first capacity, so that the sums grow

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from extender.clock import ManualClock
-from extender.engine.profiles import Profiles
-from extender.engine.registry import default_profile
+from extender.cache.cache import Cache
 from extender.errors import ExtenderError
+from extender.framework.profiles import Profiles
 from extender.model.kinds import KINDS
-from extender.ports import Silence
-from extender.state.cache import Cache
+from extender.plugins.registry import default_profile
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()])
@@ -22,7 +22,7 @@ PROFILES = Profiles([default_profile()])
 
 def cache_of(*objects: Object, clock: ManualClock | None = None, ttl_seconds: float = 30.0) -> Cache:
     """A cache that a watch has told of these objects."""
-    cache = Cache(clock or ManualClock(), Silence(), ttl_seconds)
+    cache = Cache(clock or ManualClock(), NullTelemetry(), ttl_seconds)
     tell(cache, objects)
     return cache
 

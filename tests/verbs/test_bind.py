@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.clock import ManualClock
+from extender.cache.cache import Cache
+from extender.cache.pod_states import PodState
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.model.node import Node
-from extender.ports import Silence
-from extender.state.cache import Cache
-from extender.state.pod_states import PodState
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
 from extender.verbs.bind import Bind
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of, tell
@@ -25,7 +25,7 @@ UID = POD["metadata"]["uid"]
 
 
 def bind_with(binder: Any, cache: Cache) -> Bind:
-    return Bind(cache, PROFILES, binder, Silence())
+    return Bind(cache, PROFILES, binder, NullTelemetry())
 
 
 def state(cache: Cache, uid: str = UID) -> PodState:
@@ -223,8 +223,8 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
 def test_an_exempt_pod_is_bound_unjudged_but_counted() -> None:
     cache, binder = cache_of(NODE, make_pod("there").req(cpu="2").node("n").obj(), POD), FakeBinder()
     verb = bind_with(binder, cache)
-    assert verb.passed(verb.decode(binding(POD, "n"))).error == ""
+    assert verb.allow_all(verb.decode(binding(POD, "n"))).error == ""
     assert state(cache) is PodState.FINISHED
     stranger = make_pod("stranger").obj()
-    assert verb.passed(verb.decode(binding(stranger, "n"))).error == ""
+    assert verb.allow_all(verb.decode(binding(stranger, "n"))).error == ""
     assert binder.bound == [(UID, "n"), (stranger["metadata"]["uid"], "n")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.ports import Silence
+from extender.runtime.ports import NullTelemetry
 from extender.verbs.filter import Filter
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of
@@ -24,7 +24,7 @@ FILLER = make_pod("filler").req(cpu="2").node("full").obj()
 
 
 def filter_of(*objects: dict[str, Any]) -> Filter:
-    return Filter(cache_of(*objects), PROFILES, Silence())
+    return Filter(cache_of(*objects), PROFILES, NullTelemetry())
 
 
 def test_names_in_names_out() -> None:
@@ -62,7 +62,7 @@ def test_a_name_that_nobody_knows_is_refused_by_name() -> None:
 
 def test_whole_nodes_that_nobody_knows_are_judged_by_the_request_and_leave_no_trace() -> None:
     cache = cache_of(*NODES)
-    verb = Filter(cache, PROFILES, Silence())
+    verb = Filter(cache, PROFILES, NullTelemetry())
     templates = [make_node("template-big").obj(), make_node("template-tiny").allocatable(cpu="1m", pods="110").obj()]
     result = answer(verb, args(POD, nodes=[*templates, NODES[0]]))
     assert [node["metadata"]["name"] for node in result["Nodes"]["items"]] == ["template-big", "roomy"]
@@ -109,6 +109,6 @@ def test_room_is_kept_for_pods_nominated_to_a_node() -> None:
 def test_passed_and_failed_answers() -> None:
     verb = filter_of(*NODES)
     request = verb.decode(args(POD, names=NAMES))
-    assert verb.passed(request).node_names == NAMES
+    assert verb.allow_all(request).node_names == NAMES
     assert verb.failed(request, "why").error == "why"
     assert verb.summary(request, verb.decide(request)).nodes_out == 2

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from extender.errors import InvalidAnswer
+from extender.extender_v1.types import ExtenderPreemptionResult, MetaPod, MetaVictims
 from extender.verbs.preempt import Preempt
-from extender.wire import ExtenderPreemptionResult, MetaPod, MetaVictims
 from tests.builders import Object, make_node, make_pdb, make_pod
 from tests.recordings import Call, Mode
 from tests.verbs.cluster import PROFILES, answer, cache_of
@@ -107,7 +107,7 @@ def test_no_candidates_is_an_empty_map_and_never_null() -> None:
 def test_passing_changes_nothing_but_leaves_out_what_would_fail_the_preemption() -> None:
     verb = preempt_of()
     request = verb.decode(meta(n=["x", "y"], m=[]))
-    result = verb.passed(request)
+    result = verb.allow_all(request)
     assert result == ExtenderPreemptionResult({"n": MetaVictims([MetaPod("x"), MetaPod("y")], 0)})
     assert verb.encode(request, result)
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.clock import ManualClock
+from extender.cache.cache import Cache
 from extender.model.kinds import KINDS
-from extender.ports import Silence
-from extender.state.cache import Cache
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
@@ -45,13 +45,13 @@ class Replay:
     """A cache and the four verbs, led through a timeline."""
 
     def __init__(self) -> None:
-        self.cache = Cache(ManualClock(), Silence())
+        self.cache = Cache(ManualClock(), NullTelemetry())
         self.binder = FakeBinder()
         everything = (
-            Filter(self.cache, PROFILES, Silence()),
+            Filter(self.cache, PROFILES, NullTelemetry()),
             Prioritize(self.cache, PROFILES),
             Preempt(self.cache, PROFILES),
-            Bind(self.cache, PROFILES, self.binder, Silence()),
+            Bind(self.cache, PROFILES, self.binder, NullTelemetry()),
         )
         self.verbs: dict[str, Any] = {verb.name: verb for verb in everything}
         self.answers: list[tuple[Call, Any]] = []

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from extender import wire
-from extender.clock import SystemClock
+from extender.config.settings import Settings
 from extender.errors import InvalidAnswer, MalformedRequest
+from extender.extender_v1 import types as wire
 from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
-from extender.settings import Settings
+from extender.runtime.clock import SystemClock
 from extender.verbs.verb import Summary
 from extender.web.app import Extender, Service, create_app
-from extender.web.metrics import Metrics
+from extender.web.telemetry.metrics import Metrics
 
 
 class ScriptedArgs(wire.ExtenderArgs, frozen=True):
@@ -78,7 +78,7 @@ class ScriptedVerb:
             time.sleep(float(argument))
         return self._answer(_names(request)[:1], "no" if action == "refuse" else "")
 
-    def passed(self, request: Scripted) -> Answered:
+    def allow_all(self, request: Scripted) -> Answered:
         self.let_pass.append(request)
         return self._answer(_names(request), "")
 

@@ -10,15 +10,16 @@ import os
 import sys
 from typing import Any
 
-from extender.cli import cli
-from extender.settings import Settings
-from extender.settings_sources import load
-from extender.web import log, server
+from extender.cli.main import cli
+from extender.config.settings import Settings
+from extender.config.sources import load
+from extender.web import server
 from extender.web.app import Extender
+from extender.web.telemetry import log
 from tests.web.fakes import Running, make_app
 
 
-class Telling(Running):
+class BatchedNotifier(Running):
     """Says on standard error when the application is started and stopped, and in which process."""
 
     def start(self) -> None:
@@ -29,11 +30,11 @@ class Telling(Running):
 
 
 def build(settings: Settings) -> Extender:
-    return make_app(Telling(), **settings.model_dump()).app
+    return make_app(BatchedNotifier(), **settings.model_dump()).app
 
 
 def serve(settings: Settings) -> None:
-    """In the place of extender.wiring.serve."""
+    """In the place of extender.app.serve.serve."""
     log.configure(settings.log_format, settings.log_level)
     server.serve(settings, lambda: build(settings))
 

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from werkzeug.test import Client, run_wsgi_app
 
-from extender.clock import ManualClock
-from extender.web.metrics import SERIES, Metrics
+from extender.runtime.clock import ManualClock
+from extender.web.telemetry.metrics import SERIES, Metrics
 from tests.web.fakes import Running, make_app
 
 

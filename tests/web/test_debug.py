@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 from werkzeug.test import Client
 
-from extender.clock import SystemClock
-from extender.settings import Settings
-from extender.state.comparer import Difference, Report
+from extender.cache.comparer import Difference, Report
+from extender.config.settings import Settings
+from extender.runtime.clock import SystemClock
 from extender.web.access import Access
 from extender.web.app import Extender, Service, create_app
 from extender.web.debug import Debug, DebugDoor
-from extender.web.metrics import Metrics
+from extender.web.telemetry.metrics import Metrics
 
 
 @dataclass

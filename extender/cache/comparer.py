@@ -1,0 +1,213 @@
+"""The cache against the truth: what is held against a fresh list, and what is counted against a table made anew.
+
+kube-scheduler has such a comparer for nodes and pods (upstream backend/cache/debugger); this one looks at every kind
+and at every number, and puts right what it finds.
+
+What is merely under way is no difference. Resource versions of a kind are comparable (KEP-5504) and a watch tells of
+changes in their order. So an object that the cache has otherwise than the list counts only
+- once the watch has told of something as new as the listed object, for then it should have told of that too, and
+- if the cache has not been told of the object since the comparison began.
+A list does not say when an object was deleted. One that is held but not listed counts once the watch is as far as the
+list itself; as a quiet kind gets there by bookmarks alone, which come once a minute or more rarely, it counts too when
+the watch has not told of it within `patience_seconds`.
+A pod whose bind is under way (ASSUMED) is not looked at, and one whose bind has ended (FINISHED) may still be listed
+without a node.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress, islice
+
+from extender.cache.cache import Cache, HeldPod, Journal, is_noted
+from extender.cache.changes import POD, Change
+from extender.cache.pod_states import PodState
+from extender.errors import ClusterError, MalformedInput
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.runtime.ports import Lister, Telemetry
+from extender.table import Table
+from extender.table.comparison import differences
+
+TABLE = Table.__name__
+_POLL_SECONDS = 0.1
+_BREATH_SECONDS = 0.002
+_MOST_PER_TABLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What was wrong, and is put right now. `kind` Table: a count in a table, which is no longer used."""
+
+    kind: str
+    key: str
+    how: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What one comparison has found.
+
+    Attributes:
+        compared: how many objects of each kind are listed; under Table: how many tables.
+        undecided: objects that the watch had not told of by the end, though they are listed: it is behind.
+        unlisted: why a kind could not be listed, by kind.
+    """
+
+    compared: dict[str, int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    undecided: list[Difference] = field(default_factory=list)
+    unlisted: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """An object that is not as listed, unless something is under way. `version`: where the watch must be to tell."""
+
+    change: Change
+    key: str
+    listed: Object | None
+    version: str
+    how: str
+
+
+class Comparer:
+    """Compares, and puts right; one comparison at a time.
+
+    Args:
+        pause: sleeps for so many seconds; returns True, perhaps sooner, when the process is to end.
+        patience_seconds: how long the watch may take to tell of what is listed.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        lister: Lister[Object],
+        telemetry: Telemetry,
+        pause: Callable[[float], object],
+        patience_seconds: float = 10.0,
+    ) -> None:
+        self._cache, self._lister, self._telemetry = cache, lister, telemetry
+        self._pause, self._polls = pause, int(patience_seconds / _POLL_SECONDS)
+        self._one_at_a_time = threading.Lock()
+
+    def compare(self) -> Report:
+        """Compares everything; raises nothing that a list or a broken table may raise."""
+        report = Report()
+        with self._one_at_a_time:
+            for kind in self._lister.kinds():
+                self._compare_kind(kind, report)
+            self._compare_tables(report)
+        for found in report.differences:
+            self._telemetry.cache_differed(found.kind, found.key, found.how)
+        return report
+
+    # ---- objects
+
+    def _compare_kind(self, kind: str, report: Report) -> None:
+        with self._cache.journal() as journal:
+            try:
+                version, objects = self._lister.list(kind)
+            except ClusterError as error:
+                report.unlisted[kind] = str(error)
+                return
+            report.compared[kind] = len(objects)
+            suspects = list(self._suspects(kind, version, objects))
+            decided, undecided = self._decided(suspects, journal)
+            report.differences += [_told(suspect) for suspect in decided if self._put_right(suspect, journal)]
+            report.undecided += map(_told, undecided)
+
+    def _suspects(self, kind: str, version: str, objects: Sequence[Object]) -> Iterator[_Suspect]:
+        if kind == POD:
+            return _suspect_pods(self._cache.held_pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
+        return _suspect_objects(kind, self._cache.held(kind), version, objects)
+
+    def _decided(self, suspects: list[_Suspect], journal: Journal) -> tuple[list[_Suspect], list[_Suspect]]:
+        """Those that the watch should have told of, and those of which nothing can be said."""
+        decided: list[_Suspect] = []
+        for _ in range(self._polls):
+            # The watch first: what it tells between the two questions is in the journal then.
+            told = [self._lister.has_told(suspect.change[0], suspect.version) for suspect in suspects]
+            decided += compress(suspects, told)
+            suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
+            suspects = [one for one in suspects if not is_noted(one.change, journal)]
+            if not suspects or self._pause(_POLL_SECONDS):
+                return decided, suspects
+        gone = [suspect for suspect in suspects if suspect.listed is None]
+        return decided + gone, [suspect for suspect in suspects if suspect.listed is not None]
+
+    def _put_right(self, suspect: _Suspect, journal: Journal) -> bool:
+        try:
+            return self._cache.put_right(suspect.change, suspect.listed, journal)
+        except MalformedInput:
+            return False  # The watch has told of it, and the cache does without it, on purpose.
+
+    # ---- tables
+
+    def _compare_tables(self, report: Report) -> None:
+        def is_right(held: Table, fresh: Table) -> bool:
+            found = list(_table_differences(held, fresh))
+            report.differences += found
+            return not found
+
+        report.compared[TABLE] = self._cache.check_tables(is_right, lambda: self._pause(_BREATH_SECONDS))
+
+
+def _suspect_objects(
+    kind: str, held: Mapping[str, Object], version: str, objects: Sequence[Object]
+) -> Iterator[_Suspect]:
+    listed = {obj.key: obj for obj in objects}
+    for key in held.keys() - listed.keys():
+        yield _Suspect((kind, key), key, None, version, "is held, but not listed")
+    for key, obj in listed.items():
+        if held.get(key) != obj:
+            yield _Suspect((kind, key), key, obj, obj.metadata.resource_version, _how(held.get(key), obj))
+
+
+def _suspect_pods(held: Mapping[str, HeldPod], version: str, pods: Sequence[Pod]) -> Iterator[_Suspect]:
+    listed = {pod.uid: pod for pod in pods if not pod.finished}
+    for uid, has in held.items():
+        if uid not in listed and has.state is not PodState.ASSUMED:
+            yield _Suspect((POD, uid), has.pod.key if has.pod else uid, None, version, "is held, but not listed")
+    for uid, pod in listed.items():
+        how = _pod_differs(held.get(uid), pod)
+        if how:
+            yield _Suspect((POD, uid), pod.key, pod, pod.metadata.resource_version, how)
+
+
+def _pod_differs(has: HeldPod | None, pod: Pod) -> str:
+    """How the pod is held otherwise than it is listed; "" if it is not, or nobody can tell yet."""
+    if has is not None and has.state is PodState.ASSUMED:
+        return ""
+    if has is None or has.pod != pod:
+        return _how(has.pod if has else None, pod)
+    if not has.findable:
+        return "is held, but not found by its name"
+    if has.node_name != pod.node_name and (pod.node_name or has.state is PodState.ADDED):
+        return f"counts on node {has.node_name or '(none)'}, but is listed on {pod.node_name or '(none)'}"
+    return ""
+
+
+def _how(held: Object | None, listed: Object) -> str:
+    if held is None:
+        return "is listed, but not held"
+    if held.uid != listed.uid:
+        return f"is held with UID {held.uid}, but listed with {listed.uid}"
+    mine, other = held.metadata.resource_version, listed.metadata.resource_version
+    if mine == other:
+        return f"is held with other contents than listed at version {other}"
+    return f"is held at version {mine}, but listed at {other}"
+
+
+def _told(suspect: _Suspect) -> Difference:
+    return Difference(suspect.change[0], suspect.key, suspect.how)
+
+
+def _table_differences(held: Table, fresh: Table) -> Iterator[Difference]:
+    try:
+        for found in islice(differences(held, fresh), _MOST_PER_TABLE):
+            yield Difference(TABLE, found.where, f"{found.what} is {found.held}, not {found.fresh}")
+    except Exception as error:  # whatever a table raises whose parts do not fit together
+        yield Difference(TABLE, "", f"cannot be read: {error!r}")

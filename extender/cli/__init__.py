@@ -1,0 +1,1 @@
+"""The command `extender`: one module for each subcommand."""

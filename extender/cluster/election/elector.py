@@ -1,0 +1,161 @@
+"""Leader election at work: one thread that holds the lease, and one for each term that it wins."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from extender.cluster.election.election import Election, Read, Wait, Write
+from extender.cluster.election.lease import LeaseClient
+from extender.errors import ClusterError, Conflict
+from extender.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+Reconciliation = Callable[[], Callable[[], bool]]
+"""Asks how far the API server is, and gives a probe that tells whether the cache is as far; raises ClusterError."""
+
+_PROBE_SECONDS = 0.05
+_AGAIN_SECONDS = 1.0
+_JOIN_SECONDS = 5.0
+_RELEASES = 3
+
+
+class LeaderElector:
+    """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` cost next to nothing.
+
+    It stands while it is `eligible`: a process whose cache is empty, or is no longer told of what happens, must neither
+    take the lease from one that can answer nor keep it. It gives the lease up only when `idle`: when nothing that the
+    lease guards is under way. Once it has won the lease it does not lead before `reconcile` says that its cache shows
+    whatever the API server had accepted by then. Whatever a step raises is a step that failed.
+    """
+
+    def __init__(
+        self,
+        lease: LeaseClient,
+        election: Election,
+        eligible: Callable[[], bool],
+        reconcile: Reconciliation,
+        clock: Clock,
+        idle: Callable[[], bool],
+    ) -> None:
+        self._lease, self._election, self._clock = lease, election, clock
+        self._eligible, self._reconcile, self._idle = eligible, reconcile, idle
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
+        self._term = 0
+        self._holder = ""
+        self._to_release = False
+
+    def start(self) -> None:
+        """Begins to stand for election; after the fork, for its threads would not live through one."""
+        self._thread.start()
+
+    def leading(self) -> bool:
+        """Whether this process may act as the leader at this moment."""
+        return self._election.leading(self._clock.monotonic())
+
+    def waiting_for(self) -> str:
+        """What stands between this process and leading; "" while it leads."""
+        now = self._clock.monotonic()
+        if self._election.leading(now):
+            return ""
+        if self._election.term(now):
+            return "waiting for the pods that the leader before has bound"
+        holder = self._election.holder
+        held = f" held by {holder}" if holder not in ("", self._election.identity) else ""
+        return f"waiting for the lease {self._lease.key}{held}"
+
+    def stop(self) -> None:
+        """Leads no more, then gives the lease up if it is idle."""
+        self._stopping.set()
+        self._election.resign()
+        self._thread.join(_JOIN_SECONDS)
+        if self._idle() and not self._thread.is_alive():
+            self._release()
+        else:
+            logger.warning("lease %s is left to expire: something is still under way", self._lease.key)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._eligible():
+                    self._advance()
+                else:
+                    self._stand_back()
+                self._tell()
+            except Exception as error:  # whatever goes wrong, the thread must live to win the lease again
+                expected = isinstance(error, ClusterError)
+                logger.warning("lease %s: %s", self._lease.key, error, exc_info=None if expected else error)
+                self._election.failed(self._clock.monotonic())
+
+    def _advance(self) -> None:
+        asked_at = self._clock.monotonic()
+        match self._election.next(asked_at, self._clock.now()):
+            case Wait(seconds):
+                self._stopping.wait(seconds)
+            case Read():
+                lease = self._lease.get()
+                self._election.read(lease, self._clock.monotonic())
+            case Write(lease):
+                lease = self._lease.put(lease)
+                self._election.written(lease, asked_at, self._clock.monotonic())
+
+    def _stand_back(self) -> None:
+        if self._election.term(self._clock.monotonic()):
+            logger.warning("no longer the leader: the cache is not told of what happens, others may know more")
+            self._election.abdicate()
+            self._term, self._to_release = 0, True
+        if self._to_release and self._idle():
+            self._to_release = False
+            self._release()
+        self._stopping.wait(_PROBE_SECONDS)
+
+    def _tell(self) -> None:
+        """Logs what has changed, and begins a new term."""
+        term, holder = self._election.term(self._clock.monotonic()), self._election.holder
+        if self._term and term != self._term and not self._stopping.is_set():
+            logger.warning("no longer the leader: the lease %s was not renewed in time", self._lease.key)
+        if term and term != self._term:
+            logger.info("won the lease %s", self._lease.key)
+            threading.Thread(target=self._take_over, args=(term,), name="take-over", daemon=True).start()
+        elif holder != self._holder and not term:
+            logger.info("lease %s is held by %s", self._lease.key, holder or "nobody")
+        self._term, self._holder = term, holder
+
+    def _take_over(self, term: int) -> None:
+        while self._holds(term):
+            try:
+                if self._catch_up(term):
+                    self._election.reconciled(term)
+                    logger.info("leading: the cache has caught up with the API server")
+                    return
+            except Exception as error:  # tried again for as long as the term lasts
+                logger.warning("the cache cannot be compared with the API server: %s", error)
+            self._stopping.wait(_AGAIN_SECONDS)
+
+    def _catch_up(self, term: int) -> bool:
+        caught_up = self._reconcile()
+        while self._holds(term):
+            if caught_up():
+                return True
+            self._stopping.wait(_PROBE_SECONDS)
+        return False
+
+    def _holds(self, term: int) -> bool:
+        return self._election.term(self._clock.monotonic()) == term
+
+    def _release(self) -> None:
+        for _ in range(_RELEASES):
+            try:
+                released = self._election.released(self._lease.get(), self._clock.now())
+                if released is not None:
+                    self._lease.put(released)
+                    logger.info("released the lease %s", self._lease.key)
+                return
+            except Conflict:
+                continue  # a renewal that was given up has arrived in between
+            except ClusterError as error:
+                logger.warning("lease %s is left to expire: %s", self._lease.key, error)
+                return

@@ -1,0 +1,88 @@
+"""A Lease of coordination.k8s.io/v1, and how it is read and written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.http.connection import Connection
+from extender.errors import NotFound, OutcomeUnknown
+
+_GROUP_VERSION = "coordination.k8s.io/v1"
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Who holds the lease; upstream LeaseSpec, less what only coordinated election uses. Times as they are sent."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, rename="camel"):
+    """A Lease; `metadata` is sent back as it came, so that a write is turned down if another came between."""
+
+    spec: LeaseSpec = LeaseSpec()
+    metadata: dict[str, Any] = {}
+    api_version: str = _GROUP_VERSION
+    kind: str = "Lease"
+
+    @property
+    def holder(self) -> str:
+        """The identity of the holder; "" where nobody holds it."""
+        return self.spec.holder_identity or ""
+
+
+_DECODE = msgspec.json.Decoder(Lease).decode
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class LeaseClient:
+    """One lease at the API server; no call waits longer for a sign of life than `silence_seconds`."""
+
+    def __init__(self, connection: Connection, namespace: str, name: str, silence_seconds: float) -> None:
+        self.key = f"{namespace}/{name}"
+        self._connection, self._silence_seconds = connection, silence_seconds
+        self._metadata = {"namespace": namespace, "name": name}
+        self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
+        self._path = f"{self._collection}/{quote(name, '')}"
+
+    def get(self) -> Lease:
+        """The lease as it is now; one without metadata where there is none yet.
+
+        Raises:
+            Refused, OutcomeUnknown: as `Connection.call`.
+        """
+        try:
+            return self._call("GET", self._path, b"")
+        except NotFound:
+            return Lease()
+
+    def put(self, lease: Lease) -> Lease:
+        """Creates or updates the lease; returns it as the API server has it then.
+
+        Raises:
+            Conflict: another has written since `lease` was read.
+            Refused, OutcomeUnknown: as `Connection.call`.
+        """
+        if lease.metadata:
+            return self._call("PUT", self._path, _ENCODE(lease))
+        created = msgspec.structs.replace(lease, metadata=self._metadata)
+        return self._call("POST", self._collection, _ENCODE(created))
+
+    def _call(self, method: str, path: str, body: bytes) -> Lease:
+        data = self._connection.call(method, path, body, silence_seconds=self._silence_seconds)
+        try:
+            return _DECODE(data)
+        except msgspec.MsgspecError as error:
+            raise OutcomeUnknown(f"{path} cannot be read: {error}") from None
+
+
+def micro_time(seconds: float) -> str:
+    """Seconds since the epoch in the form of metav1.MicroTime: 2026-11-21T10:23:00.000000Z."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

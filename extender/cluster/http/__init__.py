@@ -1,0 +1,1 @@
+"""HTTP to the API server and to other extenders: credentials, connections, requests."""

@@ -1,0 +1,1 @@
+"""Reflectors: lists and watches of every kind, told to a sink."""

@@ -1,0 +1,161 @@
+"""What a reflector does next, as a machine without I/O, time or randomness of its own.
+
+    LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
+       ^  | page, failure         |  failure ---> WATCHING, after a pause
+       '--'                       '--- 410, two broken streams in a row, a failing sink ---> LISTING
+                                  '--- nothing but 404 for a minute: served no more -------> LISTING, every ten minutes
+
+`next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
+stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from random import Random
+
+PAGE_SIZE = 500
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
+UNSERVED_PAUSE_SECONDS = 600.0
+# How long a kind that was there is missed: a 404 may come from one of several API servers in the midst of an upgrade.
+WITHDRAWN_SECONDS = 60.0
+SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
+_SHORT_WATCH_SECONDS = 1.0
+
+
+class Failure(Enum):
+    """Why a list or a watch came to nothing."""
+
+    EXPIRED = auto()
+    """The version or the continue token is too old (410)."""
+    MALFORMED = auto()
+    """What came cannot be read, or breaks off in the middle of a line."""
+    UNTOLD = auto()
+    """It came, but the sink could not take it: whatever it holds now, a whole list puts it right."""
+    UNSERVED = auto()
+    """The API server does not know the kind (404)."""
+    OTHER = auto()
+    """Everything else; the next attempt goes on from where this one was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing for so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Fetch a page of the list; the first where `continue_token` is empty. `limit` 0: everything in one."""
+
+    continue_token: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Follow the changes since `version`; the server is asked to end the watch after `timeout_seconds`."""
+
+    version: str
+    timeout_seconds: int
+
+
+Step = Wait | List | Watch
+
+
+class ListWatchState:
+    """One kind's machine. Times are monotonic seconds.
+
+    Attributes:
+        synced: the whole list has come at least once since the kind is served.
+        served: the API server knows the kind, as far as is known.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.synced = False
+        self.served = True
+        self._random = random
+        self._version: str | None = None  # None: listing
+        self._continue_token = ""
+        self._limit = PAGE_SIZE
+        self._resume_at = 0.0
+        self._failures = 0
+        self._last_failure_at = float("-inf")
+        self._opened_at = 0.0
+        self._progress = True  # something has come since the last stream broke
+        self._missed_since: float | None = None  # nothing but 404 has come since then
+
+    @property
+    def version(self) -> str:
+        """The version that the sink is at; "" while a list is under way."""
+        return self._version or ""
+
+    def next(self, now: float) -> Step:
+        """What to do at this moment."""
+        if now < self._resume_at:
+            return Wait(self._resume_at - now)
+        if self._version is None:
+            return List(self._continue_token, self._limit)
+        self._opened_at = now
+        return Watch(self._version, self._random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS))
+
+    def paged(self, version: str, continue_token: str) -> bool:
+        """A page has come; whether it was the last."""
+        self._continue_token, self._missed_since = continue_token, None
+        if continue_token:
+            return False
+        self._version, self._limit = version, PAGE_SIZE
+        self.synced = self.served = self._progress = True
+        return True
+
+    def observed(self, version: str) -> None:
+        """A watch delivered an object or a bookmark of this version."""
+        self._version, self._progress = version, True
+
+    def opened(self) -> None:
+        """The API server has taken up a watch."""
+        self._missed_since = None
+
+    def ended(self, now: float) -> None:
+        """A watch ended as it should; one that ended at once and empty counts as a failure (client-go too)."""
+        if now - self._opened_at < _SHORT_WATCH_SECONDS:
+            self.failed(Failure.OTHER, now)
+
+    def failed(self, failure: Failure, now: float, retry_after_seconds: float = 0.0) -> None:
+        """A list or a watch came to nothing."""
+        watching = self._version is not None
+        if failure is Failure.EXPIRED:
+            # A continue token that expires once will do so again: the list takes longer than the server remembers.
+            self._start_over(limit=PAGE_SIZE if watching else 0)
+        elif failure is Failure.UNTOLD:
+            self._start_over(limit=PAGE_SIZE)
+        elif failure is Failure.MALFORMED and watching:
+            if not self._progress:
+                self._start_over(limit=PAGE_SIZE)
+            self._progress = False
+        elif failure is Failure.UNSERVED and self._is_missed_for_good(now):
+            self.served = self.synced = False
+            self._start_over(limit=PAGE_SIZE)
+            self._resume_at = now + UNSERVED_PAUSE_SECONDS * self._random.uniform(1, 1.1)
+            return
+        if failure is not Failure.UNSERVED:
+            self._missed_since = None
+        self._resume_at = now + max(self._pause(now), retry_after_seconds)
+
+    def _is_missed_for_good(self, now: float) -> bool:
+        if self._missed_since is None:
+            self._missed_since = now
+        return not self.synced or now >= self._missed_since + WITHDRAWN_SECONDS
+
+    def _start_over(self, limit: int) -> None:
+        self._version, self._continue_token, self._limit = None, "", limit
+
+    def _pause(self, now: float) -> float:
+        if now - self._last_failure_at > QUIET_SECONDS:
+            self._failures = 0
+        self._last_failure_at = now
+        seconds: float = min(FIRST_PAUSE_SECONDS * 2**self._failures, LONGEST_PAUSE_SECONDS)
+        self._failures = min(self._failures + 1, 16)
+        return seconds * self._random.uniform(1, 2)

@@ -1,0 +1,173 @@
+"""Keeps a sink equal to the API server's objects of one kind: bytes of lists and watches in, objects out; no I/O."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from extender.cluster.http.connection import Status
+from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.list_watch_state import Failure, List, ListWatchState, Step
+from extender.model.kinds import Kind
+from extender.model.meta import Object
+from extender.runtime.ports import Sink, Telemetry
+
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
+
+
+class WatchEvent(msgspec.Struct, gc=False):
+    """A line of a watch; what `object` is depends on `type`."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Malformed(Exception):
+    """Bytes that are no page or no event."""
+
+
+_DECODE_EVENT = msgspec.json.Decoder(WatchEvent).decode
+_DECODE_BOOKMARK = msgspec.json.Decoder(Object).decode
+_DECODE_STATUS = msgspec.json.Decoder(Status).decode
+
+
+class Reflector:
+    """Ask `step` what to do, do it, and tell what came: `page`, `receive` and `ended`, or `refused` and `broken`."""
+
+    def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
+        self.kind = kind
+        self._sink, self._telemetry = sink, telemetry
+        self._reflection = ListWatchState(random)
+        self._decode_page, self._decode_object = decoders(kind)
+        self._listed: list[Object] = []
+        self._told = False  # the sink may hold objects
+        self._rest = b""
+
+    @property
+    def synced(self) -> bool:
+        """The sink has had the whole list at least once since the kind is served."""
+        return self._reflection.synced
+
+    @property
+    def version(self) -> str:
+        """The version of the last list, event or bookmark that the sink has had; "" while a list is under way."""
+        return self._reflection.version
+
+    @property
+    def served(self) -> bool:
+        """The API server knows the kind, as far as is known."""
+        return self._reflection.served
+
+    def step(self, now: float) -> Step:
+        """What to do next; `now` in monotonic seconds, as everywhere here."""
+        self._rest = b""
+        step = self._reflection.next(now)
+        if isinstance(step, List) and not step.continue_token:
+            self._listed = []
+        return step
+
+    def page(self, body: bytes, now: float) -> Failure | None:
+        """The answer to a List; the failure that it turned out to be, if any."""
+        try:
+            page = self._decode_page(body)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return self.broken(Failure.MALFORMED, now)
+        if not page.metadata.resource_version:
+            return self.broken(Failure.MALFORMED, now)  # no list: an empty one would make everything vanish
+        self._listed += page.items or ()
+        if not page.metadata.continue_token:
+            self._tell_list()
+        self._reflection.paged(page.metadata.resource_version, page.metadata.continue_token)
+        return None
+
+    def opened(self) -> None:
+        """The API server has taken up a watch from the version that the sink is at: what has changed since follows.
+
+        This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
+        cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
+        """
+        self._reflection.opened()
+        self._telemetry.synced(self.kind.name)
+
+    def receive(self, piece: bytes, now: float) -> Failure | None:
+        """A piece of a watch's stream; the failure that ends the watch, if any."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        try:
+            for line in lines:
+                failure = self._event(line, now)
+                if failure:
+                    return failure
+        except Malformed:
+            return self.broken(Failure.MALFORMED, now)
+        return self.broken(Failure.MALFORMED, now) if len(self._rest) > LONGEST_LINE_BYTES else None
+
+    def ended(self, now: float) -> Failure | None:
+        """The stream of a watch is over."""
+        if self._rest:
+            return self.broken(Failure.MALFORMED, now)
+        self._reflection.ended(now)
+        return None
+
+    def refused(self, status: int, retry_after_seconds: float, now: float) -> Failure:
+        """The API server answered with another status than 200, or said so in the midst of a watch."""
+        failure = {410: Failure.EXPIRED, 404: Failure.UNSERVED}.get(status, Failure.OTHER)
+        if failure is Failure.UNSERVED and self.kind.api_version == "v1":
+            failure = Failure.OTHER  # every API server serves the core group: something else has answered
+        self._reflection.failed(failure, now, retry_after_seconds)
+        if self._told and not self.served:
+            self._telemetry.withdrawn(self.kind.name)
+            self._sink.replaced(self.kind.name, ())
+            self._told = False
+        return failure
+
+    def broken(self, failure: Failure, now: float) -> Failure:
+        """The API server could not be reached, or what it sent broke off or makes no sense."""
+        if failure is Failure.MALFORMED:
+            self._telemetry.watch_event(self.kind.name, "MALFORMED")
+        self._reflection.failed(failure, now)
+        return failure
+
+    def _tell_list(self) -> None:
+        listed, self._listed = self._listed, []
+        self._told = True
+        self._sink.replaced(self.kind.name, listed)
+        self._telemetry.synced(self.kind.name)
+        if self.synced:
+            self._telemetry.relisted(self.kind.name)
+
+    def _event(self, line: bytes, now: float) -> Failure | None:
+        name = self.kind.name
+        event, obj = self._decoded(line)
+        self._telemetry.watch_event(name, event.type)
+        if event.type == "ERROR":
+            return self.refused(_status(event.object), 0.0, now)
+        if not obj.metadata.resource_version:
+            raise Malformed
+        if event.type == "DELETED":
+            self._sink.deleted(name, obj)
+        elif event.type != "BOOKMARK":
+            self._sink.changed(name, obj)
+        self._reflection.observed(obj.metadata.resource_version)
+        self._telemetry.synced(name)
+        return None
+
+    def _decoded(self, line: bytes) -> tuple[WatchEvent, Object]:
+        try:
+            event = _DECODE_EVENT(line)
+            if event.type in ("ADDED", "MODIFIED", "DELETED"):
+                return event, self._decode_object(event.object)
+            if event.type == "BOOKMARK":
+                return event, _DECODE_BOOKMARK(event.object)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise Malformed from error
+        if event.type != "ERROR":
+            raise Malformed
+        return event, Object()
+
+
+def _status(body: msgspec.Raw) -> int:
+    try:
+        return _DECODE_STATUS(body).code
+    except msgspec.MsgspecError:
+        return 500

@@ -1,0 +1,50 @@
+"""Binds pods by the API server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.http.connection import Connection
+from extender.errors import Conflict
+
+_ENCODE = msgspec.json.Encoder().encode
+_PLAIN = re.compile(r"[a-z0-9.-]*")  # as all names are that an API server lets in
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote(name, "")
+
+
+class ApiBinder:
+    """Posts Bindings with the pod's UID as precondition; a ports.Binder.
+
+    Every post may be repeated, for the API server takes the second of two equal ones as a conflict with itself and says
+    so. 429 is a refusal: the server has done nothing, and the scheduler comes again after a pause of its own, while a
+    wait in here would use up the time that the scheduler gives its extender.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """See ports.Binder."""
+        metadata = {"name": name, "namespace": namespace, "uid": uid}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {**metadata, "annotations": annotations} if annotations else metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
+        try:
+            self._connection.call("POST", path, _ENCODE(binding))
+        except Conflict as error:
+            # The precondition comes first: had the pod another UID, the message would be about that.
+            if f'is already assigned to node "{node}"' not in str(error):
+                raise

@@ -1,0 +1,154 @@
+"""Writes allocations and reservations of claims to the API server. Source: upstream DynamicResources.bindClaim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.http.connection import Connection
+from extender.cluster.writers.statuses import STRATEGIC_MERGE, status_path
+from extender.errors import Conflict, NotFound, Refused
+from extender.model.devices.claims import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    RESOURCE_CLAIM_FINALIZER,
+    AllocationResult,
+    RequestMapping,
+    ResourceClaim,
+)
+from extender.model.pod import Pod
+from extender.runtime.clock import Clock
+
+_TRIES = 5
+_API = "resource.k8s.io/v1"
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(ResourceClaim).decode
+
+
+class ApiClaims:
+    """A scheduler.outward.ClaimWriter: strategic merge patches with UID and version as preconditions.
+
+    Where a claim has changed meanwhile it is read, and looked at, again.
+    """
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
+
+    def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        """See scheduler.outward.ClaimWriter."""
+        metadata = {
+            "generateName": f"{pod.name}-extended-resources-",
+            "namespace": pod.namespace,
+            "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+            "ownerReferences": claim.metadata.owner_references,
+        }
+        body = {"apiVersion": _API, "kind": "ResourceClaim", "metadata": metadata, "spec": claim.spec}
+        return _DECODE(self._connection.call("POST", _collection(pod.namespace), _ENCODE(body)))
+
+    def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        """See scheduler.outward.ClaimWriter."""
+        current = claim
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._bind(current, pod, allocation)
+            except Conflict:
+                if not left:
+                    raise
+            current = self._read(claim)
+            if _is_done(current, pod, allocation):  # of two sendings the second met what the first has written
+                return current
+        raise AssertionError("unreachable")
+
+    def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
+        """See scheduler.outward.ClaimWriter."""
+        for left in reversed(range(_TRIES)):
+            try:
+                current = self._read(claim)
+                if not current.is_reserved_for(pod.uid):
+                    return current
+                if deallocate and current.is_only_for(pod.uid):
+                    return self._without_finalizer(self.deallocate(current))
+                gone = {"$patch": "delete", "uid": pod.uid}
+                return self._patch(current, {"status": {"reservedFor": [gone]}}, "/status")
+            except NotFound:
+                return None
+            except Conflict:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def read(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """See scheduler.outward.ClaimWriter."""
+        try:
+            return self._read(claim)
+        except NotFound:
+            return None
+
+    def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
+        """See scheduler.outward.ClaimWriter."""
+        nothing = {"allocation": None, "reservedFor": None, "devices": None}
+        return self._patch(claim, {"status": nothing}, "/status")
+
+    def delete(self, claim: ResourceClaim) -> None:
+        """See scheduler.outward.ClaimWriter."""
+        try:
+            self._without_finalizer(self._read(claim))
+            preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": claim.uid}}
+            self._connection.call("DELETE", _path(claim), _ENCODE(preconditions))
+        except NotFound:
+            pass
+
+    def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
+        """See scheduler.outward.ClaimWriter."""
+        requests = [
+            {"containerName": each.container_name, "resourceName": each.resource_name, "requestName": each.request_name}
+            for each in mappings
+        ]
+        status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": requests}}
+        body = {"metadata": {"uid": pod.uid}, "status": status}
+        self._connection.call("PATCH", status_path(pod), _ENCODE(body), STRATEGIC_MERGE)
+
+    def _bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        if claim.terminating:
+            raise Refused(f"claim {claim.key} got deleted in the meantime", 409)
+        if (allocation is None) is (claim.allocation is None):
+            how = "allocated" if allocation is not None else "deallocated"
+            raise Refused(f"claim {claim.key} got {how} elsewhere in the meantime", 409)
+        status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}]}
+        if allocation is not None:
+            # A finalizer is no part of the status, and comes first: no allocated claim may go unnoticed.
+            claim = self._patch(claim, {"metadata": {"finalizers": [RESOURCE_CLAIM_FINALIZER]}})
+            now = datetime.fromtimestamp(int(self._clock.now()), UTC)
+            status["allocation"] = msgspec.structs.replace(allocation, allocation_timestamp=now)
+        return self._patch(claim, {"status": status}, "/status")
+
+    def _without_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
+        return self._patch(claim, {"metadata": {"$deleteFromPrimitiveList/finalizers": [RESOURCE_CLAIM_FINALIZER]}})
+
+    def _read(self, claim: ResourceClaim) -> ResourceClaim:
+        read = _DECODE(self._connection.call("GET", _path(claim), b""))
+        if read.uid != claim.uid:
+            raise NotFound(f"claim {claim.key} was made anew", 404)
+        return read
+
+    def _patch(self, claim: ResourceClaim, patch: dict[str, Any], subresource: str = "") -> ResourceClaim:
+        unchanged = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **unchanged}}
+        return _DECODE(self._connection.call("PATCH", _path(claim) + subresource, _ENCODE(body), STRATEGIC_MERGE))
+
+
+def _is_done(claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> bool:
+    if not claim.is_reserved_for(pod.uid) or claim.allocation is None:
+        return False
+    return allocation is None or claim.allocation.devices == allocation.devices
+
+
+def _collection(namespace: str) -> str:
+    return f"/apis/{_API}/namespaces/{quote(namespace, '')}/resourceclaims"
+
+
+def _path(claim: ResourceClaim) -> str:
+    return f"{_collection(claim.namespace)}/{quote(claim.name, '')}"

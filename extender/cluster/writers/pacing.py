@@ -1,0 +1,42 @@
+"""So many calls a second, and no more: the client's half of not overrunning an API server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from extender.runtime.clock import Clock
+from extender.runtime.ports import Binder
+
+
+class TokenBucket:
+    """Tells each caller how long to wait for its turn (client-go's flowcontrol); `burst` may come at once."""
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        self._seconds_each, self._burst = 1.0 / per_second, burst
+        self._lock = threading.Lock()
+        self._paid_until = float("-inf")
+
+    def reserve(self, now: float) -> float:
+        """Takes a turn; returns the seconds until it comes. `now` in monotonic seconds."""
+        with self._lock:
+            full = now - self._burst * self._seconds_each
+            self._paid_until = max(self._paid_until, full) + self._seconds_each
+            return max(0.0, self._paid_until - now)
+
+
+class PacedBinder:
+    """A ports.Binder that waits for its turn."""
+
+    def __init__(self, binder: Binder, bucket: TokenBucket, clock: Clock) -> None:
+        self._binder, self._bucket, self._clock = binder, bucket, clock
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """See ports.Binder."""
+        wait_seconds = self._bucket.reserve(self._clock.monotonic())
+        if wait_seconds:
+            time.sleep(wait_seconds)
+        self._binder.bind(namespace, name, uid, node, annotations)

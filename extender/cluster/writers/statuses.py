@@ -1,0 +1,97 @@
+"""Writes why a pod waits, and where for: strategic merge patches of its status, with its UID as precondition."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.http.connection import Connection
+from extender.cluster.writers.outbox import Outbox
+from extender.cluster.writers.pacing import TokenBucket
+from extender.model.pod import Pod
+from extender.runtime.clock import Clock
+
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+_ENCODE = msgspec.json.Encoder().encode
+_CAPACITY = 100_000
+_REMEMBERED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    """What a pod's status is to say; None: that part stays as it is."""
+
+    pod: Pod
+    reason: str | None = None
+    message: str = ""
+    nominated_node: str | None = None
+
+
+class ApiStatuses:
+    """A scheduler.outward.Statuses. What a pod's status says already, as far as is remembered, is not written again."""
+
+    def __init__(self, connection: Connection, bucket: TokenBucket, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
+        self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, bucket, clock, _CAPACITY)
+        self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
+        self.start, self.stop = self._outbox.start, self._outbox.stop
+
+    def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
+        """See scheduler.outward.Statuses."""
+        self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, reason, message, nominated_node)))
+
+    def nominate(self, pod: Pod, nominated_node: str) -> None:
+        """See scheduler.outward.Statuses."""
+        self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, nominated_node=nominated_node)))
+
+    def _write(self, status: _Status) -> None:
+        said = (status.reason, status.message, status.nominated_node or "")
+        if self._written.get(status.pod.uid, (None, "", "")) == said and not status.pod.status.nominated_node_name:
+            return
+        body = {"metadata": {"uid": status.pod.uid}, "status": self._patch(status)}
+        self._connection.call("PATCH", status_path(status.pod), _ENCODE(body), STRATEGIC_MERGE)
+        self._written[status.pod.uid] = said
+        self._written.move_to_end(status.pod.uid)
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _patch(self, status: _Status) -> dict[str, Any]:
+        patch: dict[str, Any] = {}
+        if status.reason is not None:
+            condition = {"type": "PodScheduled", "status": "False", "reason": status.reason, "message": status.message}
+            patch["conditions"] = [condition | self._transition(status.pod, condition)]
+        if status.nominated_node is not None:
+            patch["nominatedNodeName"] = status.nominated_node or None
+        return patch
+
+    def _transition(self, pod: Pod, condition: dict[str, str]) -> dict[str, str]:
+        return transition(pod, condition["type"], condition["status"], self._clock.now())
+
+
+def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
+    """`lastTransitionTime` for a patch, where the condition changes its status; `now` in seconds since the epoch."""
+    known = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
+    return {} if known else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def pod_path(pod: Pod) -> str:
+    """The pod's path at the API server."""
+    return f"/api/v1/namespaces/{quote(pod.namespace, '')}/pods/{quote(pod.name, '')}"
+
+
+def status_path(pod: Pod) -> str:
+    """The path of its status."""
+    return f"{pod_path(pod)}/status"
+
+
+def _joined(before: _Status | None, after: _Status) -> _Status:
+    if before is None:
+        return after
+    if after.reason is None:
+        return replace(before, pod=after.pod, nominated_node=after.nominated_node)
+    return after if after.nominated_node is not None else replace(after, nominated_node=before.nominated_node)

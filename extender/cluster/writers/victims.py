@@ -1,0 +1,46 @@
+"""Evicts pods by the API server. Source: upstream preemption.Executor.PreemptPod."""
+
+from __future__ import annotations
+
+import msgspec
+
+from extender.cluster.http.connection import Connection
+from extender.cluster.writers.statuses import STRATEGIC_MERGE, pod_path, status_path, transition
+from extender.errors import NotFound, Refused
+from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
+from extender.runtime.clock import Clock
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class ApiVictims:
+    """A scheduler.outward.Victims. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
+
+    def evict(self, victim: Pod, message: str) -> bool:
+        """See scheduler.outward.Victims."""
+        try:
+            self._mark(victim, message)
+            preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}
+            self._connection.call("DELETE", pod_path(victim), _ENCODE(preconditions))
+        except NotFound:
+            return False
+        except Refused as error:
+            if not _is_about_uid(error):
+                raise
+            return False
+        return True
+
+    def _mark(self, victim: Pod, message: str) -> None:
+        kind = PREEMPTED_CONDITION
+        condition = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
+        condition |= transition(victim, kind, "True", self._clock.now())
+        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+        self._connection.call("PATCH", status_path(victim), _ENCODE(body), STRATEGIC_MERGE)
+
+
+def _is_about_uid(error: Refused) -> bool:
+    """Whether another pod stands under the name: a patch is called invalid then, a deletion a conflict."""
+    return error.status in (409, 422) and "uid" in str(error).lower()

@@ -1,0 +1,1 @@
+"""Settings: file, environment and flags become one frozen value."""

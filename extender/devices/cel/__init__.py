@@ -1,0 +1,1 @@
+"""CEL selectors of devices: values, types, compilation and evaluation."""

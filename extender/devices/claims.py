@@ -1,0 +1,143 @@
+"""The claims of a pod. Source: upstream dynamicresources PreFilter, resourceclaim.Name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from extender.devices.answers import devices_of
+from extender.devices.extended_resources import claim_for, class_behind, may_be_backed
+from extender.framework.status import Refusal, failed, unresolvable
+from extender.model.devices.claims import DeviceRequest, PendingClaim, ResourceClaim
+from extender.model.devices.slices import DeviceClass
+from extender.model.pod import Pod, PodResourceClaim
+from extender.table import PodInfo, Table
+
+NAME = "DynamicResources"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodDeviceClaims:
+    """What a pod claims, all of it there.
+
+    Attributes:
+        user: the claims that its spec names, in that order.
+        special: the claim for its extended resources that device classes stand behind, if it has any.
+        backed: those resources, with their classes.
+        unbacked: its other extended resources.
+    """
+
+    pod: Pod
+    user: tuple[ResourceClaim, ...]
+    special: ResourceClaim | None
+    backed: Mapping[str, DeviceClass]
+    unbacked: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[ResourceClaim, ...]:
+        return self.user if self.special is None else (*self.user, self.special)
+
+    @property
+    def allocated(self) -> list[ResourceClaim]:
+        """The claims that have their devices; what is special counts only beside claims of the user."""
+        return [claim for claim in self.all if claim.allocation is not None] if self.user else []
+
+    @property
+    def to_allocate(self) -> list[ResourceClaim]:
+        """The user's claims that are not allocated yet."""
+        return [claim for claim in self.user if claim.allocation is None]
+
+
+def wants_devices(pod: PodInfo) -> bool:
+    """Whether the pod may have claims: its own, or for resources that a device class may stand behind."""
+    return bool(pod.pod.spec.resource_claims) or any(map(may_be_backed, pod.requests))
+
+
+def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
+    """The claims of the pod; None if it has none; a Refusal if they keep it from every node."""
+    backed = _backed(pod, table)
+    if not pod.pod.spec.resource_claims and not backed:
+        return None
+    user: list[ResourceClaim] = []
+    for named in pod.pod.spec.resource_claims or ():
+        claim = _claim(pod.pod, named, table)
+        if isinstance(claim, Refusal):
+            return claim
+        if claim is not None:
+            user.append(claim)
+    if not user and not backed:
+        return None
+    for claim in user:
+        refusal = _unready(claim, table) if claim.allocation is None else None
+        if refusal is not None:
+            return refusal
+    unbacked = [name for name, amount in pod.requests.items() if amount and may_be_backed(name) and name not in backed]
+    special = _special(pod.pod, table) if backed else None
+    return PodDeviceClaims(pod.pod, tuple(user), special, backed, tuple(unbacked) if backed else ())
+
+
+def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
+    if not table.objects.all(DeviceClass):
+        return {}
+    found = {name: class_behind(name, table) for name, amount in pod.requests.items() if amount and may_be_backed(name)}
+    return {name: device_class for name, device_class in found.items() if device_class is not None}
+
+
+def _special(pod: Pod, table: Table) -> ResourceClaim:
+    """The claim that an earlier attempt has made, else a new one."""
+    devices = devices_of(table)
+    devices.refresh()
+    for key in devices.allocated.for_extended_resources.get(pod.uid, ()):
+        claim = table.objects.get(ResourceClaim, key)
+        if claim is not None and claim.controller is not None and claim.controller.name == pod.name:
+            return claim
+    return claim_for(pod)
+
+
+def _claim(pod: Pod, named: PodResourceClaim, table: Table) -> ResourceClaim | Refusal | None:
+    """The claim behind one entry of the pod's spec; None where none is needed."""
+    name, owned = named.resource_claim_name, False
+    if name is None:
+        if named.resource_claim_template_name is None:
+            unset = "none of the supported fields are set"
+            return unresolvable(NAME, f'pod "{pod.key}", spec.resourceClaim "{named.name}": {unset}')
+        status = next((each for each in pod.status.resource_claim_statuses or () if each.name == named.name), None)
+        if status is None:
+            return unresolvable(NAME, f'pod "{pod.key}": ResourceClaim not created yet')
+        name, owned = status.resource_claim_name, True
+    return None if name is None else _existing(pod, name, owned, table)
+
+
+def _existing(pod: Pod, name: str, owned: bool, table: Table) -> ResourceClaim | Refusal:
+    key = f"{pod.namespace}/{name}"
+    claim = table.objects.get(ResourceClaim, key)
+    if claim is None:
+        return unresolvable(NAME, f'could not find ResourceClaim "{key}"')
+    if claim.terminating:
+        return unresolvable(NAME, f'resourceclaim "{name}" is being deleted')
+    if owned and (claim.controller is None or claim.controller.uid != pod.uid):
+        return unresolvable(NAME, f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")
+    return claim
+
+
+def _unready(claim: ResourceClaim, table: Table) -> Refusal | None:
+    pending = table.objects.get(PendingClaim, claim.key)
+    if pending is not None and pending.uid == claim.uid:
+        return unresolvable(NAME, f"resource claim {claim.key} is in the process of being allocated")
+    for request in claim.requests:
+        if request.exactly is None and not request.first_available:
+            return unresolvable(NAME, f"resource claim {claim.key}, request {request.name}: unknown request type")
+        for name, class_name in _classes(request):
+            if not class_name:
+                return failed(NAME, f'running PreFilter plugin "{NAME}": request {name}: unsupported request type')
+            if table.objects.get(DeviceClass, class_name) is None:
+                return unresolvable(NAME, f"request {name}: device class {class_name} does not exist")
+    return None
+
+
+def _classes(request: DeviceRequest) -> Iterator[tuple[str, str]]:
+    if request.exactly is not None:
+        yield request.name, request.exactly.device_class_name
+        return
+    for sub in request.first_available or ():
+        yield f"{request.name}/{sub.name}", sub.device_class_name

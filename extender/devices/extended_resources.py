@@ -1,0 +1,157 @@
+"""Extended resources that a device class stands behind: requested like cpu, allocated like a claim (KEP-5004).
+
+Source: upstream extendeddynamicresources.go, extendedresourcecache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from extender.model.devices.claims import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    RequestMapping,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from extender.model.devices.slices import DeviceClass
+from extender.model.meta import ObjectMeta, OwnerReference
+from extender.model.pod import Container, Pod
+from extender.model.quantity import NANO, nano
+from extender.model.requests import is_extended
+from extender.table import Table
+
+IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+CLAIM_NAME = "<extended-resources>"  # no claim of the API can have it
+
+
+def may_be_backed(resource: str) -> bool:
+    """Whether a device class may stand behind a resource of this name (upstream IsDRAExtendedResourceName)."""
+    return is_extended(resource) or resource.startswith(IMPLICIT_PREFIX)
+
+
+def class_behind(resource: str, table: Table) -> DeviceClass | None:
+    """The device class behind an extended resource, if there is one."""
+    if not table.objects.all(DeviceClass):
+        return None
+    version = table.objects.version(DeviceClass)
+    return table.derived.get(class_behind, version, lambda: _by_resource(table)).get(resource)
+
+
+def _by_resource(table: Table) -> dict[str, DeviceClass]:
+    by_resource: dict[str, DeviceClass] = {}
+    classes = sorted(table.objects.all(DeviceClass).values(), key=lambda each: each.name, reverse=True)
+    # Of classes with one name for their resource the newest counts, of equally old ones the first by name.
+    for each in sorted(classes, key=_created):
+        by_resource[f"{IMPLICIT_PREFIX}{each.name}"] = each
+        if each.spec.extended_resource_name is not None:
+            by_resource[each.spec.extended_resource_name] = each
+    return by_resource
+
+
+def _created(each: DeviceClass) -> float:
+    created = each.metadata.creation_timestamp
+    return created.timestamp() if created else float("-inf")
+
+
+def claim_for(pod: Pod) -> ResourceClaim:
+    """The claim for a pod's extended resources before it is known what a node wants it for."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
+    metadata = ObjectMeta(
+        name=CLAIM_NAME,
+        namespace=pod.namespace,
+        uid=f"{pod.uid}-extended-resources",
+        annotations={EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+        owner_references=[owner],
+    )
+    return ResourceClaim(metadata=metadata)
+
+
+def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceClass]) -> ResourceClaim:
+    """The claim with what the pod's containers request of these resources. `classes`: by resource."""
+    devices = DeviceClaim(requests=requests_and_mappings(pod, classes)[0])
+    return msgspec.structs.replace(claim, spec=ResourceClaimSpec(devices=devices))
+
+
+def requests_and_mappings(
+    pod: Pod, classes: Mapping[str, DeviceClass]
+) -> tuple[list[DeviceRequest], list[RequestMapping]]:
+    """A device request for each container and resource, and which container each serves.
+
+    Init containers that run to their end use the devices of containers that start after them before they request any.
+    """
+    requests: list[DeviceRequest] = []
+    mappings: list[RequestMapping] = []
+    for resource in sorted(classes):
+        served = _Served(pod, resource, classes[resource].name)
+        requests += served.requests()
+        mappings += served.mappings
+    return sorted(requests, key=lambda request: request.name), mappings
+
+
+class _Served:
+    """One resource of all containers."""
+
+    def __init__(self, pod: Pod, resource: str, class_name: str) -> None:
+        self._resource, self._class_name = resource, class_name
+        self._init = len(pod.init_containers)
+        self._containers = [*pod.init_containers, *pod.containers]
+        self._lasting: dict[int, tuple[str, int]] = {}
+        self.mappings: list[RequestMapping] = []
+
+    def requests(self) -> Iterator[DeviceRequest]:
+        passing = [i for i in range(self._init) if self._containers[i].restart_policy != "Always"]
+        for index in sorted(set(range(len(self._containers))) - set(passing)):
+            request = self._request(index, ())
+            if request is not None:
+                self._lasting[index] = request
+        lasting = len(self.mappings)
+        largest = self._largest(passing)
+        if largest is not None:
+            own = {_request_name(index, self._containers[index], self._resource) for index in passing}
+            self.mappings[lasting:] = [
+                mapping._replace(request_name=largest[0]) if mapping.request_name in own else mapping
+                for mapping in self.mappings[lasting:]
+            ]
+            yield self._device_request(*largest)
+        for request in self._lasting.values():
+            yield self._device_request(*request)
+
+    def _largest(self, passing: Sequence[int]) -> tuple[str, int] | None:
+        largest = None
+        for index in passing:
+            request = self._request(index, [self._lasting[i] for i in sorted(self._lasting) if i >= index])
+            if request is not None and (largest is None or request[1] > largest[1]):
+                largest = request
+        return largest
+
+    def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+        """(request name, count) of what the container needs besides what it can use of others."""
+        container = self._containers[index]
+        nanos = nano((container.resources.requests or {}).get(self._resource)) if container.resources else 0
+        wanted = 0 if nanos % NANO else nanos // NANO
+        if not wanted:
+            return None
+        for name, count in reusable:
+            self._map(container, name)
+            wanted -= count
+            if wanted <= 0:
+                return None
+        name = _request_name(index, container, self._resource)
+        self._map(container, name)
+        return name, wanted
+
+    def _map(self, container: Container, request_name: str) -> None:
+        self.mappings.append(RequestMapping(container.name, self._resource, request_name))
+
+    def _device_request(self, name: str, count: int) -> DeviceRequest:
+        return DeviceRequest(name=name, exactly=ExactDeviceRequest(device_class_name=self._class_name, count=count))
+
+
+def _request_name(index: int, container: Container, resource: str) -> str:
+    requested = sorted((container.resources.requests or {}) if container.resources else ())
+    return f"container-{index}-request-{requested.index(resource) if resource in requested else 0}"

@@ -1,0 +1,1 @@
+"""The devices that nodes reach, and what claims hold of them already."""

@@ -1,0 +1,102 @@
+"""Which devices, and shares of devices, the claims of the cluster hold. Source: upstream claimTracker."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from extender.devices.cel.values import Amounts, DeviceID, PoolID
+from extender.model.devices.claims import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    DeviceRequestAllocationResult,
+    PendingClaim,
+    ResourceClaim,
+)
+from extender.model.quantity import nano
+from extender.table import Table
+
+_NOTHING: Amounts = {}
+
+
+class Allocated:
+    """What is taken, brought up to date when somebody asks.
+
+    Attributes:
+        devices: devices that one claim has for itself.
+        shares: devices that are shared, with the number of shares.
+        capacities: what the shares of a device have taken of its capacities, in billionths.
+        for_extended_resources: by pod UID, the keys of the claims that the scheduler made for its extended resources.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._objects = table.objects
+        self._versions = (0, 0)
+        self._held: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
+        self._owners: dict[str, str] = {}
+        self.devices: Counter[DeviceID] = Counter()
+        self.shares: Counter[DeviceID] = Counter()
+        self.capacities: dict[DeviceID, Counter[str]] = {}
+        self.for_extended_resources: defaultdict[str, list[str]] = defaultdict(list)
+
+    def holds(self, device: DeviceID) -> bool:
+        """Whether any claim has the device or a share of it (upstream IsDeviceAllocated)."""
+        return device in self.devices or device in self.shares
+
+    def capacity(self, device: DeviceID) -> Amounts:
+        """What has been taken of the device's capacities."""
+        return self.capacities.get(device, _NOTHING)
+
+    def refresh(self) -> set[PoolID]:
+        """Takes in what has changed of the claims; returns the pools that are concerned."""
+        objects = self._objects
+        versions = objects.version(ResourceClaim), objects.version(PendingClaim)
+        if versions == self._versions:
+            return set()
+        claims = objects.changed_since(ResourceClaim, self._versions[0])
+        pending = objects.changed_since(PendingClaim, self._versions[1])
+        self._versions = versions
+        if claims is None or pending is None:
+            every = (objects.all(ResourceClaim), objects.all(PendingClaim), self._held, self._owners)
+            claims, pending = [key for keys in every for key in keys], []
+        return {pool for key in {*claims, *pending} for pool in self._replace(key)}
+
+    def _replace(self, key: str) -> Iterator[PoolID]:
+        claim, pending = self._objects.get(ResourceClaim, key), self._objects.get(PendingClaim, key)
+        self._own(key, claim)
+        holder = claim if claim is not None and claim.allocation is not None else pending
+        results = holder.allocation.results if holder is not None and holder.allocation is not None else ()
+        taken = tuple(result for result in results if not result.admin_access)
+        given_up = self._held.pop(key, ())
+        if taken:
+            self._held[key] = taken
+        if taken == given_up:
+            return
+        self._count(given_up, -1)
+        self._count(taken, 1)
+        yield from {PoolID(result.driver, result.pool) for result in (*given_up, *taken)}
+
+    def _count(self, results: Iterable[DeviceRequestAllocationResult], sign: int) -> None:
+        for result in results:
+            device = DeviceID(result.driver, result.pool, result.device)
+            counts = self.devices if result.share_id is None else self.shares
+            counts[device] += sign
+            if not counts[device]:
+                del counts[device]
+            if result.share_id is not None and result.consumed_capacity is not None:
+                amounts = self.capacities.setdefault(device, Counter())
+                for name, quantity in result.consumed_capacity.items():
+                    amounts[name] += sign * nano(quantity)
+                if not any(amounts.values()) and device not in self.shares:
+                    del self.capacities[device]
+
+    def _own(self, key: str, claim: ResourceClaim | None) -> None:
+        owner = self._owners.pop(key, None)
+        if owner is not None:
+            self.for_extended_resources[owner].remove(key)
+            if not self.for_extended_resources[owner]:
+                del self.for_extended_resources[owner]
+        if claim is not None and claim.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true":
+            controller = claim.controller
+            if controller is not None:
+                self._owners[key] = controller.uid
+                self.for_extended_resources[controller.uid].append(key)

@@ -1,0 +1,110 @@
+"""How many devices of a class each node reaches, and how many of those are taken.
+
+Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator it counts the devices of every slice,
+whatever its generation, and tells selectors nothing of multiple allocations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from extender.devices.cel.expressions import SelectorError
+from extender.devices.cel.selectors import matches
+from extender.devices.cel.values import PoolDevice, PoolID
+from extender.devices.inventory.allocated import Allocated
+from extender.devices.inventory.pools import Pool
+from extender.framework.node_affinity import nodes_in_selector
+from extender.model.devices.slices import Device, DeviceClass, ResourceSliceSpec
+from extender.table import Table
+from extender.table.labels import IntColumn, Rows
+
+Expressions = tuple[str, ...]
+_COUNTED, _TAKEN, _FAULTS = range(3)
+
+
+def expressions_of(device_class: DeviceClass) -> Expressions:
+    """The CEL expressions that all have to hold for a device of the class."""
+    return tuple(selector.cel.expression for selector in device_class.spec.selectors or () if selector.cel is not None)
+
+
+class _Part(NamedTuple):
+    """What some devices of a pool add to the rows that reach them. `faults`: devices that cannot be told."""
+
+    rows: Rows
+    counted: int
+    taken: int
+    faults: int
+
+
+class ClassTotals:
+    """The columns for one class, changed by the pools in which something has changed."""
+
+    def __init__(self, expressions: Expressions, table: Table, allocated: Allocated) -> None:
+        self._expressions, self._table, self._allocated = expressions, table, allocated
+        self._parts: dict[PoolID, list[_Part]] = {}
+        self._columns = np.zeros((3, table.nodes.capacity), np.int64)
+
+    def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
+        """Counts a pool anew; None: it is gone."""
+        missing = self._table.nodes.capacity - self._columns.shape[1]
+        if missing > 0:
+            self._columns = np.pad(self._columns, ((0, 0), (0, missing)))
+        self._add(self._parts.pop(pool_id, ()), -1)
+        parts = list(self._parts_of(pool)) if pool is not None else []
+        if parts:
+            self._parts[pool_id] = parts
+            self._add(parts, 1)
+
+    def at(self, rows: Rows) -> tuple[IntColumn, IntColumn]:
+        """(devices, taken devices) by row, int64[len(rows)] each; 0 where a selector fails for one of them."""
+        known = np.minimum(rows, self._columns.shape[1] - 1)
+        columns = np.where(rows < self._columns.shape[1], self._columns[:, known], 0)
+        told = columns[_FAULTS] == 0
+        return np.where(told, columns[_COUNTED], 0), np.where(told, columns[_TAKEN], 0)
+
+    def _add(self, parts: Iterable[_Part], sign: int) -> None:
+        for part in parts:
+            self._columns[:, part.rows] += sign * np.array([[part.counted], [part.taken], [part.faults]])
+
+    def _parts_of(self, pool: Pool) -> Iterator[_Part]:
+        for index, each in enumerate(pool.slices):
+            if each.spec.per_device_node_selection:
+                for device in pool.devices(index):
+                    yield from self._part(device.spec, [device])
+            else:
+                yield from self._part(each.spec, pool.devices(index))
+
+    def _part(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Part]:
+        """What the devices add where the slice, or the device itself, says that they are."""
+        counted = taken = faults = 0
+        for device in devices:
+            try:
+                if self._is_of_class(device):
+                    counted += 1
+                    taken += self._allocated.holds(device.id)
+            except SelectorError:
+                faults += 1
+        if counted or faults:
+            yield _Part(self._rows(selecting), counted, taken, faults)
+
+    def _is_of_class(self, device: PoolDevice) -> bool:
+        if self._expressions and device.shareable:
+            unshared = msgspec.structs.replace(device.spec, allow_multiple_allocations=None)
+            device = PoolDevice(unshared, device.slice, device.taints)
+        return all(matches(expression, device) for expression in self._expressions)
+
+    def _rows(self, selecting: ResourceSliceSpec | Device) -> Rows:
+        nodes = self._table.nodes
+        if selecting.all_nodes:
+            return nodes.rows
+        if selecting.node_name:
+            row = nodes.row_of.get(selecting.node_name)
+            return np.array([] if row is None else [row], np.intp)
+        if selecting.node_selector is not None:
+            return nodes.rows[nodes_in_selector(selecting.node_selector, self._table, nodes.rows)]
+        # A slice that says nothing counts everywhere, though the allocator passes it over.
+        return nodes.rows if isinstance(selecting, ResourceSliceSpec) else nodes.rows[:0]

@@ -1,0 +1,221 @@
+"""Which pools of devices each node reaches.
+
+Nodes that reach the same slices of the same pools have one inventory between them, under a number that stays theirs
+until one of those pools changes; so what was worked out for an inventory stays true when others change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from extender.devices.cel.values import PREVENTING_EFFECTS, DeviceID, PoolDevice, PoolID
+from extender.devices.inventory.pools import NOWHERE, Pool, PoolView
+from extender.framework.node_affinity import nodes_in_selector
+from extender.model.devices.slices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+from extender.table import Table
+from extender.table.labels import BoolColumn, Rows
+
+Views = tuple[PoolView, ...]
+NO_DEVICES = 0
+_STALE_ALLOWED = 4096
+
+
+class Inventories:
+    """The inventories of all nodes, brought up to date when somebody asks.
+
+    Attributes:
+        number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
+        views: by number, the pools in the order in which they are tried.
+        pools: those of all nodes.
+        epoch: changes when the numbers are given out anew.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._slices: dict[str, ResourceSlice] = {}
+        self._names: defaultdict[PoolID, set[str]] = defaultdict(set)
+        self.pools: dict[PoolID, Pool] = {}
+        self._rules: list[DeviceTaintRule] = []
+        self._versions = (0, 0)
+        self._topology: tuple[int, int] | None = None
+        self._views_of: defaultdict[int, list[PoolView]] = defaultdict(list)
+        self._rows_of: defaultdict[PoolID, list[int]] = defaultdict(list)
+        self.epoch = 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.epoch += 1
+        self.views: list[Views] = [()]
+        self._number_of: dict[Views, int] = {(): NO_DEVICES}
+        self._reaching: dict[PoolID, set[int]] = {}
+        self.number: Rows = np.zeros(self._table.nodes.capacity, np.intp)
+
+    def reaching(self, pool: PoolID) -> set[int]:
+        """The numbers of the inventories that a pool belongs to."""
+        return self._reaching.get(pool, set())
+
+    def refresh(self) -> set[PoolID]:
+        """Takes in what has changed of slices, taint rules and nodes; returns the pools that are concerned."""
+        changed = self._read_slices()
+        topology = self._table.storage.topology_version
+        if topology != self._topology:
+            self._topology = topology
+            self._views_of.clear()
+            self._rows_of.clear()
+            self.number = np.zeros(self._table.nodes.capacity, np.intp)
+            changed |= self.pools.keys()
+        if changed:
+            self._assign(changed)
+        missing = self._table.nodes.capacity - len(self.number)
+        if missing > 0:
+            self.number = np.pad(self.number, (0, missing))
+        return changed
+
+    # ---- slices into pools
+
+    def _read_slices(self) -> set[PoolID]:
+        """Makes the pools anew whose slices have changed; returns which they are."""
+        objects = self._table.objects
+        versions = objects.version(ResourceSlice), objects.version(DeviceTaintRule)
+        if versions == self._versions:
+            return set()
+        changed = objects.changed_since(ResourceSlice, self._versions[0])
+        if versions[1] != self._versions[1]:
+            self._rules, changed = list(objects.all(DeviceTaintRule).values()), None
+        if changed is None:
+            changed = list(self._slices.keys() | objects.all(ResourceSlice).keys())
+        self._versions = versions
+        stale = {pool for name in changed for pool in self._replace(name, objects.get(ResourceSlice, name))}
+        for pool in stale:
+            self._make_pool(pool)
+        return stale
+
+    def _replace(self, name: str, new: ResourceSlice | None) -> Iterator[PoolID]:
+        old = self._slices.pop(name, None)
+        if old is not None:
+            pool = _pool_of(old)
+            self._names[pool].discard(name)
+            yield pool
+        if new is not None:
+            self._slices[name] = new
+            pool = _pool_of(new)
+            self._names[pool].add(name)
+            yield pool
+
+    def _make_pool(self, pool: PoolID) -> None:
+        if not self._names[pool]:
+            del self._names[pool]
+            self.pools.pop(pool, None)
+            return
+        slices = [self._slices[name] for name in self._names[pool]]
+        devices = {each.name: [self._device(spec, each) for spec in each.devices] for each in slices}
+        self.pools[pool] = Pool(pool, slices, lambda each: devices[each.name])
+
+    def _device(self, spec: Device, of_slice: ResourceSlice) -> PoolDevice:
+        taints = [*(spec.taints or ()), *self._ruled(spec, of_slice.spec)]
+        preventing = tuple(taint for taint in taints if taint.effect in PREVENTING_EFFECTS)
+        return PoolDevice(spec, of_slice, preventing)
+
+    def _ruled(self, spec: Device, offered: ResourceSliceSpec) -> Iterator[DeviceTaint]:
+        for rule in self._rules:
+            chosen = rule.spec.device_selector
+            if (
+                chosen is not None
+                and chosen.driver in (None, offered.driver)
+                and chosen.pool in (None, offered.pool.name)
+                and chosen.device in (None, spec.name)
+            ):
+                yield rule.spec.taint
+
+    # ---- pools onto nodes
+
+    def _assign(self, pools: Iterable[PoolID]) -> None:
+        """Finds anew which nodes reach these pools, and what inventories they have by that."""
+        concerned: set[int] = set()
+        for pool_id in pools:
+            for row in self._rows_of.pop(pool_id, ()):
+                concerned.add(row)
+                self._views_of[row] = [view for view in self._views_of[row] if view.id != pool_id]
+            for rows, view in self._reach(self.pools[pool_id]) if pool_id in self.pools else ():
+                concerned.update(rows)
+                self._rows_of[pool_id] += rows
+                for row in rows:
+                    self._views_of[row].append(view)
+        if len(self.views) > 2 * len(self._views_of) + _STALE_ALLOWED:
+            self._start_over()
+            concerned = set(self._views_of)
+        for row in concerned:
+            views = sorted(self._views_of[row], key=lambda view: (view.binds, view.id))
+            self.number[row] = self._intern(tuple(views))
+
+    def _intern(self, views: Views) -> int:
+        number = self._number_of.get(views)
+        if number is None:
+            number = self._number_of[views] = len(self.views)
+            self.views.append(views)
+            for view in views:
+                self._reaching.setdefault(view.id, set()).add(number)
+        return number
+
+    def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:
+        """Each distinct view of the pool, with the rows that have it."""
+        row_of = self._table.nodes.row_of
+        local = {row_of[name]: reached for name, reached in pool.local.items() if name in row_of}
+        if pool.names_nodes_only:
+            for row, only in local.items():
+                view = pool.view(tuple(only))
+                if view is not None:
+                    yield [row], view
+            return
+        yield from self._reach_selected(pool, local)
+
+    def _reach_selected(self, pool: Pool, local: dict[int, list[int]]) -> Iterator[tuple[list[int], PoolView]]:
+        """The same for a pool with slices or devices that select their nodes."""
+        rows = self._table.nodes.rows if pool.shared else np.array(list(local), np.intp)
+        selected = {index: self._slice_mask(pool, index, rows) for index in pool.shared}
+        devices = self._device_masks(pool, rows)
+        grouped: defaultdict[tuple[tuple[int, ...], frozenset[DeviceID]], list[int]] = defaultdict(list)
+        for position, row in enumerate(rows.tolist()):
+            reached = sorted([*(index for index, mask in selected.items() if mask[position]), *local.get(row, ())])
+            if reached:
+                masks = [mask for index in reached for mask in devices.get(index, ())]
+                apart = frozenset(device for device, mask in masks if not mask[position]) if masks else NOWHERE
+                grouped[tuple(reached), apart].append(row)
+        for (slices, apart), its_rows in grouped.items():
+            view = pool.view(slices, apart)
+            if view is not None:
+                yield its_rows, view
+
+    def _slice_mask(self, pool: Pool, index: int, rows: Rows) -> BoolColumn:
+        """Which rows one of the shared slices has devices for: bool[len(rows)]."""
+        spec = pool.slices[index].spec
+        if spec.all_nodes or spec.node_selector is not None:
+            return self._mask(spec, rows)
+        masks = [self._mask(device.spec, rows) for device in pool.devices(index)]
+        return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
+
+    def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
+        """By slice, where it leaves the choice of nodes to its devices, which rows each of them is for."""
+        return {
+            index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
+            for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}
+            if pool.slices[index].spec.per_device_node_selection
+        }
+
+    def _mask(self, selecting: ResourceSliceSpec | Device, rows: Rows) -> BoolColumn:
+        """Which rows a slice or a device is for (structured NodeMatches): bool[len(rows)]."""
+        if selecting.node_name:
+            named: BoolColumn = rows == self._table.nodes.row_of.get(selecting.node_name, -1)
+            return named
+        if selecting.all_nodes:
+            return np.ones(len(rows), np.bool_)
+        if selecting.node_selector is not None:
+            return nodes_in_selector(selecting.node_selector, self._table, rows)
+        return np.zeros(len(rows), np.bool_)
+
+
+def _pool_of(each: ResourceSlice) -> PoolID:
+    return PoolID(each.spec.driver, each.spec.pool.name)

@@ -1,0 +1,141 @@
+"""Pools of devices as one node sees them. Source: structured GatherPools, buildPool."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from extender.devices.cel.values import CounterKey, DeviceID, PoolDevice, PoolID
+from extender.model.devices.slices import ResourceSlice
+from extender.model.quantity import nano
+
+DevicesOf = Callable[[ResourceSlice], Sequence[PoolDevice]]
+NOWHERE: frozenset[DeviceID] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolView:
+    """A pool as the nodes see it that reach the same of its slices.
+
+    Attributes:
+        devices: those of the slices that are reached, in the order in which they are tried.
+        unreachable: those among them that select other nodes.
+        elsewhere: those of the slices that are not reached: they too may consume shared counters.
+        counters: the shared counters, in billionths.
+        incomplete, invalid: nothing may be allocated from it.
+        binds: whether some device has binding conditions; such pools come last.
+    """
+
+    id: PoolID
+    devices: tuple[PoolDevice, ...] = ()
+    unreachable: frozenset[DeviceID] = NOWHERE
+    elsewhere: tuple[PoolDevice, ...] = ()
+    counters: dict[CounterKey, int] = field(default_factory=dict)
+    incomplete: bool = False
+    invalid: bool = False
+    binds: bool = False
+
+
+class Pool:
+    """The slices of one pool, of whatever generation.
+
+    Attributes:
+        local: indices of the slices that name a node, by the node.
+        shared: indices of the slices that select nodes otherwise.
+        names_nodes_only: whether every slice names a node, and leaves nothing to its devices.
+    """
+
+    def __init__(self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices_of: DevicesOf) -> None:
+        self.id = pool_id
+        self.slices = sorted(slices, key=lambda each: each.name)
+        self.local: defaultdict[str, list[int]] = defaultdict(list)
+        self.shared: list[int] = []
+        self._devices_of = devices_of
+        self._views: dict[tuple[tuple[int, ...], frozenset[DeviceID]], PoolView | None] = {}
+        self.names_nodes_only = not any(
+            each.spec.per_device_node_selection or not each.spec.node_name for each in self.slices
+        )
+        for index, each in enumerate(self.slices):
+            if not _is_understood(each):
+                continue
+            if each.spec.node_name:
+                self.local[each.spec.node_name].append(index)
+            else:
+                self.shared.append(index)
+
+    def devices(self, index: int) -> Sequence[PoolDevice]:
+        """The devices of one slice."""
+        return self._devices_of(self.slices[index])
+
+    def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
+        """The pool for nodes that reach these slices; None where they are being replaced by ones out of reach."""
+        key = reached, unreachable
+        if key not in self._views:
+            self._views[key] = self._make_view([self.slices[index] for index in reached], unreachable)
+        return self._views[key]
+
+    def _make_view(self, reached: list[ResourceSlice], unreachable: frozenset[DeviceID]) -> PoolView | None:
+        generation = max(each.spec.pool.generation for each in reached)
+        reached = [each for each in reached if each.spec.pool.generation == generation]
+        whole = reached
+        if len(reached) != reached[0].spec.pool.resource_slice_count:
+            if any(each.spec.pool.generation > generation for each in self.slices):
+                return None
+            of_generation = [each for each in self.slices if each.spec.pool.generation == generation]
+            whole = [each for each in of_generation if not _uses_compatibility_groups(each)]
+            if len(whole) != reached[0].spec.pool.resource_slice_count:
+                return PoolView(self.id, incomplete=True)
+        return self._checked(reached, whole, unreachable)
+
+    def _checked(
+        self, reached: list[ResourceSlice], whole: list[ResourceSlice], unreachable: frozenset[DeviceID]
+    ) -> PoolView:
+        names = {each.name for each in reached}
+        devices = [device for each in reached if not each.spec.shared_counters for device in self._devices_of(each)]
+        elsewhere = [
+            device
+            for each in whole
+            if each.name not in names and not each.spec.shared_counters
+            for device in self._devices_of(each)
+        ]
+        sets = [counters for each in whole for counters in each.spec.shared_counters or ()]
+        counters = {
+            (each.name, name): nano(counter.value) for each in sets for name, counter in (each.counters or {}).items()
+        }
+        if not (
+            _all_differ(device.spec.name for device in devices)
+            and _all_differ(each.name for each in sets)
+            and _all_known([*devices, *elsewhere], counters, {each.name for each in sets})
+        ):
+            return PoolView(self.id, invalid=True)
+        binds = any(device.spec.binding_conditions is not None for device in devices)
+        return PoolView(self.id, tuple(devices), unreachable, tuple(elsewhere), counters, binds=binds)
+
+
+def _is_understood(each: ResourceSlice) -> bool:
+    """Whether a node can reach it at all. Compatibility groups are an alpha feature: such slices are left out."""
+    spec = each.spec
+    selects = spec.node_name or spec.all_nodes or spec.node_selector is not None or spec.per_device_node_selection
+    return bool(selects) and not _uses_compatibility_groups(each)
+
+
+def _uses_compatibility_groups(each: ResourceSlice) -> bool:
+    return any(
+        consumption.compatibility_groups for device in each.devices for consumption in device.consumes_counters or ()
+    )
+
+
+def _all_differ(names: Iterator[str]) -> bool:
+    every = list(names)
+    return len(set(every)) == len(every)
+
+
+def _all_known(devices: Iterable[PoolDevice], counters: dict[CounterKey, int], sets: set[str]) -> bool:
+    """Whether all that the devices consume is there."""
+    return all(
+        consumption.counter_set in sets
+        and all((consumption.counter_set, name) in counters for name in consumption.counters or ())
+        for device in devices
+        for consumption in device.spec.consumes_counters or ()
+    )

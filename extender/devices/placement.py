@@ -1,0 +1,110 @@
+"""A pod's claims against nodes: which nodes ask for what, and what came out there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.devices.answers import FITS, Answers, Failure, devices_of
+from extender.devices.claims import NAME, PodDeviceClaims
+from extender.devices.extended_resources import with_requests
+from extender.framework.rules import Verdict
+from extender.framework.status import Code, Refusal, failed, unresolvable
+from extender.model.devices.claims import ResourceClaim
+from extender.model.node import Node
+from extender.table import Table
+from extender.table.labels import BoolColumn, Rows
+
+STALE = unresolvable(NAME, "cannot schedule extended resource claim")
+UNFIT = unresolvable(NAME, "cannot fit resource")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Nodes that ask for the same devices.
+
+    Attributes:
+        mask: which of the rows asked about: bool[n].
+        claims: what is to be allocated there.
+        answers: what came out for them.
+    """
+
+    mask: BoolColumn
+    claims: tuple[ResourceClaim, ...]
+    answers: Answers
+
+    def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
+        """Which of `rows`, of this group, cannot have the devices."""
+        outcomes = np.full(len(rows), FITS, np.intp)
+        outcomes[self.mask] = self.answers.outcomes(rows[self.mask])
+        for index in np.unique(outcomes[outcomes != FITS]).tolist():
+            yield outcomes == index, self._refusal(self.answers.failures[index])
+
+    def _refusal(self, failure: Failure) -> Refusal:
+        text = failure.text if failure.claim is None else f"claim {self.claims[failure.claim].key}{failure.text}"
+        if failure.code is Code.ERROR:
+            return failed(NAME, f'running "{NAME}" filter plugin: {text}')
+        return unresolvable(NAME, text)
+
+
+class Placement:
+    """The claims of one pod against `rows`.
+
+    Attributes:
+        groups: the nodes where devices are to be allocated; none overlap.
+        refused: the nodes that cannot have the pod's extended resources; no group has them.
+    """
+
+    def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows) -> None:
+        self._claims, self._table, self._rows = claims, table, rows
+        self.groups: list[Group] = []
+        self.refused: Verdict = ()
+        if claims.special is not None:
+            self._place_extended(claims.special)
+        elif claims.to_allocate:
+            self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
+
+    def is_delegated(self, resource: str, position: int) -> bool:
+        """Whether a device class stands in for the resource on the node at `position` of the rows."""
+        return resource in self._claims.backed and not self._allocatable(resource)[position]
+
+    def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:
+        if mask.any():
+            self.groups.append(Group(mask, tuple(claims), devices_of(self._table).ask(claims)))
+
+    def _place_extended(self, special: ResourceClaim) -> None:
+        if special.requests:  # made by an earlier attempt, perhaps for another node
+            self.refused = [(np.ones(len(self._rows), np.bool_), STALE)]
+            return
+        unfit = np.zeros(len(self._rows), np.bool_)
+        for name in self._claims.unbacked:
+            unfit |= ~self._offered(name)
+        self.refused = [(unfit, UNFIT)]
+        # Each node needs devices for those resources that no device plugin offers there.
+        combination = np.zeros(len(self._rows), np.int64)
+        for bit, name in enumerate(self._claims.backed):
+            combination |= (self._allocatable(name) == 0).astype(np.int64) << bit
+        for code in np.unique(combination[~unfit]).tolist():
+            classes = {name: c for bit, (name, c) in enumerate(self._claims.backed.items()) if code >> bit & 1}
+            if classes or self._claims.user:
+                own = with_requests(special, self._claims.pod, classes)
+                pending = [own] if special.allocation is None else []
+                self._add((combination == code) & ~unfit, [*self._claims.to_allocate, *pending])
+
+    def _allocatable(self, resource: str) -> Rows:
+        index = self._table.nodes.resources.get(resource)
+        nothing: Rows = np.zeros(len(self._rows), np.int64)
+        return nothing if index is None else self._table.nodes.allocatable[index][self._rows]
+
+    def _offered(self, resource: str) -> BoolColumn:
+        """Which nodes offer the resource, if only none of it: bool[n]."""
+        offered = self._table.nodes.facts(_offered_names)
+        having = np.array([resource in names for names in offered.values], np.bool_)
+        mask: BoolColumn = having[offered.ids[self._rows]]
+        return mask
+
+
+def _offered_names(node: Node) -> frozenset[str]:
+    return frozenset(node.allocatable)

@@ -1,0 +1,1 @@
+"""The search for the first devices that satisfy a pod's requests."""

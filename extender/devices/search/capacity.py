@@ -1,0 +1,114 @@
+"""How much of a device's capacity a request takes (KEP-5075). Source: structured consumable_capacity.go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from extender.devices.cel.values import Amounts
+from extender.model.devices.slices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
+from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
+
+_MILLI = NANO // 1000
+_BEYOND = "capacity request cannot be represented in the device's range arithmetic"
+
+
+class CapacityError(Exception):
+    """A capacity that cannot be reckoned with; the message says why."""
+
+
+def consumed(requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> Amounts | None:
+    """What a request takes of each capacity of a device, in billionths; None where the device will not do.
+
+    What is not requested is taken as the policy's default, or whole. Shares of other requests are not looked at.
+
+    Raises:
+        CapacityError: an amount cannot be represented, or is negative.
+    """
+    if not requests.keys() <= capacity.keys():
+        return None
+    amounts = {name: _amount(name, requests.get(name), offered) for name, offered in capacity.items()}
+    if any(_violates(amounts[name], offered.request_policy) for name, offered in capacity.items()):
+        return None
+    return amounts
+
+
+def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: Mapping[str, int]) -> bool:
+    """Whether `amounts` fit into the capacity beside all that is taken already; in billionths."""
+    return all(
+        amount + sum(each.get(name, 0) for each in taken) <= nano(capacity[name].value)
+        for name, amount in amounts.items()
+    )
+
+
+def quantity_of(nanos: int) -> str:
+    """An amount as a quantity, in decimal units."""
+    for suffix, unit in (("", NANO), ("m", NANO // 10**3), ("u", NANO // 10**6)):
+        if not nanos % unit:
+            return f"{nanos // unit}{suffix}"
+    return f"{nanos}n"
+
+
+def _amount(name: str, requested: Quantity, offered: DeviceCapacity) -> int:
+    policy = offered.request_policy
+    if requested is None:
+        default = policy.default if policy else None
+        amount = nano(offered.value if default is None else default)
+    elif policy is None:
+        amount = nano(requested)
+    elif policy.valid_range is not None and policy.valid_range.min is not None:
+        amount = _into_range(name, nano(requested), policy.valid_range)
+    else:
+        amount = _into_values(nano(requested), policy)
+    if amount < 0:
+        raise CapacityError(f'capacity "{name}": capacity value is negative')
+    return amount
+
+
+def _into_values(requested: int, policy: CapacityRequestPolicy) -> int:
+    """The request rounded up to the next valid value; as it is, if there is none."""
+    return min((value for value in map(nano, policy.valid_values or ()) if value >= requested), default=requested)
+
+
+def _into_range(name: str, requested: int, valid: CapacityRange) -> int:
+    """The request rounded up to the next step from the minimum."""
+    lowest = nano(valid.min)
+    if requested < lowest or valid.step is None:
+        return max(requested, lowest)
+    unit = _unit(valid)
+    text = quantity_of(requested)
+    if unit == _MILLI and requested % _MILLI:
+        raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} is not a representable milli value')
+    if requested > INT64_MAX * unit:
+        raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} exceeds MaxInt64')
+    first, step = -(-lowest // unit), -(-nano(valid.step) // unit)
+    amount = first + -(-(-(-requested // unit) - first) // step) * step
+    if amount > INT64_MAX:
+        past = "the milli-value range" if unit == _MILLI else "MaxInt64"
+        raise CapacityError(f'capacity "{name}": {_BEYOND}: rounding request {text} up to the next step passes {past}')
+    return amount * unit
+
+
+def _unit(valid: CapacityRange) -> int:
+    """Thousandths are counted in where the whole range can be told in them (DRAFractionalCapacityRange)."""
+    bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
+    in_milli = all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)
+    return _MILLI if in_milli and nano(valid.step) >= _MILLI else NANO
+
+
+def _violates(amount: int, policy: CapacityRequestPolicy | None) -> bool:
+    if policy is None or (policy.default is not None and amount == nano(policy.default)):
+        return False
+    if policy.valid_range is not None:
+        return _out_of_range(amount, policy.valid_range)
+    return bool(policy.valid_values) and all(amount != nano(each) for each in policy.valid_values or ())
+
+
+def _out_of_range(amount: int, valid: CapacityRange) -> bool:
+    if valid.max is not None and amount > nano(valid.max):
+        return True
+    if valid.step is None:
+        return False
+    unit = _unit(valid)
+    if amount % unit and unit == _MILLI:
+        return True
+    return (-(-amount // unit) - -(-nano(valid.min) // unit)) % -(-nano(valid.step) // unit) != 0

@@ -1,0 +1,171 @@
+"""The same payloads as in `wire`, from the asking side: arguments to bytes, and another extender's bytes to results.
+
+Keys of answers are read in any case, as Go reads them. Objects are sent as JSON that came from the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from extender.errors import MalformedAnswer
+from extender.extender_v1.types import ExtenderBindingArgs, HostPriority
+
+T = TypeVar("T")
+
+_ENCODE = msgspec.json.Encoder().encode
+_INT64 = range(-(2**63), 2**63)
+
+
+class _NodeList(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+    metadata: dict[str, str] = {}
+
+
+class _Args(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: msgspec.Raw
+    nodes: _NodeList | None
+    node_names: Sequence[str] | None
+
+
+class _MetaPod(msgspec.Struct, frozen=True):
+    uid: str = msgspec.field(name="UID")
+
+
+class _Victims(msgspec.Struct, frozen=True):
+    pods: list[msgspec.Raw] | list[_MetaPod] = msgspec.field(name="Pods")
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations")
+
+
+class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: msgspec.Raw
+    node_name_to_victims: dict[str, _Victims] | None
+    node_name_to_meta_victims: dict[str, _Victims] | None
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Victims on one node, in descending importance: UIDs; `pods`: the same as JSON, for who knows no pods."""
+
+    uids: list[str]
+    num_pdb_violations: int
+    pods: list[bytes] = []
+
+
+class Filtered(msgspec.Struct, frozen=True):
+    """An answer to filter: the names of the nodes that passed, and why others did not."""
+
+    passed: list[str]
+    failed: dict[str, str]
+    unresolvable: dict[str, str]
+    error: str
+
+
+def encode_args(pod: bytes, names: Sequence[str] | None, nodes: Sequence[bytes] = ()) -> bytes:
+    """What filter and prioritize are asked: about `names`, or where they are None about whole `nodes`."""
+    listed = None if names is not None else _NodeList([msgspec.Raw(node) for node in nodes])
+    return _ENCODE(_Args(msgspec.Raw(pod), listed, names))
+
+
+def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bool) -> bytes:
+    """What preempt is asked; `names`: victims by UID, else as whole pods."""
+    raw = msgspec.Raw(pod)
+    if names:
+        meta = {node: _Victims([_MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
+        return _ENCODE(_PreemptionArgs(raw, None, meta))
+    whole = {
+        node: _Victims([msgspec.Raw(victim) for victim in offer.pods], offer.num_pdb_violations)
+        for node, offer in offers.items()
+    }
+    return _ENCODE(_PreemptionArgs(raw, whole, None))
+
+
+def encode_binding_args(namespace: str, name: str, uid: str, node: str) -> bytes:
+    """What bind is asked."""
+    return _ENCODE(ExtenderBindingArgs(name, namespace, uid, node))
+
+
+def decode_filtered(body: bytes, *, names: bool) -> Filtered:
+    """An answer to filter. Raises MalformedAnswer.
+
+    Args:
+        names: whether names were sent, so that names may come back; whole nodes may in any case.
+    """
+    fields = _fields(_decoded(body, "the answer"), "the answer")
+    passed = _read(fields, "NodeNames", list[str], None) if names else None
+    if passed is None:
+        nodes = _fields(_read(fields, "Nodes", dict[str, Any], {}), "Nodes")
+        passed = [_name_of(node) for node in _read(nodes, "items", list[Any], [])]
+    failed = _read(fields, "FailedNodes", dict[str, str], {})
+    unresolvable = _read(fields, "FailedAndUnresolvableNodes", dict[str, str], {})
+    return Filtered(passed, failed, unresolvable, _read(fields, "Error", str, ""))
+
+
+def decode_priorities(body: bytes) -> list[HostPriority]:
+    """An answer to prioritize. Raises MalformedAnswer."""
+    try:
+        priorities = msgspec.json.decode(body, type=list[HostPriority])
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # perhaps no more than other cases of letters
+        entries = _converted(_decoded(body, "the answer"), list[Any] | None, "the answer") or []
+        priorities = [_priority(entry) for entry in entries]
+    if any(each.score not in _INT64 for each in priorities):
+        raise MalformedAnswer("Score: beyond 64 bits")
+    return priorities
+
+
+def decode_preemption_result(body: bytes) -> dict[str, Offer]:
+    """An answer to preempt: the candidates that are left. Raises MalformedAnswer."""
+    fields = _fields(_decoded(body, "the answer"), "the answer")
+    by_node = _read(fields, "NodeNameToMetaVictims", dict[str, Any], {})
+    return {node: _offer(victims, f"victims of {node}") for node, victims in by_node.items()}
+
+
+def decode_binding_result(body: bytes) -> str:
+    """An answer to bind: the cause where the pod could not be bound, else "". Raises MalformedAnswer."""
+    error: str = _read(_fields(_decoded(body, "the answer"), "the answer"), "Error", str, "")
+    return error
+
+
+def _offer(victims: object, where: str) -> Offer:
+    fields = _fields(_converted(victims, dict[str, Any], where), where)
+    entries = [_fields(_converted(pod, dict[str, Any], where), where) for pod in _read(fields, "Pods", list[Any], [])]
+    violations = _read(fields, "NumPDBViolations", int, 0)
+    if violations not in _INT64:
+        raise MalformedAnswer(f"{where}: NumPDBViolations: beyond 64 bits")
+    return Offer([_read(entry, "UID", str, "") for entry in entries], violations)
+
+
+def _priority(entry: object) -> HostPriority:
+    fields = _fields(entry, "the answer")
+    return HostPriority(_read(fields, "Host", str, ""), _read(fields, "Score", int, 0))
+
+
+def _name_of(node: object) -> str:
+    metadata = _fields(_fields(node, "Nodes.items[]").get("metadata"), "Nodes.items[]: metadata")
+    name: str = _read(metadata, "name", str, "")
+    return name
+
+
+def _decoded(body: bytes, where: str) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedAnswer(f"{where}: {error}") from None
+
+
+def _fields(value: object, where: str) -> Mapping[str, object]:
+    """An object by its keys in lower case; null is one without keys."""
+    return {key.lower(): item for key, item in (_converted(value, dict[str, Any] | None, where) or {}).items()}
+
+
+def _read(fields: Mapping[str, object], name: str, form: type[T], missing: Any) -> Any:
+    value = fields.get(name.lower())
+    return missing if value is None else _converted(value, form, name)
+
+
+def _converted(value: object, form: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise MalformedAnswer(f"{where}: {error}") from None

@@ -1,0 +1,1 @@
+"""Cluster events and queueing hints: what happened, and which refused pods it may help."""

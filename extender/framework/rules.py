@@ -1,0 +1,122 @@
+"""The forms of a rule.
+
+A predicate (upstream Filter plugin) looks at the pod once (`prepare`, upstream PreFilter) and gives a Check, which
+refuses rows of the table; a priority (upstream Score plugin) gives a Scorer, with a map (raw score per row) and a
+reduce (normalise). What a rule knows of one pod lives in its Check or Scorer; the rule itself holds nothing but its
+arguments, so one rule serves any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.framework.status import Refusal
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+MAX_SCORE = 100
+_MOST_KEPT = 8
+R = TypeVar("R")
+Scores = NDArray[np.int64]
+
+# Which of the rows that were asked about are refused for one and the same cause. The masks of a verdict do not overlap.
+Verdict = Sequence[tuple[BoolColumn, Refusal]]
+NO_REFUSAL: Verdict = ()
+
+
+class Check:
+    """A predicate made ready for one pod.
+
+    Attributes:
+        only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
+        sees_pods: whether the answer depends on which pods stand on the nodes; preemption asks such a check again.
+        sees_own_pods_only: whether only pods on the node itself count, and fewer of them are never worse.
+    """
+
+    only: frozenset[str] | None = None
+    sees_pods: bool = False
+    sees_own_pods_only: bool = False
+
+    def refuse(self, rows: Rows) -> Verdict:
+        """Which of `rows` cannot take the pod, and why."""
+        raise NotImplementedError
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
+        """The same, each node looked at as if its own pods among `gone` had left it and no other node had changed.
+
+        Which rows are refused is all that is asked; reasons and codes do not matter. A check that sees a node's own
+        pods only counts `gone.awaited` in; others leave them out. None means that the rule cannot tell for many nodes
+        at once; it is then prepared anew for one after another.
+        """
+        return None if self.sees_pods else self.refuse(rows)
+
+
+class Predicate(Protocol):
+    """A rule that a node must satisfy."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        """What the rule makes of the pod; a Refusal turns down every node, None means that it has nothing to say."""
+        ...
+
+
+def applicable_rules(rules: Sequence[R], pod: PodInfo) -> Sequence[R]:
+    """Those of the rules (or of what has a `priority`) that may have something to say of the pod.
+
+    A rule may tell by a method `applies_to(pod)` which pods it has nothing to say of, whatever else there is in the
+    cluster. It is asked once for all pods of a template, so it looks only at what these have in common (see
+    table.templates): not at names, the node, tolerations, the status.
+    """
+    known = pod.applicable_rules.get(id(rules))
+    if known is None or known[0] is not rules:
+        if len(pod.applicable_rules) >= _MOST_KEPT:
+            pod.applicable_rules.clear()
+        known = rules, [rule for rule in rules if _applies_to(getattr(rule, "priority", rule), pod)]
+        pod.applicable_rules[id(rules)] = known
+    return cast("Sequence[R]", known[1])
+
+
+def _applies_to(rule: object, pod: PodInfo) -> bool:
+    applies_to = getattr(rule, "applies_to", None)
+    return applies_to is None or applies_to(pod)
+
+
+class Scorer:
+    """A priority made ready for one pod."""
+
+    def map(self, rows: Rows) -> Scores:
+        """The raw score of each row: int64[len(rows)]."""
+        raise NotImplementedError
+
+    def reduce(self, raw: Scores) -> Scores:
+        """Raw scores brought to 0..100; as they are, unless the rule says otherwise."""
+        return raw
+
+
+class Priority(Protocol):
+    """A rule by which nodes are preferred."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        """What the rule makes of the pod among the feasible `rows`; None means that it has nothing to say."""
+        ...
+
+
+def normalised(raw: Scores, *, reverse: bool = False) -> Scores:
+    """Raw scores scaled so that the largest becomes 100 (upstream helper.DefaultNormalizeScore).
+
+    `reverse` turns the scale round. Where all are 0 they stay so, or become 100.
+    """
+    largest = int(np.maximum.reduce(raw, initial=0))
+    if largest == 0:
+        return np.full(len(raw), MAX_SCORE if reverse else 0, np.int64)
+    scaled = raw * MAX_SCORE // largest
+    return MAX_SCORE - scaled if reverse else scaled

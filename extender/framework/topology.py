@@ -1,0 +1,56 @@
+"""Topology domains: the nodes that have one value of a label in common, whatever the label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.table import HypotheticalRemovals
+from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Rows
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | None = None) -> IntColumn:
+    """The sum of `by_node` over the nodes of each domain: int64[len(column)].
+
+    The nodes without the label are no domain: theirs stays 0. `domain`: intp[row], the column's own ids unless
+    some nodes are to be left out.
+    """
+    ids = column.ids if domain is None else domain
+    sums = np.bincount(ids, weights=by_node, minlength=len(column)).astype(np.int64)
+    sums[ABSENT] = 0
+    return sums
+
+
+def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
+    """Which ids occur in `domain`, that of absence among them: bool[len(column)]."""
+    occurring = np.zeros(len(column), np.bool_)
+    occurring[domain] = True
+    return occurring
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCounts:
+    """How many pods of some sort there are in each domain.
+
+    `domain`: intp[row], the domain of each node. `pods`: int64[domain]. `leaving` tells how many of `gone` are counted
+    here: int64[row].
+    """
+
+    domain: Rows
+    pods: IntColumn
+    leaving: Callable[[HypotheticalRemovals], IntColumn]
+
+    def around(self, rows: Rows) -> IntColumn:
+        """How many there are in the domain of each of `rows`; none where the node is in no domain."""
+        pods: IntColumn = self.pods[self.domain[rows]]
+        return pods
+
+    def left(self, rows: Rows, gone: HypotheticalRemovals) -> IntColumn:
+        """How many of them leave each of `rows`; none where the node is in no domain."""
+        left: IntColumn = np.where(self.domain[rows] == ABSENT, 0, self.leaving(gone)[rows])
+        return left

@@ -1,0 +1,1 @@
+"""The objects of resource.k8s.io: slices, device classes and claims."""

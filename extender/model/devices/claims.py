@@ -1,0 +1,175 @@
+"""Claims to devices: what is asked for and what has been allocated (resource.k8s.io)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender.model.devices.slices import DeviceSelector, DeviceToleration, QualifiedName
+from extender.model.meta import Condition, NodeSelector, Object, Value
+from extender.model.quantity import Quantity
+
+EXACT_COUNT, ALL = "ExactCount", "All"
+EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+RESOURCE_CLAIM_FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+class CapacityRequirements(Value, frozen=True):
+    requests: dict[QualifiedName, Quantity] | None = None
+
+
+class ExactDeviceRequest(Value, frozen=True):
+    device_class_name: str = ""
+    selectors: list[DeviceSelector] | None = None
+    allocation_mode: str = EXACT_COUNT
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: list[DeviceToleration] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: list[Any] | None = None
+
+
+class DeviceSubRequest(ExactDeviceRequest, frozen=True):
+    """One of the alternatives of a prioritized list; the API has no admin access here."""
+
+    name: str = ""
+
+
+class DeviceRequest(Value, frozen=True):
+    """Exactly one of the two is set."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: list[DeviceSubRequest] | None = None
+
+
+class DeviceConstraint(Value, frozen=True):
+    requests: list[str] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaimConfiguration(Value, frozen=True):
+    requests: list[str] | None = None
+    opaque: dict[str, Any] | None = None
+
+
+class DeviceClaim(Value, frozen=True):
+    requests: list[DeviceRequest] | None = None
+    constraints: list[DeviceConstraint] | None = None
+    config: list[DeviceClaimConfiguration] | None = None
+
+
+class ResourceClaimSpec(Value, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(Value, frozen=True):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    tolerations: list[DeviceToleration] | None = None
+    binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[QualifiedName, Quantity] | None = None
+
+
+class DeviceAllocationConfiguration(Value, frozen=True):
+    source: str = ""
+    requests: list[str] | None = None
+    opaque: dict[str, Any] | None = None
+
+
+class DeviceAllocationResult(Value, frozen=True):
+    results: list[DeviceRequestAllocationResult] | None = None
+    config: list[DeviceAllocationConfiguration] | None = None
+
+
+class AllocationResult(Value, frozen=True):
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: datetime | None = None
+
+    @property
+    def results(self) -> Sequence[DeviceRequestAllocationResult]:
+        return self.devices.results or ()
+
+
+class AllocatedDeviceStatus(Value, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: list[Condition] | None = None
+
+
+class ConsumerReference(Value, frozen=True):
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(Value, frozen=True):
+    allocation: AllocationResult | None = None
+    reserved_for: list[ConsumerReference] | None = None
+    devices: list[AllocatedDeviceStatus] | None = None
+
+
+class ResourceClaim(Object, frozen=True):
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def requests(self) -> Sequence[DeviceRequest]:
+        return self.spec.devices.requests or ()
+
+    @property
+    def allocation(self) -> AllocationResult | None:
+        return self.status.allocation
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_for_extended_resources(self) -> bool:
+        """Whether the scheduler has made it, for what a pod requests like cpu (KEP-5004)."""
+        return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
+
+    def is_reserved_for(self, pod_uid: str) -> bool:
+        """Whether the pod may use it (upstream IsReservedForPod)."""
+        return any(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
+
+    def is_only_for(self, pod_uid: str) -> bool:
+        """Whether it is reserved for nobody else."""
+        return all(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
+
+
+class PendingClaim(ResourceClaim, frozen=True):
+    """A claim with an allocation that is decided but not yet seen back from the API server.
+
+    No kind of the API: it stands beside the claim itself, under the same key, and its devices count as taken
+    (upstream in-flight allocations).
+    """
+
+
+class RequestMapping(NamedTuple):
+    """Which request serves a container's extended resource (the pod's status.extendedResourceClaimStatus)."""
+
+    container_name: str
+    resource_name: str
+    request_name: str
+
+
+class ResourceClaimTemplateSpec(Value, frozen=True):
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(Object, frozen=True):
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()

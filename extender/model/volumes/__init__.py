@@ -1,0 +1,1 @@
+"""The objects of storage: volumes, claims, classes, CSI nodes and drivers."""

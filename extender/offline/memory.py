@@ -1,0 +1,78 @@
+"""A cluster in memory in place of the API server: tells a sink what there is, and binds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from extender.errors import Conflict, NotFound
+from extender.model.kinds import KINDS
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.runtime.ports import Sink
+
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+class InMemoryCluster:
+    """A ports.Binder whose binds the sink hears of at once, as from a watch; nothing is written anywhere.
+
+    It is a ports.Lister too.
+    """
+
+    def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
+        self._objects: dict[str, list[Object]] = {name: [] for name in KINDS}
+        for obj in objects:
+            self._objects[type(obj).__name__].append(obj)
+        self._pods = {obj.key: obj for obj in self._objects[Pod.__name__] if isinstance(obj, Pod)}
+        self._sink = sink
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Tells the sink of every object."""
+        for kind, objects in self._objects.items():
+            self._sink.replaced(kind, objects)
+
+    def kinds(self) -> Sequence[str]:
+        """See ports.Lister."""
+        return list(KINDS)
+
+    def list(self, kind: str) -> tuple[str, Sequence[Object]]:
+        """See ports.Lister; here lists have no versions."""
+        with self._lock:
+            return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
+
+    def has_told(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
+        """See ports.Lister: the sink is told at once."""
+        return True
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """See ports.Binder; refuses what the API server refuses, with its words."""
+        with self._lock:
+            pod = self._bindable(f"{namespace}/{name}", uid, node)
+            if pod is None:
+                return
+            merged = {**pod.annotations, **annotations} if annotations else pod.metadata.annotations
+            bound = replace(pod.placed_on(node), metadata=replace(pod.metadata, annotations=merged))
+            self._pods[bound.key] = bound
+            self._sink.changed(Pod.__name__, bound)
+
+    def _bindable(self, key: str, uid: str, node: str) -> Pod | None:
+        pod = self._pods.get(key)
+        if pod is None:
+            raise NotFound(f'pods "{key}" not found', _NOT_FOUND)
+        if pod.uid != uid:
+            raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod.uid}", _CONFLICT)
+        if pod.node_name == node:
+            return None
+        if pod.node_name:
+            raise Conflict(f'pod {pod.name} is already assigned to node "{pod.node_name}"', _CONFLICT)
+        if pod.terminating:
+            raise Conflict(f"pod {pod.name} is being deleted, cannot be assigned to a host", _CONFLICT)
+        if pod.spec.scheduling_gates:
+            raise Conflict(f"pod {pod.name} has non-empty .spec.schedulingGates", _CONFLICT)
+        return pod

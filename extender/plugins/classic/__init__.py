@@ -1,0 +1,1 @@
+"""Rules that only the classic `kind: Policy` names."""

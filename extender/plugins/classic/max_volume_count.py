@@ -1,0 +1,84 @@
+"""MaxEBSVolumeCount and its kin: a node can have only so many volumes of a cloud, where no CSI driver counts them.
+
+A node that leaves a plugin's volumes to the CSI driver (CSI migration) is let through: NodeVolumeLimits counts there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import unschedulable
+from extender.model.volumes.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
+from extender.volumes.wanted import wanted_volumes
+
+REASON = "node(s) exceed max volume count"
+INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+NITRO, NITRO_LIMIT = re.compile(r"^[cmr]5.*|t3|z1d"), 25
+
+
+@dataclass(frozen=True, slots=True)
+class MaxVolumeCount:
+    """Upstream nodevolumelimits nonCSILimits, until v1.30.
+
+    `plugin` is the in-tree plugin; a node's allocatable `resource` is its limit, `default_limit` where it reports none.
+    Volumes of the plugin's CSI driver count too: they take the same slots.
+    """
+
+    plugin: str
+    resource: str
+    default_limit: int
+    name: str
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        if not pod.attachables:
+            return None
+        wanted = wanted_volumes(pod, table).volumes.get(MIGRATED_PLUGINS[self.plugin])
+        return _Check(self, wanted, table) if wanted else None
+
+
+class _Check(Check):
+    sees_pods = True
+
+    def __init__(self, rule: MaxVolumeCount, wanted: set[CSIVolume], table: Table) -> None:
+        self._rule, self._wanted, self._table = rule, wanted, table
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._refuse(rows, None)
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        mask = np.zeros(len(self._table.pods.row), np.bool_)
+        mask[gone.slots] = True
+        return self._refuse(rows, mask)
+
+    def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
+        attachments = self._table.storage.attachments
+        count = attachments.counted(MIGRATED_PLUGINS[self._rule.plugin], gone)
+        for volume in self._wanted:
+            count = count + ~attachments.used(volume, gone)
+        too_many = (count > self._limits()) & ~self._table.storage.csi_nodes.migrated(self._rule.plugin)
+        return [(too_many[rows], unschedulable(self._rule.name, REASON))]
+
+    def _limits(self) -> IntColumn:
+        """How many volumes each node can have: int64[row]."""
+        nodes = self._table.nodes
+        limits = np.full(nodes.capacity, self._rule.default_limit, np.int64)
+        if self._rule.plugin == AWS_EBS:
+            limits[_nitro_nodes(self._table)] = NITRO_LIMIT
+        index = nodes.resources.get(self._rule.resource)
+        return limits if index is None else np.where(nodes.allocatable[index] > 0, nodes.allocatable[index], limits)
+
+
+def _nitro_nodes(table: Table) -> BoolColumn:
+    nitro = np.zeros(table.nodes.capacity, np.bool_)
+    for label in INSTANCE_TYPES:
+        column = table.nodes.labels[label]
+        is_nitro = np.array([bool(NITRO.search(value)) for value in column.values], np.bool_)
+        is_nitro[ABSENT] = False
+        nitro |= is_nitro[column.ids]
+    return nitro

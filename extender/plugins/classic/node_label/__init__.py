@@ -1,0 +1,1 @@
+"""NodeLabel: nodes must have, or had better have, certain labels."""

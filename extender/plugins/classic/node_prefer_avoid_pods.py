@@ -1,0 +1,67 @@
+"""NodePreferAvoidPods: nodes whose annotation asks to be spared the pods of the pod's controller are put off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.model.meta import OwnerReference, Value
+from extender.model.node import Node
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "NodePreferAvoidPods"
+ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+CONTROLLERS = ("ReplicationController", "ReplicaSet")
+
+
+class _PodSignature(Value, frozen=True):
+    pod_controller: OwnerReference | None = None
+
+
+class _AvoidedPods(Value, frozen=True):
+    pod_signature: _PodSignature = _PodSignature()
+
+
+class _AvoidPods(Value, frozen=True):
+    prefer_avoid_pods: list[_AvoidedPods] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodePreferAvoidPods:
+    """Upstream nodepreferavoidpods.NodePreferAvoidPods, until v1.22. Only replica controllers' pods can be avoided."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        controller = pod.pod.controller
+        return _Scorer(controller if controller and controller.kind in CONTROLLERS else None, table)
+
+
+class _Scorer(Scorer):
+    def __init__(self, controller: OwnerReference | None, table: Table) -> None:
+        self._controller, self._table = controller, table
+
+    def map(self, rows: Rows) -> Scores:
+        if self._controller is None:
+            return np.full(len(rows), MAX_SCORE, np.int64)
+        avoided = self._table.nodes.facts(_avoided)
+        key = (self._controller.kind, self._controller.uid)
+        scores = np.array([0 if key in controllers else MAX_SCORE for controllers in avoided.values], np.int64)
+        return scores[avoided.ids[rows]]
+
+
+def _avoided(node: Node) -> frozenset[tuple[str, str]]:
+    """(kind, UID) of the controllers whose pods the node asks to be spared; none if the annotation cannot be read."""
+    annotation = node.annotations.get(ANNOTATION)
+    if annotation is None:
+        return frozenset()
+    try:
+        avoid = msgspec.json.decode(annotation, type=_AvoidPods)
+    except msgspec.MsgspecError:
+        return frozenset()
+    controllers = (each.pod_signature.pod_controller for each in avoid.prefer_avoid_pods or ())
+    return frozenset((each.kind, each.uid) for each in controllers if each is not None)

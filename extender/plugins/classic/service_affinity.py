@@ -1,0 +1,55 @@
+"""CheckServiceAffinity: the pods of a service stand on nodes that are alike in some labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.node_affinity import nodes_with_labels
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import unschedulable
+from extender.model.selectors import selector_from_labels
+from extender.table import PodCountQuery, PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "ServiceAffinity"
+REASON = "node(s) didn't match service affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAffinity:
+    """Upstream serviceaffinity.ServiceAffinity, Filter, until v1.22.
+
+    The pod's nodeSelector says what values the labels must have; what it leaves open is taken from the node of a pod
+    like it, if any stands already. Upstream takes the first that it comes upon; here it is the one on the lowest row.
+    """
+
+    labels: tuple[str, ...]
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        selector = pod.pod.spec.node_selector or {}
+        wanted = {label: selector[label] for label in self.labels if label in selector}
+        if len(wanted) < len(self.labels) and table.services.selecting(pod.group):
+            wanted = {**self._labels_of_likes_node(pod, table), **wanted}
+        return _Check(self.name, wanted, table) if wanted else None
+
+    def _labels_of_likes_node(self, pod: PodInfo, table: Table) -> dict[str, str]:
+        likes = table.matching(PodCountQuery(frozenset((pod.pod.namespace,)), selector_from_labels(pod.pod.labels)))
+        rows = np.flatnonzero((likes.by_node > 0) & table.nodes.present)
+        if not len(rows):
+            return {}
+        node = table.nodes.node(int(rows[0]))
+        return {label: node.labels[label] for label in self.labels if label in node.labels}
+
+
+class _Check(Check):
+    sees_pods = True
+
+    def __init__(self, name: str, wanted: dict[str, str], table: Table) -> None:
+        self._wanted, self._table = wanted, table
+        self._refusal = unschedulable(name, REASON)
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return [(~nodes_with_labels(self._wanted, self._table, rows), self._refusal)]

@@ -1,0 +1,1 @@
+"""DynamicResources: the devices that a pod claims must be free on the node."""

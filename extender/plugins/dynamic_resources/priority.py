@@ -1,0 +1,60 @@
+"""DynamicResources: nodes are preferred where claims get what stands first in their prioritized lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.devices.answers import BEST_ALTERNATIVE, FITS
+from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims, wants_devices
+from extender.devices.placement import Placement
+from extender.framework.rules import Scorer, Scores, normalised
+from extender.model.devices.claims import ResourceClaim
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicResources:
+    """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
+
+    name: str = NAME
+
+    def applies_to(self, pod: PodInfo) -> bool:
+        return wants_devices(pod)
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        claims = pod_device_claims(pod, table)
+        if not isinstance(claims, PodDeviceClaims):
+            return None
+        listed = any(request.first_available for claim in claims.user for request in claim.requests)
+        return _Scorer(claims, table) if listed else None
+
+
+class _Scorer(Scorer):
+    def __init__(self, claims: PodDeviceClaims, table: Table) -> None:
+        self._claims, self._table = claims, table
+
+    def map(self, rows: Rows) -> Scores:
+        scores = np.zeros(len(rows), np.int64)
+        had = sum(map(_score, self._claims.allocated))
+        for group in Placement(self._claims, self._table, rows).groups:
+            fitting = np.flatnonzero(group.mask)
+            fitting = fitting[group.answers.outcomes(rows[fitting]) == FITS]
+            scores[fitting] = group.answers.scores(rows[fitting]) + had
+        return scores
+
+    def reduce(self, raw: Scores) -> Scores:
+        return normalised(raw)
+
+
+def _score(claim: ResourceClaim) -> int:
+    """The score of a claim that has its devices already."""
+    taken = {result.request for result in (claim.allocation.results if claim.allocation else ())}
+    return sum(
+        BEST_ALTERNATIVE - place
+        for request in claim.requests
+        for place, sub in enumerate(request.first_available or ())
+        if f"{request.name}/{sub.name}" in taken
+    )

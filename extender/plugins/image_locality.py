@@ -1,0 +1,44 @@
+"""ImageLocality: nodes that hold the pod's images already are preferred, the more so the more nodes do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "ImageLocality"
+MIB = 1024 * 1024
+SMALLEST_BYTES = 23 * MIB
+LARGEST_BYTES_PER_IMAGE = 1000 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLocality:
+    """Upstream imagelocality.ImageLocality."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        return _Scorer(pod.images, table)
+
+
+class _Scorer(Scorer):
+    def __init__(self, images: tuple[str, ...], table: Table) -> None:
+        self._images, self._table = images, table
+
+    def map(self, rows: Rows) -> Scores:
+        nodes = self._table.nodes
+        held = [image for name in self._images if (image := nodes.images.get(name))]
+        if not held:
+            return np.zeros(len(rows), np.int64)
+        bytes_held = np.zeros(nodes.capacity, np.int64)
+        for image in held:
+            spread = len(image.rows) / len(nodes.rows)
+            bytes_held[list(image.rows)] += int(image.size_bytes * spread)
+        largest = LARGEST_BYTES_PER_IMAGE * len(self._images)
+        clamped = bytes_held[rows].clip(SMALLEST_BYTES, max(largest, SMALLEST_BYTES))
+        return MAX_SCORE * (clamped - SMALLEST_BYTES) // (largest - SMALLEST_BYTES)

@@ -1,0 +1,1 @@
+"""InterPodAffinity: pods attract and repel one another within topology domains."""

@@ -1,0 +1,95 @@
+"""InterPodAffinity: the pod must stand with the pods that it wants, and away from those that it, or they, refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import unresolvable, unschedulable
+from extender.framework.topology import DomainCounts
+from extender.plugins.inter_pod_affinity.terms import pods_by_domain, pods_meant, pods_meant_by_all, terms_against
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import ABSENT, BoolColumn, Rows
+
+NAME = "InterPodAffinity"
+NOT_WITH_WANTED = unresolvable(NAME, "node(s) didn't match pod affinity rules")
+WITH_REFUSED = unschedulable(NAME, "node(s) didn't match pod anti-affinity rules")
+REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods anti-affinity rules")
+
+
+@dataclass(frozen=True, slots=True)
+class InterPodAffinity:
+    """Upstream interpodaffinity.InterPodAffinity, Filter."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        refusing = terms_against(pod, table)
+        if not (refusing or pod.required_affinity or pod.required_anti_affinity):
+            return None
+        refused = [
+            pods_by_domain(term.topology_key, pods_meant(term, table), table) for term in pod.required_anti_affinity
+        ]
+        return _Check(_wanted(pod, table), refused, refusing)
+
+
+def _wanted(pod: PodInfo, table: Table) -> _Wanted | None:
+    if not pod.required_affinity:
+        return None
+    question = pods_meant_by_all(pod.required_affinity, table)
+    keys = [term.topology_key for term in pod.required_affinity]
+    return _Wanted([pods_by_domain(key, question, table) for key in keys], question.finds(pod.group))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The pods that must be there, for each term; `wants_itself`: the pod would do for another like it."""
+
+    counts: Sequence[DomainCounts]
+    wants_itself: bool
+
+    def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
+        """Where a term has no pod in the node's domain; the first of a group that wants its own may stand anywhere."""
+        labelled = np.ones(len(rows), np.bool_)
+        met = np.ones(len(rows), np.bool_)
+        anywhere = np.full(len(rows), sum(int(count.pods.sum()) for count in self.counts), np.int64)
+        for count in self.counts:
+            around = count.around(rows)
+            if gone is not None:
+                left = count.left(rows, gone)
+                around, anywhere = around - left, anywhere - left
+            labelled &= count.domain[rows] != ABSENT
+            met &= around > 0
+        return ~(met | (labelled & (anywhere == 0))) if self.wants_itself else ~met
+
+
+class _Check(Check):
+    sees_pods = True
+
+    def __init__(
+        self, wanted: _Wanted | None, refused: Sequence[DomainCounts], refusing: Sequence[DomainCounts]
+    ) -> None:
+        self._wanted, self._refused, self._refusing = wanted, refused, refusing
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._verdict(rows, None)
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        return self._verdict(rows, gone)
+
+    def _verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
+        lacking = np.zeros(len(rows), np.bool_) if self._wanted is None else self._wanted.lacking(rows, gone)
+        clashing = _any_around(self._refused, rows, gone) & ~lacking
+        refused = _any_around(self._refusing, rows, gone) & ~(lacking | clashing)
+        return [(lacking, NOT_WITH_WANTED), (clashing, WITH_REFUSED), (refused, REFUSED_BY_OTHERS)]
+
+
+def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
+    """Whether any of the counts has a pod in the domain of each of `rows`."""
+    found = np.zeros(len(rows), np.bool_)
+    for count in counts:
+        found |= count.around(rows) > (0 if gone is None else count.left(rows, gone))
+    return found

@@ -1,0 +1,1 @@
+"""NodeAffinity: nodeSelector and node affinity."""

@@ -1,0 +1,69 @@
+"""NodeAffinity: the pod's nodeSelector and required node affinity, and what the policy adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from extender.framework.node_affinity import (
+    NODE_NAME_FIELD,
+    nodes_in_selector,
+    nodes_required_by,
+    required_node_selector,
+    selects_nodes,
+)
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import Refusal, unresolvable
+from extender.model.meta import NodeSelector, NodeSelectorTerm
+from extender.model.pod import Pod
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "NodeAffinity"
+REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's node affinity/selector")
+ENFORCED = unresolvable(NAME, "node(s) didn't match scheduler-enforced node affinity")
+CONFLICT = unresolvable(NAME, "pod affinity terms conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinity:
+    """Upstream nodeaffinity.NodeAffinity, Filter. `added`: the required part of the argument addedAffinity."""
+
+    added: NodeSelector | None = None
+    name: str = NAME
+
+    def applies_to(self, pod: PodInfo) -> bool:
+        return self.added is not None or selects_nodes(pod.pod)
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        required = required_node_selector(pod.pod)
+        if self.added is None and not selects_nodes(pod.pod):
+            return None
+        only = _named_nodes(required.node_selector_terms or ()) if required else None
+        if only is not None and not only:
+            return CONFLICT
+        return _Check(pod.pod, table, self.added, only)
+
+
+class _Check(Check):
+    def __init__(self, pod: Pod, table: Table, added: NodeSelector | None, only: frozenset[str] | None) -> None:
+        self.only = only
+        self._pod, self._table, self._added = pod, table, added
+
+    def refuse(self, rows: Rows) -> Verdict:
+        unmatched = ~nodes_required_by(self._pod, self._table, rows)
+        if self._added is None:
+            return [(unmatched, REFUSAL)]
+        not_enforced = ~nodes_in_selector(self._added, self._table, rows)
+        return [(not_enforced, ENFORCED), (unmatched & ~not_enforced, REFUSAL)]
+
+
+def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
+    """The nodes that the terms name, if every term names some: no other can match."""
+    names: set[str] = set()
+    for term in terms:
+        fields = [f for f in term.match_fields or () if f.key == NODE_NAME_FIELD and f.operator == "In"]
+        if not fields:
+            return None
+        names |= set.intersection(*(set(f.values or ()) for f in fields))
+    return frozenset(names) if terms else None

@@ -1,0 +1,79 @@
+"""NodeDeclaredFeatures: the node says of itself that it can do what the pod needs (KEP-5328)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import unresolvable
+from extender.model.node import Node
+from extender.model.pod import Container, Pod
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "NodeDeclaredFeatures"
+REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's required features")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeclaredFeatures:
+    """Upstream nodedeclaredfeatures.NodeDeclaredFeatures."""
+
+    name: str = NAME
+
+    def applies_to(self, pod: PodInfo) -> bool:
+        return bool(required_features(pod.pod))
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        required = required_features(pod.pod)
+        return _Check(required, table) if required else None
+
+
+class _Check(Check):
+    def __init__(self, required: frozenset[str], table: Table) -> None:
+        declared = table.nodes.facts(_declared)
+        self._lacking = np.array([not required <= features for features in declared.values], np.bool_)
+        self._ids = declared.ids
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return [(self._lacking[self._ids[rows]], REFUSAL)]
+
+
+def required_features(pod: Pod) -> frozenset[str]:
+    """What a node must declare to run the pod.
+
+    Source: component-helpers/nodedeclaredfeatures/features: those that have a say in scheduling.
+    """
+    return frozenset(feature for feature, needs in _NEEDS.items() if needs(pod))
+
+
+def _restarts_all(pod: Pod) -> bool:
+    containers = (*pod.init_containers, *pod.containers)
+    return any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_policy_rules or ())
+
+
+def _has_host_network_and_own_users(pod: Pod) -> bool:
+    return bool(pod.spec.host_network) and pod.spec.host_users is False
+
+
+def _binds_with_options(pod: Pod) -> bool:
+    containers: tuple[Container, ...] = (
+        *pod.init_containers,
+        *pod.containers,
+        *(pod.spec.ephemeral_containers or ()),
+    )
+    return any(mount.bind_mount_options for container in containers for mount in container.volume_mounts or ())
+
+
+_NEEDS: Mapping[str, Callable[[Pod], bool]] = {
+    "RestartAllContainersOnContainerExits": _restarts_all,
+    "UserNamespacesHostNetworkSupport": _has_host_network_and_own_users,
+    "VolumeBindMountOptions": _binds_with_options,
+}
+
+
+def _declared(node: Node) -> frozenset[str]:
+    return frozenset(node.status.declared_features or ())

@@ -1,0 +1,34 @@
+"""NodeName: a pod that names its node goes there and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.framework.rules import NO_REFUSAL, Check, Verdict
+from extender.framework.status import unresolvable
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+NAME = "NodeName"
+REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """Upstream nodename.NodeName. It names the node beforehand; the filter says it once more."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        wanted = pod.pod.spec.node_name
+        return _Check(wanted, table) if wanted else None
+
+
+class _Check(Check):
+    def __init__(self, wanted: str, table: Table) -> None:
+        self.only = frozenset((wanted,))
+        self._row = table.nodes.row_of.get(wanted, -1)
+
+    def refuse(self, rows: Rows) -> Verdict:
+        elsewhere = rows != self._row
+        return [(elsewhere, REFUSAL)] if elsewhere.any() else NO_REFUSAL

@@ -1,0 +1,70 @@
+"""NodePorts: no two pods on one node may take the same port of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import unschedulable
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import IntColumn, Rows
+from extender.table.podinfo import HostPort
+from extender.table.pods.ports import conflicts_between
+
+NAME = "NodePorts"
+REFUSAL = unschedulable(NAME, "node(s) didn't have free ports for the requested pod ports")
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """Upstream nodeports.NodePorts."""
+
+    name: str = NAME
+
+    def applies_to(self, pod: PodInfo) -> bool:
+        return bool(pod.host_ports)
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        return _Check(pod.host_ports, table) if pod.host_ports else None
+
+
+class _Check(Check):
+    sees_pods = True
+    sees_own_pods_only = True
+
+    def __init__(self, ports: Sequence[HostPort], table: Table) -> None:
+        self._ports, self._table = ports, table
+
+    def refuse(self, rows: Rows) -> Verdict:
+        taken = list(self._table.ports.conflicting(self._ports))
+        return [(np.isin(rows, taken), REFUSAL)]
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        balance = gone.tally(self, self._conflicts_of, lambda: self._balance(gone))
+        return [(balance[rows] < 0, REFUSAL)]
+
+    def _conflicts_of(self, slots: Rows) -> IntColumn:
+        conflicts = [conflicts_between(self._ports, info.host_ports) for info in self._table.pods.at(slots)]
+        return np.array(conflicts, np.int64)
+
+    def _balance(self, gone: HypotheticalRemovals) -> IntColumn:
+        """Minus the conflicts on each node with all pods in place: those that go bring it up to 0.
+
+        Upstream keeps the ports of a node as a set. So a port goes with any one of its holders, though there should
+        be another that stays (the kubelet lets no two pods have it, but the scheduler may see two).
+        """
+        pods = self._table.pods
+        balance = np.zeros(self._table.nodes.capacity, np.int64)
+        staying = self._table.ports.held(self._ports)
+        for row, info in zip(pods.row[gone.concerned].tolist(), pods.at(gone.concerned), strict=True):
+            if info.host_ports:
+                staying.difference_update((row, port) for port in info.host_ports)
+                balance[row] -= conflicts_between(self._ports, info.host_ports)
+        for row, _ in staying:
+            balance[row] -= 1
+        for info, row in gone.awaited:
+            balance[row] -= conflicts_between(self._ports, info.host_ports)
+        return balance

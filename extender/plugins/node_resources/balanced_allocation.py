@@ -1,0 +1,81 @@
+"""NodeResourcesBalancedAllocation: nodes whose resources the pod would use up evenly are preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, Allocation, ResourceWeights, allocation
+from extender.plugins.node_resources.cached_scores import cached_scores
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+NAME = "NodeResourcesBalancedAllocation"
+_HALF = MAX_SCORE // 2
+Fractions = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourcesBalancedAllocation:
+    """Upstream noderesources.BalancedAllocation. A pod that asks for none of the resources is not scored."""
+
+    resources: ResourceWeights = CPU_AND_MEMORY
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        wanted = {resource.name: pod.requests.get(resource.name, 0) for resource in self.resources}
+        return _Scorer(self.resources, wanted, table) if any(wanted.values()) else None
+
+
+class _Scorer(Scorer):
+    def __init__(self, resources: ResourceWeights, wanted: Mapping[str, int], table: Table) -> None:
+        self._resources, self._wanted, self._table = resources, wanted, table
+
+    def map(self, rows: Rows) -> Scores:
+        return cached_scores(NAME, self._resources, self._wanted, self._table, rows, self._work_out)
+
+    def _work_out(self, rows: Rows) -> Scores:
+        found = allocation(self._resources, self._wanted, self._table, rows, nonzero=False)
+        fractions = np.minimum(np.array((found.requested, found.allocated)) / found.divisors, 1)
+        with_pod, without_pod = _balance(fractions, found)
+        # Go rounds a quotient towards zero; the sum is never negative, so rounding down is the same.
+        scores: Scores = _HALF + (_HALF + with_pod - without_pod) // 2
+        return scores
+
+
+def _balance(fractions: Fractions, found: Allocation) -> Scores:
+    """100 where all resources are used to the same fraction, less the further these lie apart: int64[2, row].
+
+    `fractions` float64[2, resource, row]; those of resources that a row does not offer do not count.
+    """
+    if found.all_offered and len(found.weights) == 2:
+        deviation = np.abs((fractions[:, 0] - fractions[:, 1]) / 2)
+    else:
+        deviation = np.array([_deviation(each, found.offered) for each in fractions])
+    scores: Scores = ((1 - deviation) * MAX_SCORE).astype(np.int64)
+    return scores
+
+
+def _deviation(fractions: Fractions, offered: BoolColumn) -> Fractions:
+    """The standard deviation of the fractions that count, 0 for fewer than two: float64[row]."""
+    count = np.count_nonzero(offered, axis=0)
+    if len(fractions) < 2:
+        return np.zeros(len(count))
+    among = np.maximum(count, 1)
+    counted = np.where(offered, fractions, 0.0)
+    mean = counted.sum(axis=0) / among
+    squares = np.where(offered, (counted - mean) * (counted - mean), 0.0).sum(axis=0)
+    spread = np.sqrt(squares / among)
+    # Two fractions are compared directly, as upstream does: the general formula may differ in the last bit.
+    return np.where(count == 2, _two_apart(fractions, offered), np.where(count > 2, spread, 0.0))
+
+
+def _two_apart(fractions: Fractions, offered: BoolColumn) -> Fractions:
+    most = np.where(offered, fractions, -np.inf).max(axis=0)
+    least = np.where(offered, fractions, np.inf).min(axis=0)
+    apart: Fractions = np.abs((most - least) / 2)
+    return apart

@@ -1,0 +1,86 @@
+"""Scores that look at nothing but one node's resources: kept for the next pod that asks for the same.
+
+Pods of one template come one after another, and between two of them one node has changed, not five thousand. Nodes of
+one kind fill up in the same steps, so the score of a node that has changed is, as a rule, one that was met before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.devices.extended_resources import may_be_backed
+from extender.framework.rules import Scores
+from extender.plugins.node_resources.allocation import ResourceWeights
+from extender.table import Table
+from extender.table.labels import Rows
+from extender.table.nodes.columns import ResourceFingerprint
+
+_MOST_KEPT = 64
+_MOST_FILLS = 512
+
+WorkOut = Callable[[Rows], Scores]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """`scores` of all rows, int16[capacity], as of the moment `at`; those of the fills met since, by fill.
+
+    Of 0..100, so that many rows share what a processor fetches at once.
+    """
+
+    scores: NDArray[np.int16]
+    at: int
+    of_fill: dict[ResourceFingerprint, int] = field(default_factory=dict)
+
+    def follow(self, fills: Mapping[int, ResourceFingerprint], work_out: WorkOut) -> None:
+        """Brings the scores of the rows that have changed up to date; `fills`: theirs."""
+        new = {fill: row for row, fill in fills.items() if fill not in self.of_fill}
+        if new:
+            if len(self.of_fill) + len(new) > _MOST_FILLS:
+                self.of_fill.clear()
+                new = {fill: row for row, fill in fills.items()}
+            self.of_fill |= zip(new, work_out(np.array(list(new.values()))).tolist(), strict=True)
+        for row, fill in fills.items():
+            self.scores[row] = self.of_fill[fill]
+
+
+def cached_scores(
+    rule: Hashable, resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, work_out: WorkOut
+) -> Scores:
+    """What `work_out` gives for `rows`: int64[row].
+
+    Args:
+        rule: stands, with what is wanted of `resources`, for what `work_out` does.
+    """
+    if _may_be_devices(resources):
+        return work_out(rows)  # counted elsewhere
+    key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
+    known = table.derived.get(cached_scores, table.nodes.capacity, dict[Hashable, _Kept | None])
+    met, kept = key in known, known.pop(key, None)
+    fills = None if kept is None else table.nodes.filled_since(kept.at)
+    if fills is None or kept is None:
+        everywhere = np.arange(len(table.nodes.names))
+        if not met and 2 * len(rows) < len(everywhere):
+            kept = None  # all others would cost more than these, and perhaps nobody asks for the same again
+        else:
+            kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
+            kept.scores[everywhere] = work_out(everywhere)
+    elif fills:
+        kept.follow(fills, work_out)
+    if len(known) >= _MOST_KEPT:
+        del known[next(iter(known))]  # unasked for the longest
+    known[key] = kept
+    if kept is None:
+        return work_out(rows)
+    kept.at = table.nodes.changes.now
+    return kept.scores[rows].astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def _may_be_devices(resources: ResourceWeights) -> bool:
+    return any(may_be_backed(resource.name) for resource in resources)

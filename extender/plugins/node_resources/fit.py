@@ -1,0 +1,141 @@
+"""NodeResourcesFit: what the pod asks for must be free on the node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.devices.extended_resources import class_behind, may_be_backed
+from extender.framework.rules import NO_REFUSAL, Check, Verdict
+from extender.framework.status import Code, Refusal, unschedulable
+from extender.model.devices.slices import DeviceClass
+from extender.model.requests import is_counted, is_extended
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+from extender.table.nodes.columns import PODS, NodeColumns
+from extender.table.row_changes import MOST_FOLLOWED
+
+NAME = "NodeResourcesFit"
+TOO_MANY_PODS = "Too many pods"
+CROWDED = unschedulable(NAME)
+_MOST_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourcesFit:
+    """Upstream noderesources.Fit, Filter. The arguments name extended resources, or groups of them, to overlook."""
+
+    ignored_resources: frozenset[str] = frozenset()
+    ignored_resource_groups: frozenset[str] = frozenset()
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check:
+        version = table.objects.version(DeviceClass), len(table.nodes.resources)
+        checks = table.derived.get(self, version, dict[tuple[tuple[str, int], ...], _Check])
+        requests = tuple(pod.requests.items())
+        check = checks.get(requests)
+        if check is None:  # else a pod that asks for the same has been here before
+            if len(checks) >= _MOST_KEPT:
+                checks.clear()
+            wanted = {name: amount for name, amount in requests if amount and self._counts(name)}
+            backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
+            check = checks[requests] = _Check(wanted, backed, table.nodes)
+        return check
+
+    def _counts(self, resource: str) -> bool:
+        ignored = resource in self.ignored_resources or resource.split("/")[0] in self.ignored_resource_groups
+        return is_counted(resource) and not (ignored and is_extended(resource))
+
+
+class _Check(Check):
+    sees_pods = True
+    sees_own_pods_only = True
+
+    def __init__(self, wanted: dict[str, int], backed: frozenset[str], nodes: NodeColumns) -> None:
+        # What a device class stands behind is left to DynamicResources where no device plugin offers it
+        # (upstream shouldDelegateResourceToDRA).
+        self._wanted, self._backed, self._nodes = wanted, backed, nodes
+        self._known = [name for name in wanted if name in nodes.resources]
+        self._nowhere = wanted.keys() - set(self._known) - backed  # no node has ever had any
+        self._indices = np.array([PODS, *[nodes.resources[name] for name in self._known]])
+        self._amounts = np.array([1, *[wanted[name] for name in self._known]])[:, np.newaxis]
+        self._each = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
+        self._met = False
+        self._kept: BoolColumn | None = None  # bool[row]: where anything is short
+        self._kept_at = 0
+
+    def refuse(self, rows: Rows) -> Verdict:
+        if not (self._nowhere or np.count_nonzero(self._lacking(rows))):
+            return NO_REFUSAL
+        short, offered = self._shortage(rows)
+        too_small = np.logical_or.reduce((short & (self._amounts > offered))[1:], axis=0) | bool(self._nowhere)
+        lacking = dict(zip(self._known, short[1:], strict=True))
+        lacking |= dict.fromkeys(self._nowhere, np.ones(len(rows), np.bool_))
+        reasons = [(f"Insufficient {name}", lacking[name]) for name in self._wanted if name in lacking]
+        return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
+
+    def _lacking(self, rows: Rows) -> BoolColumn:
+        """Where anything may be short: bool[len(rows)]. Of nodes that have not changed it is known."""
+        nodes, kept = self._nodes, self._kept
+        everywhere = len(nodes.names)
+        if kept is None and not self._met and 2 * len(rows) < everywhere:
+            self._met = True  # perhaps nobody asks for the same again
+            lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
+            return lacking
+        changed = None if kept is None or len(kept) < nodes.capacity else nodes.changes.since(self._kept_at)
+        if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
+            self._kept = kept = np.zeros(nodes.capacity, np.bool_)
+            kept[:everywhere] = self._shortage(np.arange(everywhere))[0].any(axis=0)
+        else:
+            for row in changed:
+                kept[row] = self._is_short(row)
+        self._kept_at = nodes.changes.now
+        return kept[rows]
+
+    def _is_short(self, row: int) -> bool:
+        """`_shortage` of one row, where NumPy would take ten times as long; devices are not looked at."""
+        offers, requests = self._nodes.allocatable[:, row], self._nodes.requested[:, row]
+        return any(amount > offers[index] - requests[index] for index, amount in self._each)
+
+    def _shortage(self, rows: Rows) -> tuple[BoolColumn, NDArray[np.int64]]:
+        """Of pods' places and each resource that is wanted: whether it is short, and how much is offered; [.., row]."""
+        offered = self._nodes.allocatable.take(rows, axis=1)[self._indices]
+        short = self._amounts > offered - self._nodes.requested.take(rows, axis=1)[self._indices]
+        for position, name in enumerate(self._known, start=1):
+            if name in self._backed:
+                short[position] &= offered[position] > 0
+        return short, offered
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        short = self._short(PODS, 1, rows, gone)
+        for resource, amount in self._wanted.items():
+            index = self._nodes.resources.get(resource)
+            lacking = True if index is None else self._short(index, amount, rows, gone)
+            if resource in self._backed:
+                lacking &= index is not None and self._nodes.allocatable[index][rows] > 0
+            short |= lacking
+        return [(short, CROWDED)]
+
+    def _short(self, index: int, amount: int, rows: Rows, gone: HypotheticalRemovals) -> BoolColumn:
+        free = self._nodes.allocatable[index] - self._nodes.requested[index] + gone.freed(index)
+        short: BoolColumn = amount > free[rows]
+        return short
+
+
+def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Verdict:
+    """One refusal for each combination of what is lacking; final where the node is too small even when empty."""
+    met = [(reason, mask) for reason, mask in lacking if mask.any()]
+    if not met:
+        return NO_REFUSAL
+    combination = too_small.astype(np.int64)
+    for bit, (_, mask) in enumerate(met, start=1):
+        combination |= mask.astype(np.int64) << bit
+    return [(combination == code, _refusal(int(code), met)) for code in np.unique(combination) if code]
+
+
+def _refusal(combination: int, met: list[tuple[str, BoolColumn]]) -> Refusal:
+    reasons = tuple(reason for bit, (reason, _) in enumerate(met, start=1) if combination >> bit & 1)
+    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if combination & 1 else Code.UNSCHEDULABLE
+    return Refusal(NAME, code, reasons)

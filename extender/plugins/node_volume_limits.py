@@ -1,0 +1,107 @@
+"""NodeVolumeLimits: a node can have only so many volumes of a CSI driver, and may lack the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import Refusal, failed, unresolvable, unschedulable
+from extender.model.volumes.csi_migration import Fault
+from extender.model.volumes.storage import CSIDriver
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+from extender.table.volumes.csi_volumes import Missing
+from extender.volumes.reasons import claim_not_found
+from extender.volumes.wanted import WantedVolumes, wanted_volumes
+
+NAME = "NodeVolumeLimits"
+REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVolumeLimits:
+    """Upstream nodevolumelimits.CSILimits, with VolumeLimitScaling (KEP-5030)."""
+
+    name: str = NAME
+
+    def applies_to(self, pod: PodInfo) -> bool:
+        return bool(pod.volumes)
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        if not pod.attachables:
+            return None
+        wanted = wanted_volumes(pod, table)
+        return _Check(wanted, table) if wanted.volumes or wanted.unknown else None
+
+
+class _Check(Check):
+    sees_pods = True
+
+    def __init__(self, wanted: WantedVolumes, table: Table) -> None:
+        self._wanted, self._table = wanted, table
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._refuse(rows, None)
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        mask = np.zeros(len(self._table.pods.row), np.bool_)
+        mask[gone.slots] = True
+        return self._refuse(rows, mask)
+
+    def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
+        standing = np.ones(len(rows), np.bool_)
+        verdict: list[tuple[BoolColumn, Refusal]] = []
+        for mask, refusal in (*self._unknown(rows), *self._not_installed(rows), *self._unable(rows, gone)):
+            verdict.append((mask & standing, refusal))
+            standing &= ~mask
+        return verdict
+
+    def _unknown(self, rows: Rows) -> Verdict:
+        known = self._table.storage.csi_nodes.known()[rows]
+        return [(known | everywhere, _refusal(cause)) for cause, everywhere in self._wanted.unknown]
+
+    def _not_installed(self, rows: Rows) -> Verdict:
+        return [
+            (self._lacking(driver, rows), unschedulable(NAME, f"{driver} CSI driver is not installed on the node"))
+            for driver in sorted(self._wanted.volumes)
+            if _must_be_installed(driver, self._table)
+        ]
+
+    def _lacking(self, driver: str, rows: Rows) -> BoolColumn:
+        csi_nodes = self._table.storage.csi_nodes
+        concerned = csi_nodes.known()[rows] | (driver in self._wanted.everywhere)
+        return concerned & ~csi_nodes.has_driver(driver)[rows]
+
+    def _unable(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
+        """Nodes whose count cannot be told, and nodes where it would be too high."""
+        if not self._wanted.volumes:
+            return ()
+        limited = self._table.storage.csi_nodes.limited()[rows]
+        faulty = [
+            (limited & np.isin(rows, where), _refusal(fault))
+            for fault, where in self._table.storage.attachments.faults(gone).items()
+        ]
+        full = np.logical_or.reduce([self._full(driver, rows, gone) for driver in self._wanted.volumes])
+        return [*faulty, (full, REFUSAL)]
+
+    def _full(self, driver: str, rows: Rows, gone: BoolColumn | None) -> BoolColumn:
+        attachments = self._table.storage.attachments
+        added = np.zeros(len(rows), np.int64)
+        for volume in self._wanted.volumes[driver]:
+            added += ~attachments.used(volume, gone)[rows]
+        limit = self._table.storage.csi_nodes.limit(driver)[rows]
+        full: BoolColumn = (added > 0) & (attachments.counted(driver, gone)[rows] + added > limit)
+        return full
+
+
+def _must_be_installed(driver: str, table: Table) -> bool:
+    registered = table.objects.get(CSIDriver, driver)
+    return registered is not None and bool(registered.spec.prevent_pod_scheduling_if_missing)
+
+
+def _refusal(cause: Fault | Missing) -> Refusal:
+    if isinstance(cause, Missing):
+        return unresolvable(NAME, f"looking up PVC {cause.use.key}: {claim_not_found(cause.use.name)}")
+    return failed(NAME, f'running "{NAME}" filter plugin: {cause.message}')

@@ -1,0 +1,25 @@
+"""SchedulingGates: a pod with gates is not ready to be scheduled at all (KEP-3521)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.framework.status import Refusal, unresolvable
+from extender.table import PodInfo, Table
+
+NAME = "SchedulingGates"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingGates:
+    """Upstream schedulinggates.SchedulingGates, PreEnqueue.
+
+    Upstream keeps such pods out of the queue and never filters for them; so a profile that is to decide as its filters
+    do has no use for this, a queue or an explanation has.
+    """
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Refusal | None:
+        gates = " ".join(gate.name for gate in pod.pod.spec.scheduling_gates or ())
+        return unresolvable(NAME, f"waiting for scheduling gates: [{gates}]") if gates else None

@@ -1,0 +1,1 @@
+"""TaintToleration: taints must be, or had better be, tolerated."""

@@ -1,0 +1,38 @@
+"""What becomes of an exception that a user's rule raises. The engine has no logger: it tells whoever listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from extender.runtime.ports import Telemetry
+
+
+class Failures(Protocol):
+    """Is told once for each pod and rule that failed, whatever the number of nodes."""
+
+    def failed(self, rule: str, error: Exception) -> None:
+        """`error` has its traceback."""
+        ...
+
+
+class CountedFailures:
+    """Counts every failure, and passes the first of each rule and type of error on to a log."""
+
+    def __init__(self, telemetry: Telemetry, log: Callable[[str, Exception], None]) -> None:
+        self._telemetry, self._log = telemetry, log
+        self._logged: set[tuple[str, type[Exception]]] = set()
+
+    def failed(self, rule: str, error: Exception) -> None:
+        self._telemetry.rule_failed(rule)
+        if (rule, type(error)) not in self._logged:
+            self._logged.add((rule, type(error)))
+            self._log(rule, error)
+
+
+class RaisedFailures:
+    """Lets the error through: for tests of a rule, and offline work, where a wrong rule should stop everything."""
+
+    def failed(self, rule: str, error: Exception) -> None:
+        error.add_note(f"in rule {rule}")
+        raise error

@@ -1,0 +1,147 @@
+"""@predicate: a function that says which nodes can take a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from extender.framework.rules import Check, Predicate, Verdict
+from extender.framework.status import Code, Refusal, unresolvable
+from extender.plugins.users.failures import Failures
+from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class PredicateFunction(RuleFunction[P, R]):
+    """A function made a predicate by `@predicate`."""
+
+    def __init__(self, function: Callable[P, R], sees_pods: bool) -> None:
+        super().__init__(function)
+        self.sees_pods = sees_pods
+
+    def rule(self, name: str, arguments: Mapping[str, object], failures: Failures) -> Predicate:
+        """The predicate as the engine runs it; `arguments` are valid already."""
+        code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        function = BoundFunction(self.function, arguments)
+        return CustomPredicate(name, function, self.columns, code, failures)
+
+
+@overload
+def predicate(function: Callable[P, R], /) -> PredicateFunction[P, R]: ...
+@overload
+def predicate(*, sees_pods: bool = False) -> Callable[[Callable[P, R]], PredicateFunction[P, R]]: ...
+def predicate(
+    function: Callable[P, R] | None = None, /, *, sees_pods: bool = False
+) -> PredicateFunction[P, R] | Callable[[Callable[P, R]], PredicateFunction[P, R]]:
+    """Makes the function a predicate.
+
+    One of (pod, node) answers True or None where the pod fits; where it does not, the reason as a short text without
+    names and numbers ("node(s) had no power left"), or False for a general one. One of (pod, table, rows) answers
+    bool[len(rows)], True where the pod fits, or {reason: bool[len(rows)]}, True where it does not for that reason.
+
+    Args:
+        sees_pods: the answer depends on the pods that stand on the nodes, so that evicting some may help. Without it a
+            refusal is final, and preemption leaves the node alone.
+
+    Where the function raises, or answers anything else, the node is refused for good, with the rule's name.
+    """
+    if function is not None:
+        return PredicateFunction(function, sees_pods)
+    return lambda decorated: PredicateFunction(decorated, sees_pods)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPredicate:
+    """A user's predicate with its name and arguments."""
+
+    name: str
+    function: BoundFunction
+    columns: bool
+    code: Code
+    failures: Failures
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check:
+        return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)
+
+    def refusal(self, reason: str) -> Refusal:
+        return Refusal(self.name, self.code, (reason or f"node(s) were refused by {self.name}",))
+
+    def failed(self, error: Exception) -> Refusal:
+        """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""
+        self.failures.failed(self.name, error)
+        return unresolvable(self.name, f"rule {self.name} failed")
+
+
+class _CustomCheck(Check):
+    def __init__(self, rule: CustomPredicate, pod: PodInfo, table: Table) -> None:
+        self._rule, self._pod, self._table = rule, pod, table
+        self.sees_pods = rule.code is Code.UNSCHEDULABLE
+
+
+class _PlainCheck(_CustomCheck):
+    def refuse(self, rows: Rows) -> Verdict:
+        by_reason: dict[str, list[int]] = {}
+        broken: list[int] = []
+        first_error: Exception | None = None
+        for position, row in enumerate(rows.tolist()):
+            try:
+                reason = self._reason(row)
+            except Exception as error:  # whatever a user's code may raise
+                first_error = first_error or error
+                broken.append(position)
+            else:
+                if reason is not None:
+                    by_reason.setdefault(reason, []).append(position)
+        verdict = [(_mask(at, len(rows)), self._rule.refusal(reason)) for reason, at in by_reason.items()]
+        if first_error is not None:
+            verdict.append((_mask(broken, len(rows)), self._rule.failed(first_error)))
+        return verdict
+
+    def _reason(self, row: int) -> str | None:
+        answer = self._rule.function(self._pod.pod, self._table.nodes.node(row))
+        if answer is None:
+            return None
+        if isinstance(answer, bool | np.bool_):
+            return None if answer else ""
+        if isinstance(answer, str):
+            return answer
+        raise TypeError(f"a predicate of (pod, node) answers True, False, None or a reason, not {answer!r}")
+
+
+class _ColumnsCheck(_CustomCheck):
+    def refuse(self, rows: Rows) -> Verdict:
+        try:
+            return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
+        except Exception as error:  # whatever a user's code may raise
+            return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
+
+    def _verdict(self, answer: object, rows: int) -> Verdict:
+        if not isinstance(answer, Mapping):
+            return [(~_bools(answer, rows), self._rule.refusal(""))]
+        told = np.zeros(rows, np.bool_)
+        verdict = []
+        for reason, refused in answer.items():
+            mask = _bools(refused, rows) & ~told
+            told |= mask
+            verdict.append((mask, self._rule.refusal(str(reason))))
+        return verdict
+
+
+def _bools(answer: object, rows: int) -> BoolColumn:
+    mask = np.asarray(answer)
+    if mask.dtype != np.bool_ or mask.shape != (rows,):
+        raise TypeError(f"a predicate of columns answers bool[{rows}], not {mask.dtype}{list(mask.shape)}")
+    return mask
+
+
+def _mask(positions: list[int], rows: int) -> BoolColumn:
+    mask = np.zeros(rows, np.bool_)
+    mask[positions] = True
+    return mask

@@ -1,0 +1,112 @@
+"""@priority: a function that says how good a node is for a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.framework.rules import MAX_SCORE, Priority, Scorer, Scores
+from extender.plugins.users.failures import Failures
+from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Floats = NDArray[np.float64]
+
+
+class PriorityFunction(RuleFunction[P, R]):
+    """A function made a priority by `@priority`."""
+
+    def __init__(self, function: Callable[P, R], normalise: bool) -> None:
+        super().__init__(function)
+        self.normalise = normalise
+
+    def rule(self, name: str, arguments: Mapping[str, object], failures: Failures) -> Priority:
+        """The priority as the engine runs it; `arguments` are valid already."""
+        return CustomPriority(name, BoundFunction(self.function, arguments), self.columns, self.normalise, failures)
+
+
+@overload
+def priority(function: Callable[P, R], /) -> PriorityFunction[P, R]: ...
+@overload
+def priority(*, normalise: bool = False) -> Callable[[Callable[P, R]], PriorityFunction[P, R]]: ...
+def priority(
+    function: Callable[P, R] | None = None, /, *, normalise: bool = False
+) -> PriorityFunction[P, R] | Callable[[Callable[P, R]], PriorityFunction[P, R]]:
+    """Makes the function a priority.
+
+    One of (pod, node) answers a number, one of (pod, table, rows) a number for each row; more is better.
+
+    Args:
+        normalise: the numbers may be of any size and sign; the worst node gets 0 and the best 100 (all 0 where there is
+            no difference). Without it they are meant to be 0..100, and cut off there.
+
+    Where the function raises, or answers anything else for any node, it has no opinion on the pod.
+    """
+    if function is not None:
+        return PriorityFunction(function, normalise)
+    return lambda decorated: PriorityFunction(decorated, normalise)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPriority:
+    """A user's priority with its name and arguments."""
+
+    name: str
+    function: BoundFunction
+    columns: bool
+    normalise: bool
+    failures: Failures
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        try:
+            numbers = _numbers(self._answers(pod, table, rows), len(rows))
+            return _Scorer(_spread(numbers) if self.normalise else numbers)
+        except Exception as error:  # whatever a user's code may raise
+            self.failures.failed(self.name, error)
+            return None
+
+    def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:
+        if self.columns:
+            return self.function(pod, table, rows)
+        return [self.function(pod.pod, table.nodes.node(row)) for row in rows.tolist()]
+
+
+class _Scorer(Scorer):
+    """The function was asked when the rule was prepared, for it may turn out to have no opinion."""
+
+    def __init__(self, numbers: Floats) -> None:
+        self._numbers = numbers
+
+    def map(self, rows: Rows) -> Scores:
+        scores: Scores = np.rint(self._numbers.clip(0, MAX_SCORE)).astype(np.int64)
+        return scores
+
+
+def _numbers(answer: object, rows: int) -> Floats:
+    column = np.asarray(answer)
+    if column.dtype.kind not in "biuf" or column.shape != (rows,):
+        raise TypeError(f"a priority answers a number for each of {rows} nodes, not {column.dtype}{list(column.shape)}")
+    numbers = column.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError("a priority answers finite numbers")
+    return numbers
+
+
+def _spread(numbers: Floats) -> Floats:
+    worst = numbers.min(initial=np.inf)
+    with np.errstate(over="ignore"):
+        width = numbers.max(initial=-np.inf) - worst
+    if len(numbers) == 0 or width == 0:
+        return np.zeros(len(numbers))
+    if width == np.inf:
+        raise ValueError("a priority answers numbers that are not endlessly far apart")
+    # Divided first: a number near the largest float must not overflow.
+    spread: Floats = (numbers - worst) / width * MAX_SCORE
+    return spread

@@ -1,0 +1,103 @@
+"""VolumeRestrictions: disks that cannot be shared, and claims that only one pod may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.rules import Check, Verdict
+from extender.framework.status import Refusal, unresolvable, unschedulable
+from extender.model.volumes.pod_volumes import ClaimUse, clash
+from extender.model.volumes.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.volumes.reasons import claim_not_found
+
+NAME = "VolumeRestrictions"
+DISK_CONFLICT = unschedulable(NAME, "node(s) had no available disk")
+CLAIM_CONFLICT = unschedulable(
+    NAME,
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRestrictions:
+    """Upstream volumerestrictions.VolumeRestrictions."""
+
+    name: str = NAME
+
+    def applies_to(self, pod: PodInfo) -> bool:
+        return bool(pod.volumes)
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        exclusive: list[ClaimUse] = []
+        for use in pod.claims:
+            if use.owner is not None:
+                continue
+            claim = table.objects.get(PersistentVolumeClaim, use.key)
+            if claim is None:
+                return unresolvable(NAME, claim_not_found(use.name))
+            if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
+                exclusive.append(use)
+        taken = {use.key for use in exclusive if _in_use(use.key, table)}
+        if not pod.mounts and not taken:
+            return None
+        return _Check(pod, table, frozenset(use.name for use in exclusive), len(taken))
+
+
+class _Check(Check):
+    sees_pods = True
+    # Claims in use on other nodes do count, but the same whatever leaves this one.
+    sees_own_pods_only = True
+
+    def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], taken: int) -> None:
+        self._pod, self._table, self._exclusive, self._taken = pod, table, exclusive, taken
+        self._clashing = np.array(sorted(table.storage.usage.clashing(pod.mounts)), np.intp)
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._verdict(rows, self._clashes(), np.full(self._table.nodes.capacity, self._taken))
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        left = gone.tally((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_awaited(gone))
+        references = gone.tally((self, CLAIM_CONFLICT), self._references, lambda: -self._references_awaited(gone))
+        return self._verdict(rows, self._clashes() - left, self._taken - references)
+
+    def _verdict(self, rows: Rows, clashes: IntColumn, taken: IntColumn) -> Verdict:
+        disk: BoolColumn = clashes[rows] > 0
+        return [(disk, DISK_CONFLICT), (~disk & (taken[rows] > 0), CLAIM_CONFLICT)]
+
+    def _clashes(self) -> IntColumn:
+        """How many pods of each node use one of the pod's disks: int64[row]."""
+        return np.bincount(self._table.pods.row[self._clashing], minlength=self._table.nodes.capacity)
+
+    def _clash(self, slots: Rows) -> IntColumn:
+        return np.isin(slots, self._clashing).astype(np.int64)
+
+    def _clashes_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
+        return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.awaited)
+
+    def _references(self, slots: Rows) -> IntColumn:
+        """How often each pod uses a claim of one of the names, in any namespace: so upstream's RemovePod counts."""
+        users = self._table.storage.usage.users_of_any(self._exclusive)
+        infos = self._table.pods.infos
+        return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
+
+    def _references_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
+        return self._sum((self._uses(info), row) for info, row in gone.awaited)
+
+    def _uses(self, info: PodInfo | None) -> int:
+        return sum(use.owner is None and use.name in self._exclusive for use in info.claims) if info else 0
+
+    def _sum(self, counts: Iterable[tuple[int, int]]) -> IntColumn:
+        total = np.zeros(self._table.nodes.capacity, np.int64)
+        for count, row in counts:
+            total[row] += count
+        return total
+
+
+def _in_use(claim: str, table: Table) -> bool:
+    rows = table.pods.row[list(table.storage.usage.users(claim))]
+    return bool(table.nodes.present[rows].any())

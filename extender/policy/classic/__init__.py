@@ -1,0 +1,1 @@
+"""The classic `kind: Policy`: predicate and priority names become profiles."""

@@ -1,0 +1,166 @@
+"""The classic Policy made a profile. Source: as in classic_names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from extender.framework.algorithm import Profile, WeightedPriority
+from extender.framework.rules import Predicate, Priority
+from extender.plugins.arguments import points, weights
+from extender.plugins.classic.node_label import priority as node_label
+from extender.plugins.classic.node_label.predicate import NodeLabel
+from extender.plugins.classic.service_affinity import ServiceAffinity
+from extender.plugins.classic.service_anti_affinity import ServiceAntiAffinity
+from extender.plugins.node_resources.fit_score import NodeResourcesFit
+from extender.plugins.node_resources.scoring_strategies import RequestedToCapacityRatio
+from extender.plugins.registry import DEFAULT_SCHEDULER
+from extender.policy.classic.names import (
+    DEFAULT_PREDICATES,
+    DEFAULT_PRIORITIES,
+    LABEL_PRESENCE,
+    MANDATORY,
+    PREDICATES,
+    SERVICE_AFFINITY,
+    priorities,
+)
+from extender.policy.classic.schema import (
+    PolicySpec,
+    PredicateArgument,
+    PredicateSpec,
+    PriorityArgument,
+    PrioritySpec,
+)
+from extender.policy.extenders import read_extenders
+from extender.policy.faults import Faults
+from extender.policy.library import Library
+from extender.policy.policy import Policy
+
+_ORDER = {name: position for position, name in enumerate(PREDICATES)}
+_AFTER_ALL = len(_ORDER)
+_MAX_WEIGHT = 2**31 - 1
+
+
+def read_policy(document: object, library: Library, faults: Faults) -> Policy | None:
+    """The policy's one profile; what is wrong with it is noted."""
+    spec = faults.read(PolicySpec, document)
+    if spec is None:
+        return None
+    predicates = _PredicateReader(library, faults).read(spec.predicates)
+    # 0 is what Go sees where nothing is said.
+    known = priorities(spec.hard_pod_affinity_symmetric_weight or 1)
+    weighted = _PriorityReader(known, library, faults).read(spec.priorities)
+    return Policy(
+        (
+            Profile(
+                DEFAULT_SCHEDULER,
+                predicates,
+                weighted,
+                check_all_predicates=spec.always_check_all_predicates,
+            ),
+        ),
+        extenders=read_extenders(spec.extenders, faults),
+    )
+
+
+class _PredicateReader:
+    """Makes the predicates of a policy, in the order in which they run, each once."""
+
+    def __init__(self, library: Library, faults: Faults) -> None:
+        self._library, self._faults = library, faults
+
+    def read(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
+        if specs is None:
+            specs = tuple(PredicateSpec(name=name) for name in DEFAULT_PREDICATES)
+        placed = [(_ORDER[name], PREDICATES[name]) for name in MANDATORY]
+        for index, spec in enumerate(specs):
+            placed += self._placed(spec, f"predicates[{index}]")
+        in_order = [rule for _, rules in sorted(placed, key=lambda place: place[0]) for rule in rules]
+        return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
+
+    def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
+        """(place in the order, rules) of one entry."""
+        if PREDICATES.get(spec.name):
+            if spec.argument:
+                self._faults.add(f"{path}.argument", f"{spec.name} takes none")
+            yield _ORDER[spec.name], PREDICATES[spec.name]
+        elif self._library.has_rule(spec.name):
+            yield _AFTER_ALL, tuple(self._users_rule(spec, path))
+        elif spec.argument or spec.name in PREDICATES:
+            yield from self._argued(spec, path)
+        else:
+            self._library.find_rule(spec.name, f"{path}.name", self._faults, PREDICATES)
+
+    def _argued(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
+        argument = self._faults.read(PredicateArgument, spec.argument, f"{path}.argument")
+        if argument is None:
+            return
+        if presence := argument.labels_presence:
+            yield _ORDER[LABEL_PRESENCE], (NodeLabel(presence.labels, presence.presence, spec.name),)
+        if affinity := argument.service_affinity:
+            yield _ORDER[SERVICE_AFFINITY], (ServiceAffinity(affinity.labels, spec.name),)
+
+    def _users_rule(self, spec: PredicateSpec, path: str) -> Iterator[Predicate]:
+        plugin = self._library.find_rule(spec.name, f"{path}.name", self._faults, PREDICATES)
+        if plugin is None:
+            return
+        if plugin.predicate is None:
+            self._faults.add(f"{path}.name", f"{spec.name} is a priority")
+            return
+        arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
+        if arguments is not None:
+            yield plugin.predicate(arguments)
+
+
+class _PriorityReader:
+    """Makes the priorities of a policy, in its order."""
+
+    def __init__(self, known: Mapping[str, Priority], library: Library, faults: Faults) -> None:
+        self._known, self._library, self._faults = known, library, faults
+
+    def read(self, specs: tuple[PrioritySpec, ...] | None) -> list[WeightedPriority]:
+        if specs is None:
+            specs = tuple(PrioritySpec(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items())
+        made: list[WeightedPriority] = []
+        for index, spec in enumerate(specs):
+            path = f"priorities[{index}]"
+            if not 0 < spec.weight <= _MAX_WEIGHT:
+                self._faults.add(f"{path}.weight", f"want a positive weight up to {_MAX_WEIGHT}, not {spec.weight}")
+            if any(spec.name == other.name for other in specs[:index]):
+                self._faults.add(f"{path}.name", f"{spec.name} is there twice")
+            made += [WeightedPriority(priority, spec.weight) for priority in self._made(spec, path)]
+        return made
+
+    def _made(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
+        if spec.name in self._known:
+            if spec.argument:
+                self._faults.add(f"{path}.argument", f"{spec.name} takes none")
+            yield self._known[spec.name]
+        elif self._library.has_rule(spec.name):
+            yield from self._users_rule(spec, path)
+        elif spec.argument:
+            yield from self._argued(spec, path)
+        else:
+            self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)
+
+    def _argued(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
+        argument = self._faults.read(PriorityArgument, spec.argument, f"{path}.argument")
+        if argument is None:
+            return
+        if anti_affinity := argument.service_anti_affinity:
+            yield ServiceAntiAffinity(anti_affinity.label, spec.name)
+        if preference := argument.label_preference:
+            yield node_label.NodeLabel(preference.label, preference.presence, spec.name)
+        if ratio := argument.requested_to_capacity_ratio_arguments:
+            strategy = RequestedToCapacityRatio(points(ratio.shape))
+            yield NodeResourcesFit(strategy, weights(ratio.resources), spec.name)
+
+    def _users_rule(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
+        plugin = self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)
+        if plugin is None:
+            return
+        if plugin.priority is None:
+            self._faults.add(f"{path}.name", f"{spec.name} is a predicate")
+            return
+        arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
+        if arguments is not None:
+            yield plugin.priority(arguments)

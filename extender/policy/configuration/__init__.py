@@ -1,0 +1,1 @@
+"""KubeSchedulerConfiguration: profiles with plugins, weights and arguments."""

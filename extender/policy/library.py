@@ -1,0 +1,92 @@
+"""What the names in a policy stand for: plugins of the registry, and users' rules wherever they are found."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoints, entry_points
+
+from pydantic import BaseModel
+
+from extender.framework.rules import Predicate, Priority
+from extender.plugins.registry import IN_TREE, Plugin, Registry
+from extender.plugins.users import Failures, PredicateFunction, PriorityFunction, RaisedFailures
+from extender.policy.faults import Faults
+
+ENTRY_POINT_GROUP = "extender.rules"
+UserRule = PredicateFunction[..., object] | PriorityFunction[..., object]
+
+
+class Library:
+    """Plugins by name.
+
+    A name of the registry goes first, then one of `rules`, then an entry point of the group extender.rules; a name with
+    a colon is a rule's place, `module:function`.
+    """
+
+    def __init__(
+        self,
+        registry: Registry = IN_TREE,
+        rules: Mapping[str, UserRule] | None = None,
+        failures: Failures | None = None,
+    ) -> None:
+        """`failures` is told when users' rules fail; without it their errors are raised."""
+        self.registry = registry
+        self._rules = rules or {}
+        self._failures = failures or RaisedFailures()
+
+    def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
+        """The plugin of this name; None where there is none, and that is noted with the path of the name."""
+        return self.registry.get(name) or self.find_rule(name, path, faults, self.registry)
+
+    def has_rule(self, name: str) -> bool:
+        """Whether `name` looks like that of a user's rule."""
+        return ":" in name or name in self._rules or any(point.name == name for point in _entry_points())
+
+    def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
+        """The user's rule of this name, as `find`; `others` are names that may have been meant too."""
+        try:
+            found = self._rules.get(name) or (_imported(name) if ":" in name else _entry_point(name))
+        except Exception as error:  # importing a user's module runs it, and it may raise anything
+            faults.add(path, f"{name} cannot be imported: {type(error).__name__}: {error}")
+            return None
+        if not name:
+            faults.require(path)
+            return None
+        if found is None:
+            right = (*others, *self._rules, *(point.name for point in _entry_points()))
+            faults.add(path, f"there is no {name!r}", name, right)
+            return None
+        if not isinstance(found, PredicateFunction | PriorityFunction):
+            faults.add(path, f"{name} is no rule; decorate the function with @predicate or @priority")
+            return None
+        return self._as_plugin(name, found)
+
+    def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
+        def predicate(arguments: BaseModel) -> Predicate:
+            assert isinstance(rule, PredicateFunction)
+            return rule.rule(name, dict(arguments), self._failures)
+
+        def priority(arguments: BaseModel) -> Priority:
+            assert isinstance(rule, PriorityFunction)
+            return rule.rule(name, dict(arguments), self._failures)
+
+        if isinstance(rule, PredicateFunction):
+            return Plugin(name, rule.arguments, predicate=predicate, default=False)
+        return Plugin(name, rule.arguments, priority=priority, default=False)
+
+
+def _imported(place: str) -> object:
+    module, _, attribute = place.partition(":")
+    found: object = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _entry_point(name: str) -> object:
+    return next((point.load() for point in _entry_points() if point.name == name), None)
+
+
+def _entry_points() -> EntryPoints:
+    return entry_points(group=ENTRY_POINT_GROUP)

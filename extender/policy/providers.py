@@ -1,0 +1,48 @@
+"""The algorithm providers of old: profiles by name. Source: pkg/scheduler/algorithmprovider until v1.22."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from extender.framework.algorithm import Profile, WeightedPriority
+from extender.plugins.node_resources.fit_score import NodeResourcesFit
+from extender.plugins.node_resources.scoring_strategies import most_allocated
+from extender.plugins.registry import default_profile
+from extender.policy.faults import Faults
+
+DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER = "DefaultProvider", "ClusterAutoscalerProvider"
+
+
+def provider(name: str) -> Profile:
+    """The profile of a provider.
+
+    Raises:
+        ConfigurationError: there is none of this name.
+    """
+    faults = Faults()
+    if name not in PROVIDERS:
+        faults.add("provider", f"there is no {name!r}, want {' or '.join(PROVIDERS)}", name, PROVIDERS)
+    faults.raise_if_any()
+    return PROVIDERS[name]()
+
+
+def _preferring_full_nodes() -> Profile:
+    profile = default_profile()
+    return replace(profile, priorities=[_packing(weighted) for weighted in profile.priorities])
+
+
+def _packing(weighted: WeightedPriority) -> WeightedPriority:
+    fit = weighted.priority
+    return (
+        replace(weighted, priority=replace(fit, strategy=most_allocated))
+        if isinstance(fit, NodeResourcesFit)
+        else weighted
+    )
+
+
+PROVIDERS: Mapping[str, Callable[[], Profile]] = {
+    DEFAULT_PROVIDER: default_profile,
+    CLUSTER_AUTOSCALER_PROVIDER: _preferring_full_nodes,
+}
+"""What the scheduler does by default, and the same with full nodes preferred to empty ones."""

@@ -1,0 +1,129 @@
+"""The four places where a pod can wait, and how it gets from one to another.
+
+Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEntityWithQueueingStrategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import Protocol
+
+from extender.framework.events.cluster_events import POP_FROM_BACKOFF_Q
+from extender.plugins.hints import QueueingHints
+from extender.queue.backoff import Backoff, BackoffQueue
+from extender.queue.heap import Heap
+from extender.queue.pre_enqueue import PreEnqueue
+from extender.queue.queued_pod import QueuedPod, Tier
+from extender.queue.unschedulable import UnschedulablePods
+
+
+class QueueTelemetry(Protocol):
+    """What the queue tells about itself."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        """A pod entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
+
+    def rule_failed(self, rule: str) -> None:
+        """A hint of `rule` raised."""
+
+
+class Strategy(IntEnum):
+    """What becomes of a pod that something has happened to; the higher wins."""
+
+    SKIP = 0
+    """It goes on waiting for an event."""
+    AFTER_BACKOFF = 1
+    AT_ONCE = 2
+
+
+class Waiting(Protocol):
+    """What the four have in common."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[QueuedPod]: ...
+    def get(self, uid: str) -> QueuedPod | None: ...
+    def add(self, pod: QueuedPod) -> None: ...
+    def remove(self, uid: str) -> QueuedPod | None: ...
+
+
+class SubQueues:
+    """Every waiting pod, in exactly one tier."""
+
+    def __init__(
+        self, hints: QueueingHints, pre_enqueue: Sequence[PreEnqueue], backoff: Backoff, telemetry: QueueTelemetry
+    ) -> None:
+        self._pre_enqueue = {rule.name: rule for rule in pre_enqueue}
+        self._backoff, self._telemetry = backoff, telemetry
+        self.active = Heap(lambda pod: pod.order)
+        self.backoff = BackoffQueue(backoff)
+        self.unschedulable = UnschedulablePods(hints)
+        self.gated = UnschedulablePods(hints)
+        self._by_tier: Mapping[Tier, Waiting] = {
+            Tier.ACTIVE: self.active,
+            Tier.BACKOFF: self.backoff,
+            Tier.UNSCHEDULABLE: self.unschedulable,
+            Tier.GATED: self.gated,
+        }
+
+    def __getitem__(self, tier: Tier) -> Waiting:
+        return self._by_tier[tier]
+
+    def find(self, uid: str) -> tuple[Tier, QueuedPod] | None:
+        """Where the pod waits."""
+        for tier, pods in self._by_tier.items():
+            if pod := pods.get(uid):
+                return tier, pod
+        return None
+
+    def remove(self, uid: str) -> Tier | None:
+        """Takes the pod out; returns where it was."""
+        return next((tier for tier, pods in self._by_tier.items() if pods.remove(uid)), None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a pod can be popped."""
+        return bool(self.active) or self.backoff.can_pop
+
+    def pop(self) -> QueuedPod | None:
+        """Takes out the pod to try next; when there is nothing else to do, the first of those that back off."""
+        pod = self.active.pop()
+        if pod is None and (pod := self.backoff.pop()):
+            self._telemetry.incoming(Tier.ACTIVE.queue, POP_FROM_BACKOFF_Q)
+        return pod
+
+    def requeue(self, pod: QueuedPod, strategy: Strategy, event: str, now: float) -> Tier:
+        """Puts the pod where it belongs after `event`, from wherever it is; returns where that is."""
+        if strategy is Strategy.SKIP:
+            return self._put(pod, Tier.UNSCHEDULABLE, event)
+        if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(pod, now):
+            return self._put(pod, Tier.BACKOFF if self._admits(pod) else Tier.GATED, event)
+        return self.activate(pod, event, now, admitted=False)
+
+    def activate(self, pod: QueuedPod, event: str, now: float, *, admitted: bool) -> Tier:
+        """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it.
+
+        Args:
+            admitted: the rules were asked when it began to back off, and are not asked again.
+        """
+        if not (admitted or self._admits(pod)):
+            return self._put(pod, Tier.GATED, event)
+        if pod.first_attempt_at is None:
+            pod.first_attempt_at = now
+        return self._put(pod, Tier.ACTIVE, event)
+
+    def _admits(self, pod: QueuedPod) -> bool:
+        """Whether every PreEnqueue rule does; the one that did not the last time is asked first."""
+        names = sorted(self._pre_enqueue, key=lambda name: name != pod.gated_by)
+        pod.gated_by = next((name for name in names if not self._pre_enqueue[name].admits(pod.info)), "")
+        if pod.gated_by:
+            pod.rejection = replace(pod.rejection, unschedulable=pod.rejection.unschedulable | {pod.gated_by})
+        return not pod.gated_by
+
+    def _put(self, pod: QueuedPod, tier: Tier, event: str) -> Tier:
+        origin = self.remove(pod.uid)
+        self._by_tier[tier].add(pod)
+        if origin is None or origin.queue != tier.queue:
+            self._telemetry.incoming(tier.queue, event)
+        return tier

@@ -1,0 +1,1 @@
+"""Clock, ticker, memory and the small protocols between rooms."""

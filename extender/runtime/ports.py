@@ -1,0 +1,124 @@
+"""The small protocols by which the layers speak to what they must not import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+Object = TypeVar("Object", contravariant=True)
+Listed = TypeVar("Listed", covariant=True)
+
+
+class Telemetry(Protocol):
+    """What the layers below the web tell about themselves; `web.metrics` turns it into Prometheus series."""
+
+    def lock_waited(self, caller: str, seconds: float) -> None:
+        """`caller` waited this long for the cache's lock."""
+
+    def refused(self, plugin: str, nodes: int) -> None:
+        """`plugin` turned down `nodes` nodes for one pod."""
+
+    def bound(self, result: str) -> None:
+        """A bind ended: bound, already_bound, unfit, refused, unknown."""
+
+    def watch_event(self, kind: str, event: str) -> None:
+        """A watch of `kind` delivered `event`: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; MALFORMED: it broke off."""
+
+    def synced(self, kind: str) -> None:
+        """The cache was equal to the API server's `kind` at this moment, as far as the reflector can tell."""
+
+    def relisted(self, kind: str) -> None:
+        """A reflector had to list `kind` anew."""
+
+    def withdrawn(self, kind: str) -> None:
+        """The API server serves `kind` no more: there is nothing that the cache could be equal to."""
+
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        """An object was left out of the cache, for it makes no sense."""
+
+    def cache_differed(self, kind: str, key: str, how: str) -> None:
+        """The comparer has found, and put right, what no event accounts for; `kind` Table: a count in a table."""
+
+    def rule_failed(self, rule: str) -> None:
+        """A user's rule raised, or answered what makes no sense, for one pod."""
+
+
+class NullTelemetry:
+    """Telemetry that nobody listens to: offline use, tests."""
+
+    def lock_waited(self, caller: str, seconds: float) -> None:
+        pass
+
+    def refused(self, plugin: str, nodes: int) -> None:
+        pass
+
+    def bound(self, result: str) -> None:
+        pass
+
+    def watch_event(self, kind: str, event: str) -> None:
+        pass
+
+    def synced(self, kind: str) -> None:
+        pass
+
+    def relisted(self, kind: str) -> None:
+        pass
+
+    def withdrawn(self, kind: str) -> None:
+        pass
+
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        pass
+
+    def cache_differed(self, kind: str, key: str, how: str) -> None:
+        pass
+
+    def rule_failed(self, rule: str) -> None:
+        pass
+
+
+class Binder(Protocol):
+    """Writes a pod's place to where the truth is: the API server, or the in-memory cluster."""
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Binds the pod of this UID to `node`; a pod that is there already is as good as bound.
+
+        Args:
+            annotations: merged into the pod's in the same write.
+
+        Raises:
+            Refused: turned down (Conflict, NotFound among them); nothing was changed.
+            OutcomeUnknown: the answer never came; it may have happened.
+        """
+
+
+class Sink(Protocol[Object]):
+    """Where those who know the cluster tell what it holds: the cache."""
+
+    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        """A full list of `kind`: what is not in it is gone."""
+
+    def changed(self, kind: str, obj: Object) -> None:
+        """An object was added or modified."""
+
+    def deleted(self, kind: str, obj: Object) -> None:
+        """An object is gone."""
+
+
+class Lister(Protocol[Listed]):
+    """Tells what the cluster holds at this moment, past all watches, and how far these are."""
+
+    def kinds(self) -> Sequence[str]:
+        """The kinds that the cache has had in full, and so can be compared."""
+
+    def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
+        """Every object of the kind as it is now, and the version of the list.
+
+        Raises:
+            ClusterError: it cannot be had.
+        """
+
+    def has_told(self, kind: str, version: str) -> bool:
+        """Whether the cache has been told of everything up to that version of the list or of an object."""

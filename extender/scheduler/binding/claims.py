@@ -1,0 +1,215 @@
+"""The devices of a pod: allocated to its claims, and the claims reserved for it. Source: upstream DynamicResources.
+
+Otherwise than there, what was allocated for a pod that is not bound after all is given back at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from msgspec import structs
+
+from extender.cache.cache import Cache
+from extender.devices.extended_resources import CLAIM_NAME
+from extender.devices.readiness import is_failed, is_overdue, is_ready
+from extender.errors import BindingFailed, ClusterError
+from extender.model.devices.claims import AllocationResult, PendingClaim, ResourceClaim, ResourceClaimStatus
+from extender.model.pod import Pod
+from extender.runtime.clock import Clock
+from extender.scheduler.ports import ClaimWriter, Events
+from extender.scheduler.scheduling_cycle import NOTHING_TO_ALLOCATE, Chosen
+from extender.table import PodInfo
+
+CLAIM, PENDING = ResourceClaim.__name__, PendingClaim.__name__
+_log = logging.getLogger(__name__)
+
+
+class DeviceClaims:
+    """A Reserver. Whoever makes it must call `settle` every second or so."""
+
+    def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
+        self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
+        self._doubtful: SimpleQueue[Doubt] = SimpleQueue()
+
+    def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
+        """See Reserver."""
+        if chosen.devices == NOTHING_TO_ALLOCATE:
+            return None
+        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._doubtful.put)
+
+    def settle(self) -> None:
+        """Finds out what has become of claims that could not be undone; their devices count as taken until then."""
+        for _ in range(self._doubtful.qsize()):
+            doubt = self._doubtful.get()
+            try:
+                settled = self._is_settled(doubt)
+            except ClusterError as error:
+                _log.warning("claim %s, of which it is not known whether it has devices: %s", doubt.claim.key, error)
+                settled = False
+            if settled:
+                self._cache.restore_object(PENDING, doubt.pending)
+            else:
+                self._doubtful.put(doubt)
+
+    def _is_settled(self, doubt: Doubt) -> bool:
+        claim = self._writer.read(doubt.claim)
+        if claim is None:
+            return True
+        if self._cache.observed(CLAIM, claim.key) is None:
+            return False  # the watch is to tell of what was made
+        self._cache.confirm_object(claim)
+        return True
+
+    def give_up(self, claim: ResourceClaim) -> None:
+        """Takes the devices away from a claim that nobody uses, so that others can be chosen."""
+        try:
+            if claim.is_for_extended_resources:
+                self._writer.delete(claim)
+            else:
+                self._cache.confirm_object(self._writer.deallocate(claim))
+        except ClusterError as error:  # whatever has changed of the claim, the pod hears of it
+            _log.warning("claim %s cannot be given up: %s", claim.key, error)
+
+
+class Doubt(NamedTuple):
+    """A claim that may or may not have the devices of the PendingClaim by the key `pending`."""
+
+    pending: str
+    claim: ResourceClaim
+
+
+class ClaimReservation:
+    """A Reservation: devices for the pod's claims, and the claims for the pod.
+
+    Attributes:
+        timeout_seconds: how long devices may take to be made ready.
+    """
+
+    def __init__(
+        self,
+        pod: PodInfo,
+        chosen: Chosen,
+        cache: Cache,
+        writer: ClaimWriter,
+        events: Events,
+        clock: Clock,
+        doubt: Callable[[Doubt], object],
+    ) -> None:
+        self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.devices
+        self.timeout_seconds = chosen.timeouts.devices_seconds
+        self._cache, self._writer, self._events, self._clock, self._doubt = cache, writer, events, clock, doubt
+        self._pending: list[str] = []
+        self._undoings: list[tuple[str, ResourceClaim, Callable[[], None]]] = []
+        self._written: list[ResourceClaim] = []
+        self._created: dict[str, ResourceClaim] = {}
+
+    def take(self) -> None:
+        """See Reservation."""
+        for claim, allocation in self._plan.allocate:
+            pending = pending_claim(claim, allocation)
+            self._cache.assume_new_object(pending)
+            self._pending.append(pending.key)
+
+    def write(self) -> None:
+        """See Reservation."""
+        pod = self._pod.pod
+        for claim, allocation in self._plan.allocate:
+            pending = pending_claim(claim, allocation).key
+            if claim.name == CLAIM_NAME:
+                self._create(pod, claim, allocation, pending)
+            else:
+                self._bind(pod, claim, allocation, pending)
+                self._settle(self._written[-1], pending)
+        for claim in self._plan.reserve:
+            if claim.is_reserved_for(pod.uid):
+                self._written.append(claim)
+            else:
+                self._bind(pod, claim, None, "")
+        if any(_has_conditions(claim) and not is_ready(claim) for claim in self._written):
+            note = f"waiting for binding conditions for device on node {self._node_name}"
+            self._events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
+
+    def ready(self) -> bool:
+        """The watch has told of what was made, and all devices can be bound (KEP-5007)."""
+        told = [self._has_told(pending, claim) for pending, claim in list(self._created.items())]
+        return all(told) and all(self._is_ready(claim) for claim in self._written)
+
+    def overdue(self) -> BindingFailed:
+        """See Awaited."""
+        return BindingFailed(f"device binding timeout: devices are not ready after {self.timeout_seconds:g} s")
+
+    def undo(self) -> None:
+        """See Reservation."""
+        while self._undoings:
+            pending, claim, undoing = self._undoings.pop()
+            try:
+                undoing()
+            except ClusterError as error:  # the next attempt finds what is left, and goes on from there
+                _log.warning("claim %s of %s: %s", claim.key, self._pod.pod.key, error)
+                if pending in self._pending:
+                    self._pending.remove(pending)
+                    self._doubt(Doubt(pending, claim))
+        while self._pending:
+            self._cache.restore_object(PENDING, self._pending.pop())
+
+    # ---- writing
+
+    def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
+        # Noted first: a call without an answer may have been heard.
+        release = partial(self._release, claim, deallocate=allocation is not None)
+        self._undoings.append((pending, claim, release))
+        self._written.append(self._writer.bind(claim, pod, allocation))
+
+    def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
+        created = self._writer.create(claim, pod)
+        self._undoings.append((pending, created, partial(self._writer.delete, created)))
+        self._written.append(self._writer.bind(created, pod, allocation))
+        self._created[pending] = self._written[-1]
+        self._writer.describe(pod, created, self._plan.mappings)
+
+    def _settle(self, written: ResourceClaim, pending: str) -> None:
+        self._cache.confirm_object(written, instead_of=(PENDING, pending))
+        self._pending.remove(pending)
+
+    def _release(self, claim: ResourceClaim, *, deallocate: bool) -> None:
+        released = self._writer.release(claim, self._pod.pod, deallocate=deallocate)
+        if released is not None:
+            self._cache.confirm_object(released)
+
+    # ---- waiting
+
+    def _has_told(self, pending: str, created: ResourceClaim) -> bool:
+        """Until the watch has, nobody else would know of the claim's devices; so they stay taken."""
+        told = self._cache.observed(CLAIM, created.key)
+        if not isinstance(told, ResourceClaim) or told.allocation is None:
+            return False
+        self._settle(told, pending)
+        del self._created[pending]
+        return True
+
+    def _is_ready(self, written: ResourceClaim) -> bool:
+        if not _has_conditions(written):
+            return True
+        claim = self._cache.effective(CLAIM, written.key)
+        if not isinstance(claim, ResourceClaim) or claim.uid != written.uid:
+            raise BindingFailed(f"claim {written.name} does not exist any more")
+        if is_failed(claim):
+            raise BindingFailed(f"device binding failed: claim={claim.name}")
+        if is_overdue(claim, self._clock.now(), self.timeout_seconds):
+            raise BindingFailed(f"device binding timeout: claim={claim.name}")
+        return is_ready(claim)
+
+
+def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
+    """What stands for the allocation until it is written. A claim that has no name yet goes by its pod's UID."""
+    name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
+    metadata = structs.replace(claim.metadata, name=name, resource_version="")
+    return PendingClaim(metadata=metadata, spec=claim.spec, status=ResourceClaimStatus(allocation=allocation))
+
+
+def _has_conditions(claim: ResourceClaim) -> bool:
+    return claim.allocation is not None and any(result.binding_conditions for result in claim.allocation.results)

@@ -1,0 +1,152 @@
+"""The volumes of a pod: kept for its claims, or made for them. Source: upstream volumeBinder.
+
+What was written is not taken back: the controller of volumes carries it out, and the pod finds it at its next attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from extender.cache.assumed_objects import version_of
+from extender.cache.cache import Cache
+from extender.errors import BindingFailed
+from extender.framework.status import Refusal
+from extender.model.volumes.storage import (
+    SELECTED_NODE_ANNOTATION,
+    ClaimReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
+from extender.scheduler.ports import VolumeWriter
+from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, Chosen
+from extender.table import PodInfo
+
+VOLUME, CLAIM = PersistentVolume.__name__, PersistentVolumeClaim.__name__
+
+
+class Volumes:
+    """A Reserver."""
+
+    def __init__(self, cache: Cache, writer: VolumeWriter) -> None:
+        self._cache, self._writer = cache, writer
+
+    def reserve(self, pod: PodInfo, chosen: Chosen) -> VolumeReservation | None:
+        """See Reserver."""
+        if chosen.volumes == NOTHING_TO_BIND:
+            return None
+        return VolumeReservation(pod, chosen, self._cache, self._writer)
+
+
+class VolumeReservation:
+    """A Reservation: volumes named to claims, and claims that volumes are to be made for on the node."""
+
+    def __init__(self, pod: PodInfo, chosen: Chosen, cache: Cache, writer: VolumeWriter) -> None:
+        self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.volumes
+        self.timeout_seconds = chosen.timeouts.volumes_seconds
+        self._cache, self._writer = cache, writer
+        self._intended: dict[tuple[str, str], None] = {}
+        self._bound: list[PersistentVolume] = []
+        self._selected: list[PersistentVolumeClaim] = []
+
+    def take(self) -> None:
+        """See Reservation."""
+        for claim, volume in self._plan.bind:
+            self._intend(bound(volume, claim))
+        for claim in self._plan.provision:
+            self._intend(selected(claim, self._node_name))
+
+    def write(self) -> None:
+        """See Reservation."""
+        for claim, volume in self._plan.bind:
+            written = self._writer.bind(volume, claim)
+            self._bound.append(written)
+            self._settle(written)
+        for claim in self._plan.provision:
+            marked = self._writer.select_node(claim, self._node_name)
+            self._selected.append(marked)
+            self._settle(marked)
+
+    def ready(self) -> bool:
+        """All claims are bound, and the node reaches the volumes that they are bound to (upstream checkBindings)."""
+        followed = [self._volume_stands(volume) for volume in self._bound]
+        followed += [self._claim_stands(claim) for claim in self._selected]
+        return all(followed) and all(self._is_bound(claim) for claim in self._claims()) and self._is_within_reach()
+
+    def overdue(self) -> BindingFailed:
+        """See Awaited."""
+        names = ", ".join(claim.name for claim in self._claims() if not self._is_bound(claim))
+        return BindingFailed(f"binding volumes: {names} not bound in {self.timeout_seconds:g} s")
+
+    def undo(self) -> None:
+        """See Reservation."""
+        for change in self._intended:
+            self._cache.restore_object(*change)
+        self._intended.clear()
+
+    def _intend(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
+        self._cache.assume_object(obj)
+        self._intended[type(obj).__name__, obj.key] = None
+
+    def _settle(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
+        self._cache.confirm_object(obj)
+        self._intended.pop((type(obj).__name__, obj.key), None)
+
+    def _claims(self) -> Iterator[PersistentVolumeClaim]:
+        yield from (claim for claim, _ in self._plan.bind)
+        yield from self._plan.provision
+
+    def _volume_stands(self, written: PersistentVolume) -> bool:
+        """Whether the watch has told of the volume as it was written, or later."""
+        volume = self._cache.observed(VOLUME, written.key)
+        if not isinstance(volume, PersistentVolume):
+            raise BindingFailed(f'binding volumes: pv "{written.name}" does not exist any more')
+        if version_of(volume) < version_of(written):
+            return False
+        if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+            raise BindingFailed(f'binding volumes: ClaimRef got reset for pv "{volume.name}"')
+        return True
+
+    def _claim_stands(self, marked: PersistentVolumeClaim) -> bool:
+        """The same for a claim; a provisioner that gives up takes the annotation away."""
+        claim = self._claim(marked)
+        if version_of(claim) < version_of(marked):
+            return False
+        if claim.selected_node != self._node_name:
+            raise BindingFailed(f'binding volumes: provisioning failed for PVC "{claim.name}"')
+        return True
+
+    def _is_bound(self, planned: PersistentVolumeClaim) -> bool:
+        """Bound on both sides, and the watch has told of the volume too."""
+        claim = self._claim(planned)
+        return claim.fully_bound and self._cache.observed(VOLUME, claim.spec.volume_name) is not None
+
+    def _claim(self, planned: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        claim = self._cache.observed(CLAIM, planned.key)
+        if not isinstance(claim, PersistentVolumeClaim) or claim.uid != planned.uid:
+            raise BindingFailed(f'binding volumes: persistentvolumeclaim "{planned.name}" does not exist any more')
+        return claim
+
+    def _is_within_reach(self) -> bool:
+        with self._cache.snapshot("volumes") as table:
+            row = table.nodes.row_of.get(self._node_name)
+            if row is None or not table.nodes.present[row]:
+                raise BindingFailed(f'binding volumes: node "{self._node_name}" does not exist any more')
+            plan = plan_volumes(self._pod, table, row)
+        if isinstance(plan, Refusal):
+            raise BindingFailed(f"binding volumes: {', '.join(plan.reasons)}")
+        return plan == VolumePlan()
+
+
+def bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """The volume, kept for the claim."""
+    reference = ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+    return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
+
+
+def selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    """The claim, with a volume to be made for it on the node."""
+    annotations = {**claim.annotations, SELECTED_NODE_ANNOTATION: node_name}
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

@@ -1,0 +1,1 @@
+"""Nodes as columns: resources, taints, images and other facts."""

@@ -1,0 +1,306 @@
+"""The nodes as columns: resources, taints, labels, images; one row a node.
+
+A row is kept while the node or a pod on it is known: pods may be seen before their node, or outlive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.model.node import Node, Taint
+from extender.model.quantity import INT64_MAX, amounts
+from extender.model.requests import is_counted
+from extender.table.labels import LabelColumns, Rows
+from extender.table.nodes.facts import FactColumn, NodeFacts
+from extender.table.podinfo import Footprint
+from extender.table.row_changes import MOST_FOLLOWED, RowChanges
+
+# The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
+# that ask for nothing.
+CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
+BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
+_FIRST_CAPACITY = 16
+F = TypeVar("F", bound=Hashable)
+
+ResourceFingerprint = bytes
+"""What a node offers of each resource, and what is requested of it."""
+
+
+class Image(NamedTuple):
+    """An image and the rows that hold it. Its size is the one reported first (upstream ImageStateSummary)."""
+
+    size_bytes: int
+    rows: set[int]
+
+
+class NodeColumns:
+    """Columns over node rows; arrays are [resource, row] or [row] and longer than the rows in use.
+
+    Attributes:
+        allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
+        requested: int64[resource, row]: what the pods on the node ask for.
+        taint_set: intp[row]: index into `taint_sets`.
+        unschedulable: bool[row]; `cordoned` of them are true.
+        present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
+        changes: the rows whose resources, or requests, have changed.
+    """
+
+    def __init__(self) -> None:
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.objects: list[Node | None] = []
+        self.resources: dict[str, int] = {name: i for i, name in enumerate(BUILT_IN)}
+        self.allocatable: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.requested: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.unschedulable = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.cordoned = 0
+        self.present = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.labels = LabelColumns(_FIRST_CAPACITY)
+        self.images: dict[str, Image] = {}
+        self.changes = RowChanges()
+        self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._vectors: dict[Footprint, NDArray[np.int64]] = {}
+        self._free: list[int] = []
+        self._rows: Rows | None = None
+        self._index: _NameIndex | None = None
+        self._looked_up: tuple[list[str] | None, Rows | None] = None, None
+        self._filled: tuple[tuple[int, int], dict[int, ResourceFingerprint] | None] = (-1, -1), None
+        self._facts = NodeFacts(self.objects)
+
+    @property
+    def capacity(self) -> int:
+        """The width of every array."""
+        return len(self.present)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows of all known nodes, ascending."""
+        if self._rows is None:
+            self._rows = np.flatnonzero(self.present)
+        return self._rows
+
+    def node(self, row: int) -> Node:
+        """The node at a row that is present."""
+        node = self.objects[row]
+        assert node is not None
+        return node
+
+    def knows(self, name: str) -> bool:
+        """Whether a node of this name is known, not merely pods on one."""
+        row = self.row_of.get(name)
+        return row is not None and bool(self.present[row])
+
+    def rows_of(self, names: list[str]) -> Rows | None:
+        """The rows of names that all have one, each once; None where it is not so.
+
+        The list may be asked about again: as long as it is the same, and no name comes or goes, so is the answer.
+        """
+        known, rows = self._looked_up
+        if names is known:
+            return rows
+        if self._index is None:
+            self._index = _NameIndex(self.row_of, self.capacity)
+        found, doubtful = self._index.find(names)
+        for position in doubtful:
+            row = self.row_of.get(names[position])
+            if row is None:
+                return None
+            found[position] = row
+        met = np.zeros(self.capacity, np.bool_)
+        met[found] = True
+        if np.count_nonzero(met) < len(found):
+            return None
+        self._looked_up = names, found
+        return found
+
+    def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
+        """What `fact`, a function of a module, tells of each node: a column, worked out once per change of a node."""
+        return self._facts.column(fact, self.capacity)
+
+    def claim(self, name: str) -> int:
+        """The row of this name, a new one if there is none."""
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._free.pop() if self._free else self._append()
+            self.row_of[name] = row
+            self.names[row] = name
+            self._names_changed()
+        return row
+
+    def release(self, name: str) -> None:
+        """Gives the row of `name` back, if neither a node nor a pod is on it."""
+        row = self.row_of[name]
+        if not self.present[row] and not self.requested[PODS, row]:
+            del self.row_of[name]
+            self.names[row] = ""
+            self._names_changed()
+            self._free.append(row)
+
+    def write(self, node: Node) -> int:
+        """Adds the node, or replaces what was known of it; returns its row."""
+        row = self.claim(node.name)
+        old = self.objects[row]
+        self.objects[row] = node
+        self._facts.changed(row)
+        if not self.present[row]:
+            self.present[row] = True
+            self._rows = None
+        if old is None or old.allocatable != node.allocatable:
+            self._write_allocatable(row, node)
+        if old is None or old.taints != node.taints:
+            self.taint_set[row] = self._intern_taints(tuple(node.taints))
+        self._cordon(row, bool(node.spec.unschedulable))
+        self.labels.write(row, old.labels if old else {}, node.labels)
+        if old is None or old.status.images != node.status.images:
+            self._write_images(row, old, node)
+        return row
+
+    def erase(self, name: str) -> None:
+        """Forgets the node; its row stays while pods are on it."""
+        row = self.row_of.get(name)
+        if row is None or not self.present[row]:
+            return
+        old = self.node(row)
+        self.objects[row] = None
+        self.present[row] = False
+        self._rows = None
+        self.allocatable[:, row] = 0
+        self.changes.note(row)
+        self.taint_set[row] = 0
+        self._cordon(row, False)
+        self.labels.write(row, old.labels, {})
+        self._write_images(row, old, None)
+        self.release(name)
+
+    def request(self, row: int, vector: NDArray[np.int64]) -> None:
+        """Counts what a pod on the row asks for: int64[resource], negative for one that leaves."""
+        self.requested[:, row] += vector
+        self.changes.note(row)
+
+    def filled_since(self, moment: int) -> Mapping[int, ResourceFingerprint] | None:
+        """The fill of each row of which `changes` knows since then; None: that was too long ago to tell, or too many.
+
+        Equal fills: nodes that no rule can tell apart by their resources.
+        """
+        span = moment, self.changes.now
+        if self._filled[0] != span:  # else another rule has just asked
+            rows = self.changes.since(moment)
+            followed = rows is not None and len(rows) <= MOST_FOLLOWED
+            self._filled = span, {row: self._fill(row) for row in rows or ()} if followed else None
+        return self._filled[1]
+
+    def _fill(self, row: int) -> ResourceFingerprint:
+        return self.allocatable[:, row].tobytes() + self.requested[:, row].tobytes()
+
+    def vector(self, footprint: Footprint) -> NDArray[np.int64]:
+        """`footprint` as a column of the resource matrices: int64[resource]."""
+        vector = self._vectors.get(footprint)
+        if vector is None or len(vector) != len(self.requested):
+            counted = [(self._resource(name), amount) for name, amount in footprint.requests if is_counted(name)]
+            vector = np.zeros(len(self.requested), np.int64)
+            for index, amount in counted:
+                vector[index] = amount
+            vector[[PODS, NONZERO_CPU, NONZERO_MEMORY]] = 1, footprint.nonzero_cpu_milli, footprint.nonzero_memory_bytes
+            if len(self._vectors) > 65536:  # footprints of pods long gone
+                self._vectors.clear()
+            self._vectors[footprint] = vector
+        return vector
+
+    def _resource(self, name: str) -> int:
+        index = self.resources.get(name)
+        if index is None:
+            index = self.resources[name] = len(self.resources)
+            blank = np.zeros((1, self.capacity), np.int64)
+            self.allocatable = np.concatenate((self.allocatable, blank))
+            self.requested = np.concatenate((self.requested, blank))
+        return index
+
+    def _write_allocatable(self, row: int, node: Node) -> None:
+        offered = {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}
+        indices = [self._resource(name) for name in offered]
+        self.changes.note(row)
+        self.allocatable[:, row] = 0
+        self.allocatable[indices, row] = list(offered.values())
+        self.allocatable[NONZERO_CPU, row] = offered.get("cpu", 0)
+        self.allocatable[NONZERO_MEMORY, row] = offered.get("memory", 0)
+
+    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
+        known = self._taint_set_ids.get(taints)
+        if known is None:
+            known = self._taint_set_ids[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return known
+
+    def _write_images(self, row: int, old: Node | None, new: Node | None) -> None:
+        before, after = _image_sizes(old), _image_sizes(new)
+        for name in before.keys() - after.keys():
+            self.images[name].rows.discard(row)
+            if not self.images[name].rows:
+                del self.images[name]
+        for name, size in after.items():
+            self.images.setdefault(name, Image(size, set())).rows.add(row)
+
+    def _cordon(self, row: int, unschedulable: bool) -> None:
+        self.cordoned += unschedulable - int(self.unschedulable[row])
+        self.unschedulable[row] = unschedulable
+
+    def _names_changed(self) -> None:
+        self._index, self._looked_up = None, (None, None)
+
+    def _append(self) -> int:
+        row = len(self.names)
+        self.names.append("")
+        self.objects.append(None)
+        if row == self.capacity:
+            self._grow(2 * row)
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.capacity
+        self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))
+        self.requested = np.pad(self.requested, ((0, 0), (0, more)))
+        self.taint_set = np.pad(self.taint_set, (0, more))
+        self.unschedulable = np.pad(self.unschedulable, (0, more))
+        self.present = np.pad(self.present, (0, more))
+        self.labels.grow(capacity)
+
+
+_NOBODY = 1  # the hash of a row that is free
+
+
+class _NameIndex:
+    """Finds the rows of many names at once, by their hashes (SipHash, 64 bits, keyed anew in every process).
+
+    To look 500 names of 5,000 up one after another waits for memory 500 times: keys, entries and values of a dictionary
+    lie far apart, and a scheduler's other work has taken the caches meanwhile. These loads do not wait for each other.
+    """
+
+    def __init__(self, row_of: Mapping[str, int], capacity: int) -> None:
+        hashes, rows = _hashes(row_of), np.fromiter(row_of.values(), np.int32, len(row_of))
+        self._mask = (1 << (8 * len(rows)).bit_length()) - 1
+        self._slots = np.zeros(self._mask + 1, np.int32)  # of names that share a slot the last has it
+        self._slots[hashes & self._mask] = rows
+        self._hashes = np.full(capacity, _NOBODY, np.int64)  # by row
+        self._hashes[rows] = hashes
+
+    def find(self, names: Sequence[str]) -> tuple[Rows, list[int]]:
+        """The row of each, and the positions of those that may be elsewhere or nowhere."""
+        hashes = _hashes(names)
+        rows = self._slots[hashes & self._mask].astype(np.intp)
+        doubtful = self._hashes[rows] != hashes
+        return rows, np.flatnonzero(doubtful).tolist()
+
+
+def _hashes(names: Collection[str]) -> NDArray[np.int64]:
+    return np.fromiter(map(hash, names), np.int64, len(names))
+
+
+def _image_sizes(node: Node | None) -> Mapping[str, int]:
+    images = node.status.images if node else None
+    return {name: min(image.size_bytes, INT64_MAX) for image in images or () for name in image.names or ()}

@@ -1,0 +1,1 @@
+"""Pods as columns: counts by group, affinity terms and host ports."""

@@ -1,0 +1,115 @@
+"""The placed pods as columns: one slot a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.table.labels import Rows
+from extender.table.nodes.columns import BUILT_IN
+from extender.table.podinfo import PodInfo
+
+_FIRST_CAPACITY = 64
+
+
+class PodColumns:
+    """Columns over pod slots; free slots have `row` -1.
+
+    Attributes:
+        row: intp[slot]: the node's row.
+        priority: int64[slot].
+        started: float64[slot]: seconds since the epoch; infinity before the start.
+        group: intp[slot]: the group's slot in `Matches`.
+        terms: intp[slot]: the slot of its affinity terms in `Terms`, 0 if it has none.
+        terminating: bool[slot].
+        requested: int64[resource, slot]: what the pod takes, by the indices of `NodeColumns.resources`.
+        infos: PodInfo by slot, None where free.
+    """
+
+    def __init__(self) -> None:
+        self.slot_of: dict[str, int] = {}
+        self.infos: list[PodInfo | None] = []
+        self.row = np.full(_FIRST_CAPACITY, -1, np.intp)
+        self.priority = np.zeros(_FIRST_CAPACITY, np.int64)
+        self.started = np.zeros(_FIRST_CAPACITY, np.float64)
+        self.group = np.zeros(_FIRST_CAPACITY, np.intp)
+        self.terms = np.zeros(_FIRST_CAPACITY, np.intp)
+        self.terminating = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.requested = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.slot_of)
+
+    def __iter__(self) -> Iterator[PodInfo]:
+        return (info for info in self.infos if info is not None)
+
+    def info(self, slot: int) -> PodInfo:
+        """The pod in a slot that is taken."""
+        info = self.infos[slot]
+        assert info is not None
+        return info
+
+    def at(self, slots: Rows) -> list[PodInfo]:
+        """The pods in many slots that are taken."""
+        infos = self.infos
+        return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
+
+    def add(self, info: PodInfo, row: int, group: int, terms: int, requested: NDArray[np.int64]) -> int:
+        """Takes a slot for the pod; its UID must be new."""
+        assert info.uid not in self.slot_of
+        slot = self._free.pop() if self._free else self._append()
+        self.slot_of[info.uid] = slot
+        self.row[slot] = row
+        self.describe(slot, info)
+        self.group[slot] = group
+        self.terms[slot] = terms
+        self.terminating[slot] = info.pod.terminating
+        if len(requested) > len(self.requested):  # a resource was seen for the first time
+            self.requested = np.pad(self.requested, ((0, len(requested) - len(self.requested)), (0, 0)))
+        self.requested[:, slot] = requested
+        return slot
+
+    def describe(self, slot: int, info: PodInfo) -> None:
+        """The pod in the slot is this, which counts for the same as what stood there."""
+        self.infos[slot] = info
+        self.priority[slot] = info.priority
+        self.started[slot] = info.started_seconds
+
+    def remove(self, uid: str) -> tuple[PodInfo, int]:
+        """Frees the pod's slot; returns what stood there and its row."""
+        slot = self.slot_of.pop(uid)
+        info, row = self.info(slot), int(self.row[slot])
+        self.infos[slot] = None
+        self.row[slot] = -1
+        self._free.append(slot)
+        return info, row
+
+    def on(self, row: int) -> Rows:
+        """The slots of the pods on one node."""
+        return np.flatnonzero(self.row == row)
+
+    def _append(self) -> int:
+        slot = len(self.infos)
+        self.infos.append(None)
+        if slot == len(self.row):
+            self._grow(2 * slot)
+        return slot
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - len(self.row)
+        self.row = np.pad(self.row, (0, more), constant_values=-1)
+        self.priority = np.pad(self.priority, (0, more))
+        self.started = np.pad(self.started, (0, more))
+        self.group = np.pad(self.group, (0, more))
+        self.terms = np.pad(self.terms, (0, more))
+        self.terminating = np.pad(self.terminating, (0, more))
+        self.requested = np.pad(self.requested, ((0, 0), (0, more)))
+
+
+def counted(rows: Rows, capacity: int) -> NDArray[np.int64]:
+    """How often each row occurs: int64[capacity]."""
+    return np.bincount(rows, minlength=capacity).astype(np.int64, copy=False)

@@ -1,0 +1,73 @@
+"""Pods made from one template: what was worked out of the first serves all of them."""
+
+from __future__ import annotations
+
+from extender.model.pod import Pod
+from extender.model.requests import is_resize_infeasible
+from extender.table.podinfo import Group, PodInfo
+
+_MOST_GROUPS = 4096
+# None of these looks at a pod's name or UID, where it has no volumes and claims.
+_SHARED = (
+    "applicable_rules",
+    "group",
+    "requests",
+    "requests_with_defaults",
+    "footprint",
+    "host_ports",
+    "images",
+    "claims",
+    "attachables",
+    "mounts",
+    "required_affinity",
+    "required_anti_affinity",
+    "preferred_affinity",
+    "preferred_anti_affinity",
+)
+
+
+class Templates:
+    """The last pod of each group, before the kubelet has told of its containers and after; safe for several threads."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[Group, bool], PodInfo] = {}
+
+    def info(self, pod: Pod) -> PodInfo:
+        """The pod, with everything worked out that a table wants of it.
+
+        Raises:
+            MalformedQuantity: the pod asks for what is no quantity.
+        """
+        info = PodInfo(pod)
+        key = info.group, pod.status.container_statuses is None
+        last = self._last.get(key)
+        if last is not None and not (last.volumes or info.volumes) and _alike(last.pod, pod):
+            vars(info).update({name: getattr(last, name) for name in _SHARED})
+            return info
+        info.work_out()
+        if len(self._last) >= _MOST_GROUPS:
+            self._last.clear()
+        self._last[key] = info
+        return info
+
+
+def _alike(one: Pod, other: Pod) -> bool:
+    """Whether everything is equal that the shared parts are worked out of, for pods of one group without volumes."""
+    return (
+        one.spec.containers == other.spec.containers
+        and one.spec.init_containers == other.spec.init_containers
+        and one.spec.overhead == other.spec.overhead
+        and one.spec.resources == other.spec.resources
+        and one.spec.affinity == other.spec.affinity
+        and one.spec.node_selector == other.spec.node_selector
+        and one.spec.topology_spread_constraints == other.spec.topology_spread_constraints
+        and one.spec.resource_claims == other.spec.resource_claims
+        and one.spec.ephemeral_containers == other.spec.ephemeral_containers
+        and one.spec.host_network == other.spec.host_network
+        and one.spec.host_users == other.spec.host_users
+        and one.status.container_statuses == other.status.container_statuses
+        and one.status.init_container_statuses == other.status.init_container_statuses
+        and one.status.resources == other.status.resources
+        and one.status.allocated_resources == other.status.allocated_resources
+        and is_resize_infeasible(one) == is_resize_infeasible(other)
+    )

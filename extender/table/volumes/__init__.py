@@ -1,0 +1,1 @@
+"""Volumes as columns: attachments, limits, unbound volumes and their users."""

@@ -1,0 +1,178 @@
+"""Which CSI volumes are attached to which nodes, and how many a node can take.
+
+A volume counts once for a node, however many pods there use it; so the unit is the pair of a volume and a node. What
+a claim comes down to may change with the claim, its volume or its class: then the claim is looked up again, once, when
+somebody asks. Source: upstream nodevolumelimits CSILimits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.model.volumes.csi_migration import CSIVolume, Fault
+from extender.model.volumes.pod_volumes import Attachable
+from extender.model.volumes.storage import VolumeAttachment
+from extender.table.labels import BoolColumn, IntColumn
+from extender.table.nodes.columns import NodeColumns
+from extender.table.objects import Objects
+from extender.table.podinfo import PodInfo
+from extender.table.pods.columns import PodColumns
+from extender.table.volumes.csi_volumes import Answer, Key, look_up, look_up_attached
+from extender.table.volumes.pairs import Pairs
+
+
+class Attached(NamedTuple):
+    """The VolumeAttachment of this key, which keeps a volume on its node whether or not a pod uses it."""
+
+    key: str
+
+
+Source = Attachable | Attached
+_ATTACHMENT = VolumeAttachment.__name__
+_UNKNOWN = Answer(None)
+
+
+class Attachments:
+    """The volumes that pods and VolumeAttachments put on nodes."""
+
+    def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects) -> None:
+        self._nodes, self._pods, self._objects = nodes, pods, objects
+        self._pairs = Pairs()
+        self._users: defaultdict[Attachable, dict[int, int | None]] = defaultdict(dict)  # slot: use in _pairs
+        self._held: dict[Attached, int] = {}  # pair
+        self._answers: dict[Source, Answer] = {}
+        self._readers: defaultdict[Key, set[Source]] = defaultdict(set)
+        self._faulty: dict[Attachable, Fault] = {}
+        self._node_of: dict[Attached, str] = {}
+        self._on_node: defaultdict[str, set[Attached]] = defaultdict(set)
+        self._stale: dict[Source, None] = {}
+
+    # ---- what happens
+
+    def add(self, info: PodInfo, slot: int) -> None:
+        """The pod stands in `slot` now."""
+        for source in info.attachables:
+            self._users[source][slot] = None
+            if source in self._answers and source not in self._stale:
+                self._use(source, slot)
+            else:
+                self._stale[source] = None
+
+    def remove(self, info: PodInfo, slot: int) -> None:
+        """The pod has left `slot`."""
+        for source in info.attachables:
+            use = self._users[source].pop(slot, None)
+            if use is not None:
+                self._pairs.drop_use(use)
+            if not self._users[source]:
+                del self._users[source]
+                self._unlearn(source)
+                self._stale.pop(source, None)
+
+    def changed(self, kind: str, key: str) -> None:
+        """An object has come, gone or changed."""
+        self._stale.update(dict.fromkeys(self._readers.get((kind, key), ())))
+        if kind == _ATTACHMENT:
+            self._stale[Attached(key)] = None
+
+    def node_changed(self, name: str) -> None:
+        """A node has come or gone, and with it the row that its attachments belong to."""
+        self._stale.update(dict.fromkeys(self._on_node.get(name, ())))
+
+    # ---- what is asked
+
+    def look_up(self, source: Attachable) -> Answer:
+        """What is behind a claim or an inline volume now."""
+        return look_up(source, self._objects)
+
+    def counted(self, driver: str, gone: BoolColumn | None = None) -> IntColumn:
+        """How many volumes of a driver each node has: int64[row]. `gone`: bool[slot], pods thought away."""
+        self._refresh()
+        return self._pairs.counted(driver, self._nodes.capacity, gone)
+
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that any volume has had."""
+        self._refresh()
+        return self._pairs.drivers()
+
+    def used(self, volume: CSIVolume, gone: BoolColumn | None = None) -> BoolColumn:
+        """On which nodes a pod uses the volume already: bool[row]. `gone` as above."""
+        self._refresh()
+        return self._pairs.used(volume, self._nodes.capacity, gone)
+
+    def faults(self, gone: BoolColumn | None = None) -> dict[Fault, NDArray[np.intp]]:
+        """What cannot be told of pods' volumes, with the rows of those pods. `gone` as above."""
+        self._refresh()
+        return {
+            fault: self._pods.row[[slot for slot in self._users[source] if gone is None or not gone[slot]]]
+            for source, fault in self._faulty.items()
+        }
+
+    # ---- keeping up
+
+    def _refresh(self) -> None:
+        stale, self._stale = self._stale, {}
+        for source in stale:
+            if isinstance(source, Attached):
+                self._reattach(source)
+            elif source in self._users:
+                self._reuse(source)
+
+    def _reuse(self, source: Attachable) -> None:
+        before = self._answers.get(source, _UNKNOWN)
+        after = self._learn(source, look_up(source, self._objects))
+        for slot, use in self._users[source].items():
+            if use is None or before.found != after.found:
+                if use is not None:
+                    self._pairs.drop_use(use)
+                self._use(source, slot)
+
+    def _use(self, source: Attachable, slot: int) -> None:
+        volume = self._answers[source].found
+        if isinstance(volume, CSIVolume):
+            self._users[source][slot] = self._pairs.add_use(volume, int(self._pods.row[slot]), slot)
+        else:
+            self._users[source][slot] = None
+
+    def _reattach(self, source: Attached) -> None:
+        self._detach(source)
+        attachment = self._objects.get(VolumeAttachment, source.key)
+        if attachment is None:
+            self._unlearn(source)
+            return
+        node = self._node_of[source] = attachment.spec.node_name
+        self._on_node[node].add(source)
+        volume = self._learn(source, look_up_attached(attachment, self._objects)).found
+        row = self._nodes.row_of.get(node)
+        if isinstance(volume, CSIVolume) and row is not None:
+            self._held[source] = self._pairs.attach(volume, row)
+
+    def _detach(self, source: Attached) -> None:
+        if source in self._held:
+            self._pairs.detach(self._held.pop(source))
+        node = self._node_of.pop(source, None)
+        if node is not None:
+            self._on_node[node].discard(source)
+            if not self._on_node[node]:
+                del self._on_node[node]
+
+    def _learn(self, source: Source, answer: Answer) -> Answer:
+        self._unlearn(source)
+        self._answers[source] = answer
+        if isinstance(answer.found, Fault) and not isinstance(source, Attached):
+            self._faulty[source] = answer.found
+        for key in answer.read:
+            self._readers[key].add(source)
+        return answer
+
+    def _unlearn(self, source: Source) -> None:
+        if not isinstance(source, Attached):
+            self._faulty.pop(source, None)
+        for key in self._answers.pop(source, _UNKNOWN).read:
+            self._readers[key].discard(source)
+            if not self._readers[key]:
+                del self._readers[key]

@@ -1,0 +1,120 @@
+"""Pairs of a CSI volume and a node that has it, as columns; and which pod slots use which pair."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from extender.model.volumes.csi_migration import CSIVolume
+from extender.table.labels import BoolColumn, IntColumn
+
+_FIRST_CAPACITY = 16
+_FREE = -1
+
+
+class Pairs:
+    """One slot a pair, one slot a use of a pair by a pod."""
+
+    def __init__(self) -> None:
+        self._pair_of: defaultdict[CSIVolume, dict[int, int]] = defaultdict(dict)  # row: pair
+        self._volume: list[CSIVolume | None] = []
+        self._row = np.zeros(_FIRST_CAPACITY, np.intp)
+        self._driver = np.full(_FIRST_CAPACITY, _FREE, np.intp)
+        self._uses = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._attachments = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._free_pairs: list[int] = []
+        self._drivers: dict[str, int] = {}
+        self._use_pair = np.full(_FIRST_CAPACITY, _FREE, np.intp)
+        self._use_slot = np.zeros(_FIRST_CAPACITY, np.intp)
+        self._free_uses = list(range(_FIRST_CAPACITY))
+
+    def add_use(self, volume: CSIVolume, row: int, slot: int) -> int:
+        """The pod in `slot` on `row` uses the volume; returns the use."""
+        pair = self._pair(volume, row)
+        if not self._free_uses:
+            self._grow_uses()
+        use = self._free_uses.pop()
+        self._use_pair[use], self._use_slot[use] = pair, slot
+        self._uses[pair] += 1
+        return use
+
+    def drop_use(self, use: int) -> None:
+        """The pod uses the volume no more."""
+        pair = int(self._use_pair[use])
+        self._use_pair[use] = _FREE
+        self._free_uses.append(use)
+        self._uses[pair] -= 1
+        self._release(pair)
+
+    def attach(self, volume: CSIVolume, row: int) -> int:
+        """A VolumeAttachment puts the volume on `row`; returns the pair."""
+        pair = self._pair(volume, row)
+        self._attachments[pair] += 1
+        return pair
+
+    def detach(self, pair: int) -> None:
+        """The VolumeAttachment is gone."""
+        self._attachments[pair] -= 1
+        self._release(pair)
+
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that any volume has had."""
+        return tuple(self._drivers)
+
+    def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
+        """How many volumes of the driver each row has: int64[capacity]."""
+        there = (self._uses_without(gone) > 0) | (self._attachments > 0)
+        there &= self._driver == self._drivers.get(driver, _FREE - 1)
+        return np.bincount(self._row[there], minlength=capacity)
+
+    def used(self, volume: CSIVolume, capacity: int, gone: BoolColumn | None) -> BoolColumn:
+        """On which rows pods use the volume: bool[capacity]."""
+        used = np.zeros(capacity, np.bool_)
+        pairs = list(self._pair_of.get(volume, {}).values())
+        used[self._row[pairs]] = self._uses_without(gone)[pairs] > 0
+        return used
+
+    def _uses_without(self, gone: BoolColumn | None) -> IntColumn:
+        if gone is None:
+            return self._uses
+        dropped = self._use_pair[(self._use_pair != _FREE) & gone[self._use_slot]]
+        return self._uses - np.bincount(dropped, minlength=len(self._uses))
+
+    def _pair(self, volume: CSIVolume, row: int) -> int:
+        pair = self._pair_of[volume].get(row)
+        if pair is None:
+            pair = self._free_pairs.pop() if self._free_pairs else self._append_pair()
+            self._pair_of[volume][row] = pair
+            self._volume[pair] = volume
+            self._row[pair] = row
+            self._driver[pair] = self._drivers.setdefault(volume.driver, len(self._drivers))
+        return pair
+
+    def _release(self, pair: int) -> None:
+        if self._uses[pair] or self._attachments[pair]:
+            return
+        volume = self._volume[pair]
+        assert volume is not None
+        del self._pair_of[volume][int(self._row[pair])]
+        if not self._pair_of[volume]:
+            del self._pair_of[volume]
+        self._volume[pair] = None
+        self._driver[pair] = _FREE
+        self._free_pairs.append(pair)
+
+    def _append_pair(self) -> int:
+        pair = len(self._volume)
+        self._volume.append(None)
+        if pair == len(self._row):
+            self._row = np.pad(self._row, (0, pair))
+            self._driver = np.pad(self._driver, (0, pair), constant_values=_FREE)
+            self._uses = np.pad(self._uses, (0, pair))
+            self._attachments = np.pad(self._attachments, (0, pair))
+        return pair
+
+    def _grow_uses(self) -> None:
+        more = len(self._use_pair)
+        self._free_uses.extend(range(more, 2 * more))
+        self._use_pair = np.pad(self._use_pair, (0, more), constant_values=_FREE)
+        self._use_slot = np.pad(self._use_slot, (0, more))

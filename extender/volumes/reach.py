@@ -1,0 +1,121 @@
+"""Which nodes reach which volumes, or pools that volumes are made from; and the best one that each node reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.framework.node_affinity import nodes_in_term
+from extender.framework.rules import Scores
+from extender.model.meta import LabelSelector, NodeSelector, NodeSelectorTerm
+from extender.model.selectors import compile_selector
+from extender.table import Table
+from extender.table.labels import BoolColumn, Rows
+
+NONE = -1
+_KEPT = 65536
+
+Picked = NDArray[np.intp]
+
+
+class Reach:
+    """Which rows reach each of a list of items, the best item first. Items that are alike in it share a group."""
+
+    def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
+        """`group`: intp[item]: an index into `rows`, which holds the rows that reach the items of each group."""
+        self._group = group
+        self._groups = len(rows)
+        self._edge_group = np.repeat(np.arange(len(rows)), [len(reaching) for reaching in rows])
+        self._edge_row: Rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
+
+    def pick(self, suitable: BoolColumn, taken: Sequence[Picked], capacity: int) -> Picked:
+        """The first suitable item that each row reaches and that `taken`, earlier picks, did not give it.
+
+        Args:
+            suitable: bool[item].
+            taken: intp[capacity] each.
+        Returns:
+            intp[capacity]: item, NONE where there is none.
+        """
+        nothing = len(suitable)
+        ranked = self._ranked(suitable, len(taken) + 1)
+        depth = np.zeros(len(self._edge_row), np.intp)
+        for _ in taken:
+            candidate = ranked[self._edge_group, depth]
+            depth += np.logical_or.reduce([candidate == picked[self._edge_row] for picked in taken])
+        best = np.full(capacity, nothing, np.intp)
+        np.minimum.at(best, self._edge_row, ranked[self._edge_group, depth])
+        best[best == nothing] = NONE
+        return best
+
+    def _ranked(self, suitable: BoolColumn, depth: int) -> NDArray[np.intp]:
+        """The first `depth` suitable items of each group, then a number past every item: intp[group, depth]."""
+        ranked = np.full((self._groups, depth), len(suitable), np.intp)
+        items = np.flatnonzero(suitable)
+        items = items[np.argsort(self._group[items], kind="stable")]
+        groups = self._group[items]
+        rank = np.arange(len(items)) - np.searchsorted(groups, groups)
+        first = rank < depth
+        ranked[groups[first], rank[first]] = items[first]
+        return ranked
+
+
+def values_picked(values: Scores, picked: Picked) -> Scores:
+    """The value of the item picked for each row: int64[n], 0 where there is none."""
+    return np.append(values, 0)[picked]  # NONE is the last
+
+
+def reach_by_node_selector(selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table) -> Reach:
+    """The reach of persistent volumes: for each its node affinity, after a key that is equal for equal ones."""
+    return _reach([(("volume", key), partial(nodes_reaching, selector)) for key, selector in selectors], table)
+
+
+def reach_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Reach:
+    """The reach of pools, by the nodes' labels."""
+    keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(_nodes_labelled, selector)) for selector in selectors]
+    return _reach(keyed, table)
+
+
+def nodes_reaching(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
+    """Whether each of `rows` is selected by a volume's node affinity: bool[len(rows)].
+
+    It is shown the labels alone, and a term that asks for a node's name takes any: it has nothing to compare with.
+    Source: component-helpers volume.CheckNodeAffinity.
+    """
+    if selector is None:
+        return np.ones(len(rows), np.bool_)
+    reaching = np.zeros(len(rows), np.bool_)
+    for term in selector.node_selector_terms or ():
+        reaching |= _nodes_in_nameless_term(term, table, rows)
+    return reaching
+
+
+def _nodes_in_nameless_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
+    if term.match_fields and not term.match_expressions:
+        return np.ones(len(rows), np.bool_)
+    return nodes_in_term(msgspec.structs.replace(term, match_fields=None), table, rows)
+
+
+def _nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolColumn:
+    labelled = np.ones(len(rows), np.bool_)
+    for requirement in compile_selector(selector).requirements:
+        labelled &= table.nodes.labels.satisfying(requirement, rows)
+    return labelled
+
+
+def _reach(selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table) -> Reach:
+    """Each distinct selector is tried once, and not again until a node changes."""
+    known = table.storage.derived.get(_reach, table.storage.topology_version, dict[Hashable, Rows])
+    if len(known) > _KEPT:  # selectors of volumes long gone
+        known.clear()
+    index: dict[Hashable, int] = {}
+    group = np.zeros(len(selections), np.intp)
+    for item, (key, select) in enumerate(selections):
+        if key not in known:
+            known[key] = table.nodes.rows[select(table, table.nodes.rows)]
+        group[item] = index.setdefault(key, len(index))
+    return Reach(group, [known[key] for key in index])

@@ -1,0 +1,1 @@
+"""A gunicorn worker with one blocking thread for each connection."""

@@ -1,0 +1,72 @@
+"""How other extenders are plugged in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from extender.app.extenders import binder_over, extenders_of, sent_whole
+from extender.cache.cache import Cache
+from extender.model.extenders import ExtenderConfig
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.scheduler.extenders import Extenders
+from tests.builders import make_node, make_pod
+from tests.framework.cluster import pod_info, table_of
+from tests.scheduler.fake_extender import FakeExtender
+
+BY_NAME, WHOLE = ExtenderConfig("http://a", node_cache_capable=True), ExtenderConfig("http://b")
+
+
+@pytest.mark.parametrize(
+    ("configs", "kinds"),
+    [
+        pytest.param([], set(), id="none"),
+        pytest.param([BY_NAME], {"Pod"}, id="by name"),
+        pytest.param([BY_NAME, WHOLE], {"Pod", "Node"}, id="one without a cache"),
+    ],
+)
+def test_what_is_kept_whole(configs: list[ExtenderConfig], kinds: set[str]) -> None:
+    assert sent_whole(configs) == kinds
+
+
+def test_two_that_prioritize_are_asked_at_the_same_time() -> None:
+    """Each answers once the other was asked too."""
+    table = table_of(make_node("a").obj(), make_node("b").obj())
+    scores = [{"Host": "a", "Score": 1}]
+    with FakeExtender(prioritize=scores) as one, FakeExtender(prioritize=scores) as other:
+        one.verbs["prioritize"] = lambda _: scores if other.was_asked() else None
+        other.verbs["prioritize"] = lambda _: scores if one.was_asked() else None
+        configs = [
+            ExtenderConfig(fake.url, prioritize_verb="prioritize", weight=1, node_cache_capable=True)
+            for fake in (one, other)
+        ]
+        total = extenders_of(configs).prioritize(pod_info(make_pod("p").obj()), table, table.nodes.rows)
+    assert total.tolist() == [20, 0]
+
+
+class Bound:
+    def __init__(self) -> None:
+        self.pods: list[str] = []
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        self.pods.append(name)
+
+
+def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
+    cache, bound = Cache(ManualClock(), NullTelemetry()), Bound()
+    pod = pod_info(make_pod("p").obj())
+    cache.changed("Node", table_of(make_node("n").obj()).nodes.objects[0])  # type: ignore[arg-type]  # there is one
+    cache.assume(pod, "n")
+    with FakeExtender(bind={}) as fake:
+        extenders = extenders_of([ExtenderConfig(fake.url, bind_verb="bind")])
+        binder = binder_over(cache, extenders)(bound)
+        binder.bind("default", "p", pod.uid, "n")
+        binder.bind("default", "other", "another", "n")
+        assert [request["PodName"] for request in fake.requests("bind")] == ["p"]
+    assert bound.pods == ["other"]
+    binder_over(cache, Extenders())(bound).bind("default", "p", pod.uid, "n")
+    assert bound.pods == ["other", "p"]

@@ -1,0 +1,71 @@
+"""A leader that is no longer told of what happens gives its lease up to one that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from extender.app.feed import ClusterFeed, feed_factory_of
+from extender.cluster.watch import list_watch_state as reflection
+from extender.cluster.watch import source
+from extender.config.settings import Settings
+from extender.runtime.clock import SystemClock
+from extender.web.telemetry.metrics import Metrics
+from tests.builders import make_node
+from tests.cluster.fake_api import LEASES, NODES, FakeApiServer, answer, fake_api
+from tests.cluster.writers.recorder import Recorder
+from tests.stock.waiting import wait_until
+
+LIMIT_SECONDS = 1.0
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflection, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(reflection, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(source, "WATCH_SILENCE_SECONDS", 0.2)
+
+
+@contextmanager
+def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[ClusterFeed]:
+    directory.mkdir()
+    settings = Settings(
+        kubeconfig=api.kubeconfig(directory),
+        watch_kinds=("Node", "Pod"),
+        max_staleness_seconds=LIMIT_SECONDS,
+        leader_elect=True,
+        lease_namespace="default",
+        identity=identity,
+        lease_duration_seconds=30,
+        retry_period_seconds=0.1,
+    )
+    clock = SystemClock()
+    feed = feed_factory_of(settings)(Recorder(), Metrics(dict, clock, "1"), clock)
+    feed.start()
+    try:
+        yield feed
+    finally:
+        feed.stop()
+
+
+def leads(feed: ClusterFeed) -> bool:
+    return feed.leading()["extender"]
+
+
+def test_it_hands_over_long_before_the_lease_expires_and_may_lead_again(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api, FakeApiServer() as apart:
+        apart.put(NODES, make_node("n").obj())
+        apart.collections[LEASES] = api.collections[LEASES]  # two ways to one truth, of which one may fail
+        with replica(apart, tmp_path / "one", "one") as one:
+            assert wait_until(lambda: leads(one))
+            apart.fail(NODES, *[answer(500)] * 10_000, watch=True)
+            assert wait_until(lambda: not leads(one))
+            assert wait_until(lambda: api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"] == "")
+            with replica(api, tmp_path / "two", "two") as two:
+                assert wait_until(lambda: leads(two))
+                assert not leads(one)
+            apart.heal()
+            assert wait_until(lambda: leads(one))

@@ -1,0 +1,149 @@
+"""What is intended with an object stands before what the watch told, and no longer than it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.cache.cache import Cache
+from extender.errors import Outdated
+from extender.model.devices.claims import PendingClaim
+from extender.model.volumes.storage import ClaimReference, PersistentVolume
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from tests.builders import make_claim, make_pv, make_request
+
+replace = msgspec.structs.replace
+KIND = PersistentVolume.__name__
+
+
+def volume(version: int, claim: str = "") -> PersistentVolume:
+    built = msgspec.convert(make_pv("v"), PersistentVolume)
+    reference = ClaimReference(namespace="default", name=claim, uid=claim) if claim else None
+    metadata = replace(built.metadata, resource_version=str(version))
+    return replace(built, metadata=metadata, spec=replace(built.spec, claim_ref=reference))
+
+
+def claim_of(found: object) -> str:
+    assert isinstance(found, PersistentVolume)
+    return found.spec.claim_ref.name if found.spec.claim_ref else ""
+
+
+def cache_with(*objects: PersistentVolume) -> Cache:
+    cache = Cache(ManualClock(), NullTelemetry())
+    for each in objects:
+        cache.changed(KIND, each)
+    return cache
+
+
+Step = Callable[[Cache], Any]
+
+
+def intend(version: int) -> Step:
+    return lambda cache: cache.assume_object(volume(version, "intended"))
+
+
+def write(version: int) -> Step:
+    return lambda cache: cache.confirm_object(volume(version, "intended"))
+
+
+def tell(version: int, claim: str = "") -> Step:
+    return lambda cache: cache.changed(KIND, volume(version, claim))
+
+
+def abandon(cache: Cache) -> None:
+    cache.restore_object(KIND, "v")
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"),
+    [
+        pytest.param([intend(5)], "intended", id="intended"),
+        pytest.param([intend(5), tell(5)], "intended", id="told again of what is known"),
+        pytest.param([intend(5), tell(6, "other")], "other", id="told of something newer"),
+        pytest.param([intend(5), abandon], "", id="abandoned"),
+        pytest.param([intend(5), tell(6), abandon], "", id="abandoned too late"),
+        pytest.param([intend(5), write(8)], "intended", id="written"),
+        pytest.param([intend(5), write(8), tell(7)], "intended", id="told of what came before the write"),
+        pytest.param([intend(5), write(8), tell(8, "intended")], "intended", id="the write is confirmed"),
+        pytest.param([intend(5), write(8), tell(9, "other")], "other", id="told of what came after the write"),
+        pytest.param([intend(5), tell(9, "other"), write(8)], "other", id="told of it before the write has returned"),
+        pytest.param([intend(5), write(8), abandon], "", id="what was written is abandoned"),
+    ],
+)
+def test_what_readers_get(steps: list[Step], seen: str) -> None:
+    cache = cache_with(volume(5))
+    for step in steps:
+        step(cache)
+        with cache.snapshot("test") as old:
+            assert old.objects.get(PersistentVolume, "v") == cache.effective(KIND, "v")
+    assert claim_of(cache.effective(KIND, "v")) == seen
+    cache.refresh(2)
+    with cache.snapshot("test"), cache.snapshot("another") as fresh:
+        assert claim_of(fresh.objects.get(PersistentVolume, "v")) == seen
+
+
+def test_the_watch_is_not_overheard() -> None:
+    cache = cache_with(volume(5))
+    cache.assume_object(volume(5, "intended"))
+    assert cache.observed(KIND, "v") == volume(5)
+    assert cache.held(KIND) == {"v": volume(5)}
+
+
+@pytest.mark.parametrize("gone", [lambda cache: cache.deleted(KIND, volume(5)), lambda cache: cache.replaced(KIND, [])])
+def test_nothing_is_left_of_an_object_that_goes(gone: Step) -> None:
+    cache = cache_with(volume(5))
+    cache.assume_object(volume(5, "intended"))
+    gone(cache)
+    assert cache.effective(KIND, "v") is None
+    with cache.snapshot("test") as table:
+        assert table.objects.get(PersistentVolume, "v") is None
+
+
+@pytest.mark.parametrize(
+    "known",
+    [pytest.param([], id="gone"), pytest.param([volume(6)], id="changed")],
+)
+def test_a_decision_on_something_outdated_is_refused(known: list[PersistentVolume]) -> None:
+    cache = cache_with(*known)
+    with pytest.raises(Outdated):
+        cache.assume_object(volume(5, "intended"))
+    assert cache.effective(KIND, "v") == (known[0] if known else None)
+
+
+def test_what_no_watch_tells_of() -> None:
+    cache = cache_with()
+    pending = msgspec.convert(make_claim("c", make_request("r", "gpu")), PendingClaim)
+    cache.assume_new_object(pending)
+    with pytest.raises(Outdated):
+        cache.assume_new_object(pending)
+    with cache.snapshot("test") as table:
+        assert list(table.objects.all(PendingClaim)) == ["default/c"]
+    cache.restore_object("PendingClaim", "default/c")
+    with cache.snapshot("test") as table:
+        assert list(table.objects.all(PendingClaim)) == []
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str, str]] = []
+
+    def changed(self, kind: str, before: Any, after: Any) -> None:
+        self.changes.append((kind, before and claim_of(before), after and claim_of(after)))
+
+    def displaced(self, *_: Any) -> None:
+        pass
+
+
+def test_listeners_hear_of_what_is_abandoned_and_of_nothing_that_is_only_intended() -> None:
+    cache, heard = cache_with(volume(5)), Heard()
+    cache.listener = heard
+    cache.assume_object(volume(5, "intended"))
+    assert heard.changes == []
+    cache.restore_object(KIND, "v")
+    assert heard.changes == [(KIND, "intended", "")]
+    cache.restore_object(KIND, "v")
+    assert len(heard.changes) == 1

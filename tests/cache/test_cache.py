@@ -1,0 +1,319 @@
+"""The cache against a plain model: whatever happens in whatever order, a snapshot shows exactly what should count."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from extender.cache.cache import Cache
+from extender.cache.pod_states import PodState
+from extender.errors import IllegalTransition, UnknownNode
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.table import PodInfo, Table
+from extender.table.nodes.columns import CPU
+from tests.builders import make_node, make_pod
+
+TTL = 30.0
+
+
+def node(name: str) -> Node:
+    return msgspec.convert(make_node(name).obj(), Node)
+
+
+def pod(name: str, on: str = "", **status: Any) -> Pod:
+    builder = make_pod(name).req(cpu="1")
+    obj = (builder.node(on) if on else builder).obj()
+    obj.setdefault("status", {}).update(status)
+    return msgspec.convert(obj, Pod)
+
+
+def fits(_table: Table) -> str:
+    return ""
+
+
+def cache_with(*nodes: str, ttl_seconds: float = TTL) -> tuple[Cache, ManualClock]:
+    clock = ManualClock()
+    cache = Cache(clock, NullTelemetry(), ttl_seconds)
+    for name in nodes:
+        cache.changed("Node", node(name))
+    return cache, clock
+
+
+def standing(cache: Cache) -> dict[str, str]:
+    """UID -> node, as a reader sees it."""
+    with cache.snapshot("test") as table:
+        return {info.uid: table.nodes.names[table.pods.row[slot]] for slot, info in enumerate(table.pods.infos) if info}
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Watch events, binds and time, against dicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache, self.clock = cache_with("n0", "n1", "n2")
+        self.assumed: dict[str, tuple[str, float | None]] = {}  # uid -> node, expiry
+        self.added: dict[str, str] = {}
+        self.watched: set[str] = set()  # what the watch has told of and not taken back
+
+    uids = st.integers(0, 5).map("p{}".format)
+    names = st.sampled_from(["n0", "n1", "n2"])
+
+    def uid(self, name: str) -> str:
+        return pod(name).uid
+
+    @rule(name=uids)
+    def watch_sees_it_waiting(self, name: str) -> None:
+        if self.uid(name) not in self.added:  # nothing is ever unbound
+            self.cache.changed("Pod", pod(name))
+            self.watched.add(self.uid(name))
+
+    @rule(name=uids, on=names)
+    def watch_sees_it_placed(self, name: str, on: str) -> None:
+        uid = self.uid(name)
+        on = self.added.get(uid, on)
+        self.cache.changed("Pod", pod(name, on))
+        self.assumed.pop(uid, None)
+        self.added[uid] = on
+        self.watched.add(uid)
+
+    @rule(name=uids)
+    def watch_sees_it_go(self, name: str) -> None:
+        self.cache.deleted("Pod", pod(name))
+        self.assumed.pop(self.uid(name), None)
+        self.added.pop(self.uid(name), None)
+        self.watched.discard(self.uid(name))
+
+    @rule(name=uids)
+    def watch_sees_it_finish(self, name: str) -> None:
+        self.cache.changed("Pod", pod(name, self.added.get(self.uid(name), ""), phase="Succeeded"))
+        self.assumed.pop(self.uid(name), None)
+        self.added.pop(self.uid(name), None)
+        self.watched.discard(self.uid(name))
+
+    @rule(placed=st.dictionaries(uids, names, max_size=4), waiting=st.sets(uids, max_size=3))
+    def relist(self, placed: dict[str, str], waiting: set[str]) -> None:
+        placed = {name: self.added.get(self.uid(name), on) for name, on in placed.items()}
+        waiting = {name for name in waiting - placed.keys() if self.uid(name) not in self.added}
+        self.cache.replaced("Pod", [pod(name, on) for name, on in placed.items()] + [pod(name) for name in waiting])
+        listed = {self.uid(name) for name in placed.keys() | waiting}
+        gone = self.watched - listed  # what no watch ever told of cannot be missed in a list
+        self.added = {self.uid(name): on for name, on in placed.items()}
+        self.assumed = {u: v for u, v in self.assumed.items() if u not in self.added and u not in gone}
+        self.watched = listed
+
+    @rule(name=uids, on=names, good=st.booleans())
+    def assume(self, name: str, on: str, good: bool) -> None:
+        info, uid = PodInfo(pod(name)), self.uid(name)
+        if uid in self.assumed or uid in self.added:
+            with pytest.raises(IllegalTransition):
+                self.cache.assume(info, on, fits)
+            return
+        assert self.cache.assume(info, on, lambda _: "" if good else "full") == ("" if good else "full")
+        if good:
+            self.assumed[uid] = (on, None)
+
+    @rule(name=uids)
+    def finish(self, name: str) -> None:
+        uid = self.uid(name)
+        on, _ = self.assumed.get(uid, ("", None))
+        if uid in self.assumed or uid in self.added:
+            self.cache.finish_binding(uid)
+            if uid in self.assumed:
+                self.assumed[uid] = (on, self.clock.monotonic() + TTL)
+        else:
+            with pytest.raises(IllegalTransition):
+                self.cache.finish_binding(uid)
+
+    @rule(name=uids)
+    def forget(self, name: str) -> None:
+        if self.assumed.pop(self.uid(name), None):
+            self.cache.forget(self.uid(name))
+        else:
+            with pytest.raises(IllegalTransition):
+                self.cache.forget(self.uid(name))
+
+    @rule(seconds=st.sampled_from([1.0, 29.0, 31.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        now = self.clock.monotonic()
+        over = {u for u, (_, expiry) in self.assumed.items() if expiry is not None and expiry <= now}
+        assert self.cache.overdue(now) == bool(over)
+        assert len(self.cache.expire(now)) == len(over)
+        self.assumed = {u: v for u, v in self.assumed.items() if u not in over}
+
+    @invariant()
+    def a_snapshot_shows_what_counts(self) -> None:
+        want = {**self.added, **{uid: on for uid, (on, _) in self.assumed.items()}}
+        assert standing(self.cache) == want
+        assert self.cache.size().assumed_pods == len(self.assumed)
+        with self.cache.snapshot("test") as table:
+            used = {name: int(table.nodes.requested[CPU, row]) for name, row in table.nodes.row_of.items()}
+        assert used == {name: 1000 * list(want.values()).count(name) for name in ("n0", "n1", "n2")}
+
+
+CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+test_cache_machine = CacheMachine.TestCase
+
+
+def test_assume_checks_the_table_as_it_is_and_changes_nothing_when_refused() -> None:
+    cache, _ = cache_with("n")
+    cache.changed("Pod", pod("there", "n"))
+    seen: list[int] = []
+
+    def check(table: Table) -> str:
+        seen.append(int(table.nodes.requested[CPU, table.nodes.row_of["n"]]))
+        return "full"
+
+    assert cache.assume(PodInfo(pod("new")), "n", check) == "full"
+    assert seen == [1000]
+    assert cache.placement(pod("new").uid) is None
+    assert standing(cache) == {pod("there").uid: "n"}
+
+
+def test_a_node_that_is_not_there_cannot_take_a_pod() -> None:
+    cache, _ = cache_with()
+    with pytest.raises(UnknownNode, match="node n is not in the cache"):
+        cache.assume(PodInfo(pod("p")), "n", fits)
+
+
+def test_a_check_that_raises_leaves_no_table_behind_that_others_could_stand_on() -> None:
+    cache, _ = cache_with("n")
+
+    def check(table: Table) -> str:
+        table.place(PodInfo(pod("half-done")), "n")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        cache.assume(PodInfo(pod("p")), "n", check)
+    assert standing(cache) == {}
+
+
+def test_a_bind_without_a_time_to_live_waits_for_ever() -> None:
+    cache, clock = cache_with("n", ttl_seconds=0)
+    cache.assume(PodInfo(pod("p")), "n", fits)
+    cache.finish_binding(pod("p").uid)
+    clock.advance(1e9)
+    assert cache.expire(clock.monotonic()) == []
+
+
+def test_an_assumed_pod_does_not_expire_while_its_bind_is_under_way() -> None:
+    cache, clock = cache_with("n")
+    cache.assume(PodInfo(pod("p")), "n", fits)
+    clock.advance(1e9)
+    assert cache.expire(clock.monotonic()) == []
+    placement = cache.placement(pod("p").uid)
+    assert placement is not None
+    assert placement.state is PodState.ASSUMED
+
+
+def test_a_nominated_pod_is_shown_until_it_is_placed() -> None:
+    cache, _ = cache_with("n")
+    cache.changed("Pod", pod("p", nominatedNodeName="n"))
+    with cache.snapshot("test") as table:
+        assert [*table.nominated["n"]] == [pod("p").uid]
+    cache.assume(PodInfo(pod("p")), "n", fits)
+    with cache.snapshot("test") as table:
+        assert table.nominated == {}
+
+
+def test_find_pod_tells_a_pod_from_its_namesake() -> None:
+    cache, _ = cache_with()
+    cache.changed("Pod", pod("p"))
+    assert cache.find_pod(pod("p").uid, "default/p") is not None
+    assert cache.find_pod("another-uid", "default/p") is None
+    cache.remember(PodInfo(pod("asked-about")), 1000)
+    assert cache.find_pod(pod("asked-about").uid, "default/asked-about") is not None
+
+
+def test_a_relist_forgets_objects_of_any_kind_that_are_gone() -> None:
+    cache, _ = cache_with("gone", "kept")
+    with cache.snapshot("test"):
+        pass
+    cache.replaced("Node", [node("kept")])
+    with cache.snapshot("test") as table:
+        assert [table.nodes.names[row] for row in table.nodes.rows] == ["kept"]
+
+
+def test_a_relist_that_tells_nothing_new_changes_nothing() -> None:
+    cache, _ = cache_with()
+    listed = [msgspec.convert(make_node("n").resource_version(5).obj(), Node)]
+    cache.replaced("Node", listed)
+    with cache.snapshot("test") as table:
+        first = table.nodes.node(0)
+    cache.replaced("Node", [msgspec.convert(make_node("n").resource_version(5).obj(), Node)])
+    with cache.snapshot("test") as table:
+        assert table.nodes.node(0) is first
+    cache.replaced("Node", [msgspec.convert(make_node("n").resource_version(6).label(new="yes").obj(), Node)])
+    with cache.snapshot("test") as table:
+        assert table.nodes.node(0).labels["new"] == "yes"
+
+
+def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Listening(NullTelemetry):
+        def unreadable(self, kind: str, key: str, why: str) -> None:
+            told.append((key, why))
+
+    cache = Cache(ManualClock(), Listening())
+    cache.replaced("Pod", [pod("good", "n"), msgspec.convert(make_pod("bad").req(cpu="1Gx").node("n").obj(), Pod)])
+    cache.changed("Node", msgspec.convert(make_node("n").allocatable(cpu="lots").obj(), Node))
+    assert standing(cache) == {pod("good").uid: "n"}
+    assert [key for key, _ in told] == ["default/bad", "n"]
+    assert "'1Gx' is not a quantity" in told[0][1]
+
+
+def test_tables_that_are_refreshed_need_no_more_work_when_they_are_lent() -> None:
+    cache, _ = cache_with(*(f"n{i}" for i in range(500)))
+    cache.refresh(2)
+    with cache.snapshot("one") as one, cache.snapshot("two") as two:
+        assert len(one.nodes.rows) == len(two.nodes.rows) == 500
+        cache.refresh(2)  # both are lent: nothing to do, and nothing new is made
+    cache.changed("Pod", pod("p", "n1"))
+    cache.refresh(2)
+    with cache.snapshot("again") as table:
+        assert table in (one, two)
+        assert len(table.pods) == 1
+
+
+def test_each_reader_has_a_table_of_its_own_and_none_is_made_in_vain() -> None:
+    cache, _ = cache_with("n")
+    with cache.snapshot("one") as one, cache.snapshot("two") as two:
+        assert one is not two
+        cache.changed("Pod", pod("p", "n"))
+        assert not len(one.pods)
+    with cache.snapshot("again") as again:
+        assert again in (one, two)
+        assert len(again.pods) == 1
+
+
+def test_many_threads_assume_no_more_than_fits() -> None:
+    cache, _ = cache_with("n")  # room for as many as `check` says
+    taken: list[str] = []
+
+    def check(table: Table) -> str:
+        return "full" if table.nodes.requested[CPU, table.nodes.row_of["n"]] >= 4000 else ""
+
+    def bind(name: str) -> None:
+        if not cache.assume(PodInfo(pod(name)), "n", check):
+            taken.append(name)
+            cache.finish_binding(pod(name).uid)
+
+    threads = [threading.Thread(target=bind, args=(f"p{i}",)) for i in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 4
+    with cache.snapshot("test") as table:
+        assert np.array_equal(table.nodes.requested[CPU][table.nodes.rows], [4000])

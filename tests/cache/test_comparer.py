@@ -1,0 +1,363 @@
+"""The comparer finds what is wrong with the cache and puts it right, and takes nothing for wrong that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cache.cache import Cache
+from extender.cache.changes import Placement
+from extender.cache.comparer import Comparer, Difference, Report
+from extender.cache.pod_states import PodState
+from extender.errors import ClusterError
+from extender.model.meta import LabelSelector, Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.selectors import compile_selector
+from extender.table import PodCountQuery, Table
+from extender.table.pods.terms import Asking
+from tests.builders import make_node, make_pod
+from tests.cache.watched_cluster import WatchedCluster
+
+EVERY_POD = PodCountQuery(None, compile_selector(msgspec.convert({}, LabelSelector)))
+
+randoms = st.integers(0, 2**32).map(Random)
+
+
+def comparer_of(cluster: WatchedCluster) -> Comparer:
+    """One for which time passes while events are delivered and things go on."""
+
+    def pause(_seconds: float) -> None:
+        cluster.live(1)
+        cluster.deliver_all()
+
+    return Comparer(cluster.cache, cluster, cluster.alarms, pause)
+
+
+def compare(cluster: WatchedCluster) -> Report:
+    return comparer_of(cluster).compare()
+
+
+def compare_in_peace(cluster: WatchedCluster) -> Report:
+    """While nothing happens, and no watch tells anything."""
+    return Comparer(cluster.cache, Still(cluster), cluster.alarms, lambda _: None).compare()
+
+
+def ask(cluster: WatchedCluster) -> None:
+    """Makes two tables, and standing answers in both."""
+    with cluster.cache.snapshot("one") as one, cluster.cache.snapshot("two") as two:
+        for table in (one, two):
+            table.matching(EVERY_POD)
+            info = next(iter(table.pods))
+            table.terms.concerning(Asking(info.group, frozenset()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(randoms)
+def test_nothing_is_found_while_binds_and_events_go_on(random: Random) -> None:
+    cluster = WatchedCluster(random)
+    for _ in range(4):
+        cluster.live(random.randrange(40))
+        ask(cluster)
+        report = compare(cluster)
+        assert report.differences == []
+        assert report.undecided == []
+    assert cluster.alarms.told == []
+
+
+# ---- what may be wrong with objects
+
+
+def lose_a_node(cache: Cache) -> None:
+    del cache._objects["Node"]["n0"]
+
+
+def keep_a_node_that_is_gone(cache: Cache) -> None:
+    cache._objects["Node"]["ghost"] = msgspec.convert(make_node("ghost").obj(), Node)
+
+
+def mistake_a_label(cache: Cache) -> None:
+    node = cache._objects["Node"]["n0"]
+    cache._objects["Node"]["n0"] = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, labels={"zone": "nowhere"})
+    )
+
+
+def lose_a_volume(cache: Cache) -> None:
+    del cache._objects["PersistentVolume"]["v"]
+
+
+def lose_a_pod(cache: Cache) -> None:
+    uid = cache._uid_of["default/fixed"]
+    del cache._pods[uid], cache._placements[uid], cache._uid_of["default/fixed"]
+
+
+def lose_a_place(cache: Cache) -> None:
+    del cache._placements[cache._uid_of["default/fixed"]]
+
+
+def mistake_a_place(cache: Cache) -> None:
+    cache._placements[cache._uid_of["default/fixed"]].node_name = "n2"
+
+
+def lose_a_name(cache: Cache) -> None:
+    del cache._uid_of["default/fixed"]
+
+
+def place_a_pod_that_waits(cache: Cache) -> None:
+    uid = cache._uid_of["default/waits"]
+    cache._placements[uid] = Placement(cache._pods[uid], "n1", PodState.ADDED)
+
+
+def keep_a_pod_that_is_gone(cache: Cache) -> None:
+    cache.changed("Pod", msgspec.convert(make_pod("ghost").node("n1").obj(), Pod))
+
+
+WRONG_OBJECTS = [
+    pytest.param(lose_a_node, "Node", "n0", id="a node is lost"),
+    pytest.param(keep_a_node_that_is_gone, "Node", "ghost", id="a node should be gone"),
+    pytest.param(mistake_a_label, "Node", "n0", id="a node looks otherwise at the same version"),
+    pytest.param(lose_a_volume, "PersistentVolume", "v", id="an object of another kind is lost"),
+    pytest.param(lose_a_pod, "Pod", "default/fixed", id="a pod is lost"),
+    pytest.param(lose_a_place, "Pod", "default/fixed", id="a pod counts nowhere"),
+    pytest.param(mistake_a_place, "Pod", "default/fixed", id="a pod counts on another node"),
+    pytest.param(lose_a_name, "Pod", "default/fixed", id="a pod is not found by its name"),
+    pytest.param(place_a_pod_that_waits, "Pod", "default/waits", id="a pod without a node counts"),
+    pytest.param(keep_a_pod_that_is_gone, "Pod", "default/ghost", id="a pod should be gone"),
+]
+
+
+@pytest.mark.parametrize(("damage", "kind", "key"), WRONG_OBJECTS)
+@settings(max_examples=15, deadline=None)
+@given(random=randoms)
+def test_a_wrong_object_is_found_and_put_right(
+    damage: Callable[[Cache], None], kind: str, key: str, random: Random
+) -> None:
+    cluster = WatchedCluster(random)
+    cluster.live(random.randrange(30))
+    cluster.deliver_all()
+    ask(cluster)
+    damage(cluster.cache)
+    found = compare_in_peace(cluster).differences
+    assert [(difference.kind, difference.key) for difference in found if difference.kind != "Table"] == [(kind, key)]
+    assert (kind, key) in [told[:2] for told in cluster.alarms.told]
+    assert compare(cluster).differences == []
+    cluster.deliver_all()
+    assert_true(cluster)
+
+
+class Still:
+    """The same cluster, in which nothing happens while it is listed."""
+
+    def __init__(self, cluster: WatchedCluster) -> None:
+        self._cluster = cluster
+        self.kinds, self.has_told = cluster.kinds, cluster.has_told
+
+    def list(self, kind: str) -> tuple[str, Sequence[Object]]:
+        return str(10**9), [obj for (its_kind, _), obj in self._cluster.objects.items() if its_kind == kind]
+
+
+def assert_true(cluster: WatchedCluster) -> None:
+    """A table shows the cluster's nodes and its placed pods."""
+    pods = [obj for obj in cluster.objects.values() if isinstance(obj, Pod)]
+    assumed = {uid for uid, held in cluster.cache.held_pods().items() if held.state is PodState.ASSUMED}
+    with cluster.cache.snapshot("test") as table:
+        nodes = {table.nodes.names[row] for row in table.nodes.rows}
+        places = {info.uid: table.nodes.names[table.pods.row[table.pods.slot_of[info.uid]]] for info in table.pods}
+    assert nodes == {key for kind, key in cluster.objects if kind == "Node"}
+    assert {uid: node for uid, node in places.items() if uid not in assumed} == {
+        pod.uid: pod.node_name for pod in pods if pod.node_name and pod.uid not in assumed
+    }
+
+
+# ---- what may be wrong with tables
+
+
+def slot_of_fixed(table: Table) -> int:
+    return next(slot for slot, info in enumerate(table.pods.infos) if info and info.pod.name == "fixed")
+
+
+def miscount_requests(table: Table) -> None:
+    table.nodes.requested[0, table.nodes.row_of["n0"]] += 1
+
+
+def miscount_room(table: Table) -> None:
+    table.nodes.allocatable[1, table.nodes.row_of["n1"]] -= 1
+
+
+def miscount_a_port(table: Table) -> None:
+    next(iter(table.ports.in_use().values()))[table.nodes.row_of["n0"]] += 1  # where `fixed` stands
+
+
+def move_a_node_to_another_zone(table: Table) -> None:
+    column = table.nodes.labels["topology.kubernetes.io/zone"]
+    row = table.nodes.row_of["n0"]
+    column.ids[row] = column.intern("nowhere")
+
+
+def lose_taints(table: Table) -> None:
+    table.nodes.taint_set[table.nodes.row_of["n0"]] = 0 if table.nodes.taint_set[table.nodes.row_of["n0"]] else 1
+
+
+def hide_a_node(table: Table) -> None:
+    table.nodes.present[table.nodes.row_of["n0"]] = False
+
+
+def miscount_an_answer(table: Table) -> None:
+    table.matching(EVERY_POD).by_node[table.nodes.row_of["n1"]] += 1
+
+
+def miscount_a_total(table: Table) -> None:
+    table.matching(EVERY_POD).total += 1
+
+
+def miscount_terms(table: Table) -> None:
+    answer = table.terms.concerning(table.terms.asked()[0])
+    next(iter(answer.effects.values())).by_node[table.nodes.row_of["n0"]] += 1
+
+
+def move_a_pod(table: Table) -> None:
+    table.pods.row[slot_of_fixed(table)] = table.nodes.row_of["n1"]
+
+
+def change_a_priority(table: Table) -> None:
+    table.pods.priority[slot_of_fixed(table)] += 1
+
+
+def forget_a_nomination(table: Table) -> None:
+    table.nominated.pop("n1")
+
+
+def forget_an_object(table: Table) -> None:
+    table.objects.remove("Namespace", "default")
+
+
+def forget_a_pod(table: Table) -> None:
+    del table.pods.slot_of[table.pods.info(slot_of_fixed(table)).uid]
+
+
+def tear_it_apart(table: Table) -> None:
+    table.nodes.row_of["n0"] = 10**6
+
+
+WRONG_TABLES = [
+    pytest.param(miscount_requests, "requested cpu is", id="requests of a node"),
+    pytest.param(miscount_room, "allocatable memory is", id="allocatable of a node"),
+    pytest.param(miscount_a_port, "port is", id="ports"),
+    pytest.param(move_a_node_to_another_zone, "label topology.kubernetes.io/zone is nowhere", id="domains"),
+    pytest.param(lose_taints, "taints is", id="taints"),
+    pytest.param(hide_a_node, "presence is False, not True", id="presence"),
+    pytest.param(miscount_an_answer, "pods found by", id="a standing answer"),
+    pytest.param(miscount_a_total, "total is", id="its total"),
+    pytest.param(miscount_terms, "Effect", id="a standing answer about terms"),
+    pytest.param(move_a_pod, "node is n1, not n0", id="the node of a pod"),
+    pytest.param(change_a_priority, "priority is 1, not 0", id="the priority of a pod"),
+    pytest.param(forget_a_nomination, "nominated pods is", id="a nomination"),
+    pytest.param(forget_an_object, "object is None", id="an object of another kind"),
+    pytest.param(forget_a_pod, "pod is None, not there", id="a pod"),
+    pytest.param(tear_it_apart, "cannot be read: IndexError", id="parts that do not fit together"),
+]
+
+
+@pytest.mark.parametrize(("damage", "how"), WRONG_TABLES)
+@settings(max_examples=10, deadline=None)
+@given(random=randoms)
+def test_a_wrong_table_is_found_and_used_no_more(damage: Callable[[Table], None], how: str, random: Random) -> None:
+    cluster = WatchedCluster(random)
+    cluster.live(random.randrange(30))
+    cluster.deliver_all()
+    ask(cluster)
+    with cluster.cache.snapshot("damage") as damaged:
+        damage(damaged)
+    report = compare_in_peace(cluster)
+    assert {difference.kind for difference in report.differences} == {"Table"}
+    assert any(difference.how.startswith(how) for difference in report.differences), report.differences
+    assert report.compared["Table"] == 2
+    for _ in range(3):
+        with cluster.cache.snapshot("a") as a, cluster.cache.snapshot("b") as b:
+            assert damaged not in (a, b)
+    assert compare(cluster).differences == []
+
+
+def test_a_table_that_cannot_take_the_next_event_is_found_too() -> None:
+    cluster = WatchedCluster(Random(1))
+    ask(cluster)
+    with cluster.cache.snapshot("damage") as damaged:
+        damaged.ports._in_use.clear()  # the ports of a pod that goes cannot be given back
+    cluster.remove("Pod", "default/fixed")
+    cluster.deliver_all()
+    assert {difference.kind for difference in compare(cluster).differences} == {"Table"}
+    assert compare(cluster).differences == []
+
+
+# ---- what can be said, and what not
+
+
+def test_a_watch_that_is_behind_is_not_blamed_on_the_cache() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.put("Node", make_node("new").obj())
+    report = compare_in_peace(cluster)
+    assert report.differences == []
+    assert report.undecided == [Difference("Node", "new", "is listed, but not held")]
+
+
+def test_a_pod_whose_bind_is_under_way_is_let_be() -> None:
+    cluster = WatchedCluster(Random(1))
+    waits = cluster.objects["Pod", "default/waits"]
+    info = cluster.cache.find_pod(waits.uid, waits.key)
+    assert info is not None
+    cluster.cache.assume(info, "n2", lambda _: "")
+    assert compare(cluster).differences == []
+    cluster.cache.finish_binding(waits.uid)
+    assert compare_in_peace(cluster).differences == []
+    placement = cluster.cache.placement(waits.uid)
+    assert placement is not None
+    assert placement.node_name == "n2"
+
+
+def test_the_end_of_the_process_ends_the_waiting_and_decides_nothing() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.remove("Pod", "default/fixed")
+    pauses: list[float] = []
+
+    def ends(seconds: float) -> bool:
+        pauses.append(seconds)
+        return True
+
+    report = Comparer(cluster.cache, cluster, cluster.alarms, ends).compare()
+    assert "Pod" not in {difference.kind for difference in report.differences}
+
+
+def test_a_kind_that_cannot_be_listed_is_told_of_and_the_others_are_compared() -> None:
+    cluster = WatchedCluster(Random(1))
+
+    class Partly(Still):
+        def list(self, kind: str) -> tuple[str, Sequence[Object]]:
+            if kind == "Node":
+                raise ClusterError("no answer in 30 s")
+            return super().list(kind)
+
+    report = Comparer(cluster.cache, Partly(cluster), cluster.alarms, lambda _: None).compare()
+    assert report.unlisted == {"Node": "no answer in 30 s"}
+    assert report.compared["Pod"] == 2
+    assert report.differences == []
+
+
+def test_an_object_that_makes_no_sense_is_missing_on_purpose() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.put("Pod", make_pod("bad").req(cpu="1Gx").node("n0").obj())
+    cluster.deliver_all()
+    assert compare(cluster).differences == []
+
+
+def test_comparing_again_and_again_makes_no_more_tables() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.cache.refresh(3)
+    for _ in range(5):
+        assert compare(cluster).compared["Table"] == 3
+    assert len(cluster.cache._tables) == 3

@@ -1,0 +1,138 @@
+"""An assumed pod expires once it is known that no bind of it can have been missed, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.cache import Cache
+from extender.cache.expiry import ASK_AGAIN_SECONDS, Expiry
+from extender.errors import OutcomeUnknown
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.table import PodInfo
+from tests.cache.test_cache import TTL, node, pod
+
+
+class Watch:
+    """Holds events back; as a Survey it compares what there is with what it has told."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache, self._backlog = cache, list[str]()
+        self._made = self._told = 0
+        self.surveys = 0
+        self.error: Exception | None = None
+
+    def place(self, name: str) -> None:
+        """The API server has bound the pod; the watch has yet to tell."""
+        self._backlog.append(name)
+        self._made += 1
+
+    def tell_next(self) -> None:
+        self._cache.changed("Pod", pod(self._backlog.pop(0), "n"))
+        self._told += 1
+
+    def survey(self) -> object:
+        self.surveys += 1
+        if self.error:
+            raise self.error
+        there_are = self._made
+        return lambda: self._told >= there_are
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cache(clock: ManualClock) -> Cache:
+    cache = Cache(clock, NullTelemetry(), TTL)
+    cache.changed("Node", node("n"))
+    return cache
+
+
+@pytest.fixture
+def watch(cache: Cache) -> Watch:
+    return Watch(cache)
+
+
+@pytest.fixture
+def expiry(cache: Cache, watch: Watch, clock: ManualClock) -> Expiry:
+    return Expiry(cache, watch.survey, clock)  # type: ignore[arg-type]  # the probe's type, in a test
+
+
+def bind(cache: Cache, *names: str) -> None:
+    for name in names:
+        cache.assume(PodInfo(pod(name)), "n")
+        cache.finish_binding(pod(name).uid)
+
+
+def test_a_pod_that_nobody_has_bound_expires(cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock) -> None:
+    bind(cache, "p")
+    clock.advance(TTL - 1)
+    assert (expiry.sweep(), watch.surveys) == ([], 0)
+    clock.advance(1)
+    assert expiry.sweep() == ["default/p"]
+    assert (expiry.sweep(), watch.surveys) == ([], 1)
+
+
+def test_the_first_event_of_a_backlog_lets_nothing_expire_that_the_next_confirms(
+    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
+) -> None:
+    bind(cache, "first", "second", "lost")
+    watch.place("first")
+    watch.place("second")
+    clock.advance(TTL)
+    assert expiry.sweep() == []
+    watch.tell_next()
+    assert expiry.sweep() == []
+    watch.tell_next()
+    assert expiry.sweep() == ["default/lost"]
+    assert cache.size().assumed_pods == 0
+    assert cache.size().pods == 2
+
+
+def test_a_pod_that_was_over_only_after_the_question_waits_for_the_next(
+    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
+) -> None:
+    bind(cache, "early")
+    watch.place("elsewhere")
+    clock.advance(2)
+    bind(cache, "late")
+    clock.advance(TTL - 2)
+    assert expiry.sweep() == []
+    clock.advance(3)
+    watch.place("late")
+    watch.tell_next()
+    assert expiry.sweep() == ["default/early"]
+    assert expiry.sweep() == []
+    watch.tell_next()
+    assert (expiry.sweep(), cache.size().assumed_pods) == ([], 0)
+
+
+def test_while_nobody_can_tell_every_pod_keeps_its_place(
+    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
+) -> None:
+    bind(cache, "p")
+    clock.advance(TTL)
+    watch.error = OutcomeUnknown("no answer")
+    with pytest.raises(OutcomeUnknown):
+        expiry.sweep()
+    watch.error = None
+    clock.advance(1)
+    assert (expiry.sweep(), watch.surveys) == ([], 1)  # the API server is not asked every second
+    clock.advance(ASK_AGAIN_SECONDS)
+    assert expiry.sweep() == ["default/p"]
+
+
+def test_a_question_that_stays_open_is_asked_anew(
+    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
+) -> None:
+    """As after the API server was restored from a copy: what was there then will never be told."""
+    bind(cache, "p")
+    watch.place("that is gone with the old data")
+    clock.advance(TTL)
+    assert expiry.sweep() == []
+    watch._made = 0
+    clock.advance(ASK_AGAIN_SECONDS)
+    assert expiry.sweep() == ["default/p"]

@@ -1,0 +1,83 @@
+"""The command line: what it prints and how it exits. Processes, for exit codes and streams are the point."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from extender.cli.main import cli, settings_options
+from extender.config.settings import OPTIONS
+
+
+def extender(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command; `given` on standard input."""
+    code = "import sys; from extender.cli.main import main; sys.argv[0] = 'extender'; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
+
+
+def test_help_teaches_by_example() -> None:
+    told = extender("serve", "--help")
+    assert told.returncode == 0
+    assert "extender serve --kubeconfig ~/.kube/config --bind 127.0.0.1:8888" in told.stdout
+
+
+def test_every_setting_has_an_option_with_its_help() -> None:
+    told = " ".join(extender("serve", "--help").stdout.split())
+    for option in OPTIONS.values():
+        assert f"{option.flag} " in told
+        assert option.description in told.replace("- ", "-") or option.description in told
+
+
+def test_version() -> None:
+    assert extender("version").stdout.startswith("extender 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        pytest.param(["serve", "--bnd", "x"], 2, "No such option", id="an unknown option"),
+        pytest.param(["srve"], 2, "No such command", id="an unknown command"),
+        pytest.param(["serve", "--before-sync", "maybe"], 2, "'maybe' is not one of 'fail', 'pass'", id="a closed set"),
+        pytest.param(["serve", "--bind", "x"], 2, "error: --bind: want HOST:PORT", id="a setting"),
+        pytest.param(["serve", "--config", "/none"], 2, "error: /none: No such file or directory", id="no file"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], status: int, error: str) -> None:
+    told = extender(*arguments)
+    assert told.returncode == status
+    assert error in told.stderr
+    assert "Traceback" not in told.stderr
+    assert told.stdout == ""
+
+
+def test_every_fault_is_a_line() -> None:
+    told = extender("serve", "--bind", "x", "--body-limit", "y", "--connections", "0")
+    assert [line.split(":")[:2] for line in told.stderr.splitlines()] == [
+        ["error", " --bind"],
+        ["error", " --body-limit"],
+        ["error", " --connections"],
+    ]
+
+
+def test_options_given_and_not_given(tmp_path: Path) -> None:
+    seen: dict[str, object] = {}
+
+    @click.command()
+    @settings_options
+    def probe(**flags: object) -> None:
+        seen.update({name: value for name, value in flags.items() if value not in (None, ())})
+
+    arguments = ["--config", str(tmp_path), "--exempt-namespaces", "a", "--exempt-namespaces", "b", "--bind", "h:1"]
+    probe.main(arguments, standalone_mode=False)
+    assert seen == {"config": tmp_path, "exempt_namespaces": ("a", "b"), "bind": "h:1"}
+
+
+def test_all_commands_are_helped() -> None:
+    assert isinstance(cli, click.Group)
+    for command in cli.commands.values():
+        assert command.help

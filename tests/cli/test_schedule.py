@@ -1,0 +1,54 @@
+"""`extender schedule` before it schedules: help, and wrong usage in one line each."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import extender
+from tests.stock.process import free_port
+
+
+def test_help_teaches_by_example() -> None:
+    told = extender("schedule", "--help")
+    assert told.returncode == 0
+    assert "extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect" in told.stdout
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    """One that leads nowhere, but can be read."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],"
+        f" clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{free_port()}'}}}}],"
+        " contexts: [{name: c, context: {cluster: c, user: u}}]}"
+    )
+    return path
+
+
+def test_a_kubeconfig_that_is_not_there() -> None:
+    told = extender("schedule", "--kubeconfig", "/no/such/file", "--no-leader-elect")
+    assert (told.returncode, told.stderr) == (2, "error: kubeconfig: there is no file '/no/such/file'\n")
+
+
+def test_no_place_for_the_lease(kubeconfig: Path) -> None:
+    told = extender("schedule", "--kubeconfig", str(kubeconfig), "--lease-namespace", "")
+    assert told.returncode == 2
+    assert "leaseNamespace: needed with leaderElect" in told.stderr
+
+
+def test_a_port_that_is_taken(kubeconfig: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = extender("schedule", "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--bind", address)
+    assert (told.returncode, told.stderr) == (1, f"error: cannot listen on {address}: Address already in use\n")
+
+
+@pytest.mark.parametrize("flag", ["--bind-rate", "--status-rate", "--event-rate"])
+def test_a_rate_of_nothing(flag: str) -> None:
+    assert extender("schedule", flag, "0").returncode == 2

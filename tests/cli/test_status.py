@@ -1,0 +1,169 @@
+"""`extender status` against a real server of pages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.main import cli
+from extender.cli.status import SECTIONS, age
+from extender.errors import ConfigurationError, ExtenderError
+from extender.scheduler.modeler import PodView, QueueStatus
+from extender.web.answers import Answer
+from extender.web.pages import PageServer
+from tests.stock.process import free_port
+
+
+def view(namespace: str, name: str, **fields: Any) -> PodView:
+    given = {"uid": f"uid-{name}", "scheduler_name": "mine", "priority": 0, **fields}
+    return PodView(namespace=namespace, name=name, **given)
+
+
+PICTURE = QueueStatus(
+    active=[view("shop", "new", since_seconds=0.2)],
+    backoff=[],
+    unschedulable=[
+        view("shop", "low", attempts=1, refused_by=["NodeAffinity"], since_seconds=59.9),
+        view("shop", "high", attempts=12, refused_by=["NodeResourcesFit", "TaintToleration"], priority=9,
+             nominated_node="n7", since_seconds=7500.0),
+    ],
+    gated=[],
+    in_flight=[],
+    assumed=[view("other", "going", attempts=1, node="n1")],
+    arriving=[],
+    scheduled=42,
+    leading=True,
+)  # fmt: skip
+
+
+@pytest.fixture
+def pages() -> dict[str, Answer]:
+    """What the server answers by path; a test may change it."""
+    return {"/debug/pods": Answer(200, msgspec.json.encode(PICTURE))}
+
+
+@pytest.fixture
+def server(pages: dict[str, Answer]) -> Iterator[str]:
+    served = PageServer("127.0.0.1", 0, {"/debug/pods": lambda *_: pages["/debug/pods"]})
+    served.start()
+    yield f"http://127.0.0.1:{served.port}"
+    served.stop()
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["status", *arguments])
+
+
+def test_the_table(server: str) -> None:
+    told = run("--server", server)
+    assert told.exit_code == 0
+    assert told.stdout.splitlines() == [
+        "NAMESPACE   NAME    TIER            ATTEMPTS   SINCE   REFUSED BY                         NODE   NOMINATED",
+        "shop        new     active          0          0s      -                                  -      -",
+        "shop        high    unschedulable   12         2h      NodeResourcesFit,TaintToleration   -      n7",
+        "shop        low     unschedulable   1          59s     NodeAffinity                       -      -",
+        "other       going   assumed         1          -       -                                  n1     -",
+    ]
+    assert told.stderr == ""
+
+
+def test_wide(server: str) -> None:
+    header, first, *_ = run("--server", server, "-o", "wide").stdout.splitlines()
+    assert header.split()[-3:] == ["PRIORITY", "SCHEDULER", "UID"]
+    assert first.split()[-3:] == ["0", "mine", "uid-new"]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_for_programs(server: str, output: str) -> None:
+    told = (json.loads if output == "json" else yaml.safe_load)(run("--server", server, "-o", output).stdout)
+    assert told["scheduled"] == 42
+    assert [pod["name"] for pod in told["pods"]] == ["new", "high", "low", "going"]
+    assert told["pods"][1]["refusedBy"] == ["NodeResourcesFit", "TaintToleration"]
+    assert told["pods"][3] | {"tier": "assumed", "node": "n1"} == told["pods"][3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        pytest.param(["--tier", "unschedulable"], ["high", "low"], id="tier"),
+        pytest.param(["--tier", "active", "--tier", "assumed"], ["new", "going"], id="tiers"),
+        pytest.param(["-n", "other"], ["going"], id="namespace"),
+        pytest.param(["low", "shop/new"], ["new", "low"], id="names"),
+        pytest.param(["other/low"], [], id="none"),
+    ],
+)
+def test_some_of_them(server: str, arguments: list[str], names: list[str]) -> None:
+    told = json.loads(run("--server", server, "-o", "json", *arguments).stdout)
+    assert [pod["name"] for pod in told["pods"]] == names
+
+
+def test_no_pod_waits(server: str) -> None:
+    told = run("--server", server, "-n", "nowhere")
+    assert (told.exit_code, told.stdout) == (0, "")
+    assert told.stderr == "No such pod waits; 42 pods are scheduled.\n"
+
+
+def test_a_standby_says_so(server: str, pages: dict[str, Answer]) -> None:
+    standby = msgspec.structs.replace(PICTURE, leading=False)
+    pages["/debug/pods"] = Answer(200, msgspec.json.encode(standby))
+    assert run("--server", server).stderr == "note: this replica does not schedule; another may lead\n"
+
+
+def test_the_address_alone_will_do(server: str) -> None:
+    assert run("--server", server.removeprefix("http://")).exit_code == 0
+
+
+def test_nobody_is_there() -> None:
+    """As a user sees it: one line, and what to do."""
+    extender, server = Path(sys.executable).parent / "extender", f"http://127.0.0.1:{free_port()}"
+    command: list[str | Path] = [extender, "status", "--server", server]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout) == (1, "")
+    (line,) = told.stderr.splitlines()
+    assert line.startswith("error: nobody answers at http://127.0.0.1:")
+    assert "Connection refused; is `extender schedule` running, and is --server the address" in line
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Answer(404, b'{"error":"nothing is served"}'), id="status"),
+        pytest.param(Answer(200, b"<html>"), id="no JSON"),
+        pytest.param(Answer(200, b"[]"), id="other JSON"),
+    ],
+)
+def test_another_server_is_there(server: str, pages: dict[str, Answer], answer: Answer) -> None:
+    pages["/debug/pods"] = answer
+    told = run("--server", server)
+    assert isinstance(told.exception, ExtenderError)
+    assert f"{server}/debug/pods answers {answer.status}, and not as `extender schedule` does" in str(told.exception)
+
+
+@pytest.mark.parametrize("server", ["ftp://x", "http://", "http://x:y"])
+def test_no_url(server: str) -> None:
+    told = run("--server", server)
+    assert isinstance(told.exception, ConfigurationError)
+    assert told.exception.faults == (f"--server {server}: want a URL, like http://127.0.0.1:8889",)
+
+
+def test_every_section_of_the_picture_is_explained() -> None:
+    told = run("--help").stdout
+    fields = msgspec.to_builtins(PICTURE).keys() - {"scheduled", "leading"}
+    assert fields == SECTIONS.keys()
+    assert all(name in told and meaning in told for name, meaning in SECTIONS.items())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.9, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (172_800, "2d"), (1e6, "11d")]
+)
+def test_ages(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown

@@ -1,0 +1,214 @@
+"""Electors with their threads on one API server that fails in many ways."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from extender.cluster.election.election import Election, Timing
+from extender.cluster.election.elector import LeaderElector
+from extender.cluster.election.lease import LeaseClient
+from extender.cluster.http.connection import Connection
+from extender.cluster.http.credentials import Kubeconfig
+from extender.errors import OutcomeUnknown
+from extender.runtime.clock import SystemClock
+from tests.cluster.fake_api import LEASES, FakeApiServer, accept_and_hang_up, answer, fake_api, hang, hang_up
+from tests.stock.waiting import wait_until
+
+TIMING = Timing(lease_duration_seconds=4, renew_deadline_seconds=3.0, retry_period_seconds=0.05)
+LEASE = f"{LEASES}/extender"
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    with fake_api() as api:
+        yield api
+
+
+Elect = Callable[..., LeaderElector]
+
+
+@pytest.fixture
+def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
+    """Starts an elector; `caught_up` is what its reconciliation finds."""
+    started: list[tuple[LeaderElector, Connection]] = []
+
+    def elect(
+        identity: str,
+        caught_up: Callable[[], bool] = lambda: True,
+        eligible: Callable[[], bool] = lambda: True,
+        connection: Connection | None = None,
+        idle: Callable[[], bool] = lambda: True,
+    ) -> LeaderElector:
+        connection = connection or Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+        lease = LeaseClient(connection, "default", "extender", silence_seconds=0.2)
+        election = Election(identity, TIMING, Random(1))
+        elector = LeaderElector(lease, election, eligible, lambda: caught_up, SystemClock(), idle)
+        elector.start()
+        started.append((elector, connection))
+        return elector
+
+    yield elect
+    for elector, connection in started:
+        elector.stop()
+        connection.close()
+
+
+def holder(api: FakeApiServer) -> str:
+    held: str = api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"]
+    return held
+
+
+def test_one_leads_and_the_other_says_whom_it_waits_for(api: FakeApiServer, elect: Elect) -> None:
+    first = elect("first")
+    assert wait_until(first.leading)
+    second = elect("second")
+    assert wait_until(lambda: "held by first" in second.waiting_for())
+    assert (first.waiting_for(), second.leading()) == ("", False)
+    assert second.waiting_for() == "waiting for the lease default/extender held by first"
+
+
+def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect) -> None:
+    first = elect("first")
+    assert wait_until(first.leading)
+    second = elect("second")
+    first.stop()
+    assert not first.leading()
+    assert wait_until(second.leading)
+    assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 1
+
+
+def test_the_lease_is_not_given_up_while_what_it_guards_is_under_way(api: FakeApiServer, elect: Elect) -> None:
+    asked_while_leading: list[bool] = []
+
+    def idle() -> bool:
+        asked_while_leading.append(first.leading())
+        return False
+
+    first = elect("first", idle=idle)
+    assert wait_until(first.leading)
+    first.stop()
+    assert holder(api) == "first"
+    assert asked_while_leading == [False]  # none can begin once it is known that none is under way
+
+
+def test_a_leader_that_is_no_longer_eligible_hands_over_and_stands_again_when_it_is(
+    api: FakeApiServer, elect: Elect
+) -> None:
+    fresh, idle, led_while_stale = threading.Event(), threading.Event(), []
+    fresh.set()
+    first = elect("first", eligible=fresh.is_set, idle=idle.is_set)
+    assert wait_until(first.leading)
+    second = elect("second")
+    fresh.clear()
+    assert wait_until(lambda: not first.leading())
+    assert holder(api) == "first"  # something is under way
+    idle.set()
+    assert wait_until(second.leading)
+    led_while_stale.append(first.leading())
+    second.stop()
+    assert holder(api) == ""  # nobody takes what he cannot use
+    led_while_stale.append(first.leading())
+    fresh.set()
+    assert wait_until(first.leading)
+    assert led_while_stale == [False, False]
+
+
+def test_who_is_not_eligible_does_not_stand(api: FakeApiServer, elect: Elect) -> None:
+    synced = threading.Event()
+    cold = elect("cold", eligible=synced.is_set)
+    warm = elect("warm")
+    assert wait_until(warm.leading)
+    assert not cold.leading()
+    synced.set()
+    assert wait_until(lambda: "held by warm" in cold.waiting_for())
+
+
+def test_who_has_won_the_lease_waits_for_its_cache(api: FakeApiServer, elect: Elect) -> None:
+    caught_up = threading.Event()
+    elector = elect("me", caught_up=caught_up.is_set)
+    assert wait_until(lambda: elector.waiting_for() == "waiting for the pods that the leader before has bound")
+    assert not elector.leading()
+    caught_up.set()
+    assert wait_until(elector.leading)
+
+
+def test_a_reconciliation_that_fails_is_tried_again(api: FakeApiServer, elect: Elect) -> None:
+    failures = [OutcomeUnknown("as the test wants it"), ValueError("a fault of ours")]
+
+    def caught_up() -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    assert wait_until(elect("me", caught_up=caught_up).leading)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(answer(500), id="500"),
+        pytest.param(answer(429, **{"Retry-After": "1"}), id="429"),
+        pytest.param(answer(409), id="409"),
+        pytest.param(answer(403), id="403"),
+        pytest.param(hang_up, id="hang up"),
+        pytest.param(accept_and_hang_up, id="accepted and no answer"),
+        pytest.param(lambda call: call.json(200, {"spec": 3}), id="nonsense"),
+    ],
+)
+def test_a_call_that_fails_costs_no_leadership(api: FakeApiServer, elect: Elect, fault: Callable[..., object]) -> None:
+    terms = 0
+
+    def caught_up() -> bool:
+        nonlocal terms
+        terms += 1
+        return True
+
+    elector = elect("me", caught_up=caught_up)
+    assert wait_until(elector.leading)
+    api.fail(LEASE, fault, fault)
+    assert wait_until(lambda: api.faults_left == 0)
+    calls = len(api.calls)
+    assert wait_until(lambda: len(api.calls) > calls + 4)
+    assert elector.leading()
+    assert terms == 1
+
+
+def test_leading_ends_though_every_call_hangs_and_comes_back_after(api: FakeApiServer, elect: Elect) -> None:
+    elector = elect("me")
+    assert wait_until(elector.leading)
+    release = threading.Event()
+    api.fail(LEASE, *[hang(release)] * 20)
+    assert wait_until(lambda: not elector.leading())
+    assert elector.waiting_for() == "waiting for the lease default/extender"
+    release.set()
+    assert wait_until(elector.leading)
+
+
+def test_another_takes_over_from_a_leader_that_is_cut_off(api: FakeApiServer, elect: Elect, tmp_path: Path) -> None:
+    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+    first = elect("first", connection=connection)
+    assert wait_until(first.leading)
+    second = elect("second")
+    connection.close()
+    led_together = False
+
+    def taken_over() -> bool:
+        nonlocal led_together
+        now_second, now_first = second.leading(), first.leading()
+        led_together |= now_first and now_second
+        return now_second
+
+    assert wait_until(taken_over)
+    assert not led_together
+
+
+def test_the_lease_keeps_what_others_have_put_on_it(api: FakeApiServer, elect: Elect) -> None:
+    metadata = {"namespace": "default", "name": "extender", "labels": {"mine": "1"}}
+    api.put(LEASES, {"metadata": metadata, "spec": {}})
+    assert wait_until(elect("me").leading)
+    assert api.collections[LEASES]["default/extender"]["metadata"]["labels"] == {"mine": "1"}

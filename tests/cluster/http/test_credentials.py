@@ -1,0 +1,199 @@
+"""Where the cluster is and who we are there."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from extender.cluster.http.credentials import Kubeconfig, ServiceAccount
+from extender.errors import ConfigurationError, Refused
+
+
+def write(directory: Path, **changes: Any) -> Path:
+    document: dict[str, Any] = {
+        "clusters": [
+            {"name": "one", "cluster": {"server": "http://127.0.0.1:1"}},
+            {"name": "two", "cluster": {"server": "http://localhost:2/k8s/clusters/c-1/"}},
+        ],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in ("one", "two")],
+        "current-context": "one",
+    }
+    path = directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(document | changes))
+    return path
+
+
+def test_the_current_context_unless_another_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    assert Kubeconfig(path).load().host == "127.0.0.1:1"
+    other = Kubeconfig(path, "two").load()
+    assert (other.host, other.base) == ("localhost:2", "/k8s/clusters/c-1")
+
+
+def test_the_token(tmp_path: Path) -> None:
+    assert Kubeconfig(write(tmp_path)).load().authorization() == "Bearer secret"
+    assert Kubeconfig(write(tmp_path, users=[])).load().authorization() is None
+
+
+def test_a_token_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    path = write(tmp_path, users=[{"name": "me", "user": {"tokenFile": "token"}}])
+    assert Kubeconfig(path).load().authorization() == "Bearer from-file"
+
+
+def cluster(**fields: Any) -> dict[str, Any]:
+    return {"clusters": [{"name": "one", "cluster": {"server": "https://127.0.0.1:1", **fields}}]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"current-context": "three"}, id="a context that is not there"),
+        pytest.param({"contexts": None}, id="no contexts"),
+        pytest.param({"clusters": []}, id="no clusters"),
+        pytest.param({"clusters": [{"name": "one", "cluster": {"server": "ftp://x"}}]}, id="no http"),
+        pytest.param({"clusters": [{"name": "one", "cluster": {"server": "https://x:port"}}]}, id="no port"),
+        pytest.param(cluster(**{"certificate-authority": "nowhere.pem"}), id="a CA file that is not there"),
+        pytest.param(cluster(**{"certificate-authority-data": "bm8gY2VydA=="}), id="a CA that is none"),
+        pytest.param(cluster(**{"certificate-authority-data": "?"}), id="a CA that is not base64"),
+        pytest.param(cluster(**{"proxy-url": "socks5://127.0.0.1:1"}), id="a proxy of another kind"),
+        pytest.param({"users": [{"name": "me", "user": {"client-certificate": "no.pem"}}], **cluster()}, id="no cert"),
+    ],
+)
+def test_a_kubeconfig_that_does_not_do(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = write(tmp_path, **changes)
+    with pytest.raises(ConfigurationError) as caught:
+        Kubeconfig(path).load()
+    assert str(caught.value).startswith(f"kubeconfig {path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[", "- 1", "just text", "{}", "\0"])
+def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+    (tmp_path / "kubeconfig").write_text(text)
+    with pytest.raises(ConfigurationError, match="kubeconfig"):
+        Kubeconfig(tmp_path / "kubeconfig").load()
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        Kubeconfig(tmp_path / "nowhere").load()
+
+
+def test_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigurationError, match="no kubeconfig was given"):
+        ServiceAccount().load()
+
+
+def test_a_credential_plugin_that_fails_later(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.sh"
+    plugin.write_text(
+        '#!/bin/sh\n[ -e "$0.used" ] && exit 1\n: > "$0.used"\n'
+        'echo \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        '"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}\'\n'
+    )
+    plugin.chmod(0o755)
+    exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    access = Kubeconfig(write(tmp_path, users=[{"name": "me", "user": {"exec": exec_}}])).load()
+    assert access.authorization() == "Bearer t", "the client keeps the token it has where the plugin fails"
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], object]) -> Iterator[int]:
+    """The port of a server that hands its first connection to `serve`."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with suppress(OSError):  # the client may not like what it meets
+            serve(listener.accept()[0])
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.close()
+    thread.join(5)
+
+
+def tls_server(authority: trustme.CA, name: str, *, client_certificate: bool) -> Callable[[socket.socket], object]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(name).configure_cert(context)
+    if client_certificate:
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+
+    def serve(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as tls:
+            tls.sendall(b"hello")
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "accepted"),
+    [
+        pytest.param("127.0.0.1", {}, True, id="the name in the certificate is the server's"),
+        pytest.param("api.internal", {}, False, id="it is another's"),
+        pytest.param("api.internal", {"tls-server-name": "api.internal"}, True, id="that we expect"),
+        pytest.param("api.internal", {"insecure-skip-tls-verify": True}, True, id="that we do not look at"),
+    ],
+)
+def test_tls(tmp_path: Path, name: str, fields: dict[str, Any], accepted: bool) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ours = authority.issue_cert("someone@example.com")
+    ours.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "me.pem"))
+    user = {"client-certificate": "me.pem", "client-key": "me.pem"}
+    with listening(tls_server(authority, name, client_certificate=True)) as port:
+        server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.pem", **fields}
+        clusters = [{"name": "one", "cluster": server}]
+        access = Kubeconfig(write(tmp_path, clusters=clusters, users=[{"name": "me", "user": user}])).load()
+        if accepted:
+            with access.dial(5.0) as connection:
+                assert connection.recv(5) == b"hello"
+        else:
+            with pytest.raises(Refused, match="certificate"):
+                access.dial(5.0)
+
+
+def test_a_proxy(tmp_path: Path) -> None:
+    asked = []
+
+    def proxy(connection: socket.socket) -> None:
+        asked.append(connection.recv(1000).partition(b"\r\n")[0])
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        connection.sendall(connection.recv(5).upper())
+        connection.close()
+
+    with listening(proxy) as port:
+        server = {"server": "http://api.internal:6443", "proxy-url": f"http://127.0.0.1:{port}"}
+        access = Kubeconfig(write(tmp_path, clusters=[{"name": "one", "cluster": server}])).load()
+        with access.dial(5.0) as connection:
+            connection.sendall(b"hello")
+            assert connection.recv(5) == b"HELLO"
+    assert asked[0].startswith(b"CONNECT api.internal:6443 HTTP/1.")
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="cannot be reached"):
+        Kubeconfig(write(tmp_path)).load().dial(1.0)
+
+
+def test_the_client_is_not_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, extender.cluster.watch.source, extender.cluster.writers.binder;"
+        "sys.exit('kubernetes' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,93 @@
+"""Answers off a socket, in all the forms HTTP/1.1 has and some that it has not."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from extender.cluster.http.http1 import Answer, BrokenExchange, Channel
+from extender.errors import OutcomeUnknown
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Channel(ours, "api:443"), theirs
+
+
+def test_a_request_on_the_wire(ends: tuple[Channel, socket.socket]) -> None:
+    channel, server = ends
+    channel.send("POST", "/x", {"A": "b"}, b"body")
+    assert server.recv(1000) == b"POST /x HTTP/1.1\r\nHost: api:443\r\nA: b\r\nContent-Length: 4\r\n\r\nbody"
+
+
+@pytest.mark.parametrize(
+    ("sent", "body", "keep_alive"),
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok", True, id="a length"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", True, id="empty"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n",
+            b"ok",
+            True,
+            id="chunks",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok", False, id="the last one"
+        ),
+    ],
+)
+def test_an_answer(ends: tuple[Channel, socket.socket], sent: bytes, body: bytes, keep_alive: bool) -> None:
+    channel, server = ends
+    server.sendall(sent)
+    answer = Answer(channel, 5.0)
+    assert (answer.status, answer.read(), answer.keep_alive, answer.complete) == (200, body, keep_alive, True)
+
+
+def test_pieces_come_as_they_arrive(ends: tuple[Channel, socket.socket]) -> None:
+    channel, server = ends
+    server.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nRetry-After: 7\r\n\r\n3\r\none\r\n")
+    answer = Answer(channel, 5.0)
+    assert answer.header(b"retry-after") == "7"
+    assert answer.header(b"x") == ""
+    pieces = answer.pieces()
+    assert next(pieces) == b"one"
+    server.sendall(b"3\r\ntwo\r\n0\r\n\r\n")
+    assert list(pieces) == [b"two"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "dead"),
+    [
+        pytest.param(b"", True, id="nothing"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n", False, id="half a head"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", False, id="half a body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhal", False, id="half a chunk"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", False, id="no chunk"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", False, id="another protocol"),
+    ],
+)
+def test_an_answer_that_breaks_off(ends: tuple[Channel, socket.socket], sent: bytes, dead: bool) -> None:
+    channel, server = ends
+    server.sendall(sent)
+    server.close()
+    with pytest.raises(OutcomeUnknown) as caught:
+        Answer(channel, 5.0).read()
+    assert isinstance(caught.value, BrokenExchange)
+    assert caught.value.dead is dead
+
+
+def test_silence_is_no_dead_connection(ends: tuple[Channel, socket.socket]) -> None:
+    with pytest.raises(BrokenExchange, match="nothing came") as caught:
+        Answer(ends[0], 0.05)
+    assert not caught.value.dead
+
+
+def test_a_connection_that_the_server_has_left_is_stale(ends: tuple[Channel, socket.socket]) -> None:
+    channel, server = ends
+    assert not channel.stale()
+    server.close()
+    assert channel.stale()

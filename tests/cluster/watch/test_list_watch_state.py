@@ -1,0 +1,249 @@
+"""The reflector's machine: what follows on what, and that no order of events leads astray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from extender.cluster.watch.list_watch_state import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    PAGE_SIZE,
+    QUIET_SECONDS,
+    UNSERVED_PAUSE_SECONDS,
+    WITHDRAWN_SECONDS,
+    Failure,
+    List,
+    ListWatchState,
+    Wait,
+    Watch,
+)
+
+FIRST_PAGE = List("", PAGE_SIZE)
+
+
+def listing() -> ListWatchState:
+    return ListWatchState(Random(1))
+
+
+def watching(version: str = "7") -> ListWatchState:
+    reflection = listing()
+    reflection.next(0.0)
+    assert reflection.paged(version, "")
+    return reflection
+
+
+def after_pause(reflection: ListWatchState, now: float) -> List | Watch:
+    pause = reflection.next(now)
+    assert isinstance(pause, Wait)
+    step = reflection.next(now + pause.seconds)
+    assert isinstance(step, List | Watch)
+    return step
+
+
+def test_it_lists_page_by_page_and_then_watches_from_the_lists_version() -> None:
+    reflection = listing()
+    assert reflection.next(0.0) == FIRST_PAGE
+    assert (reflection.paged("7", "more"), reflection.synced) == (False, False)
+    assert reflection.next(0.0) == List("more", PAGE_SIZE)
+    assert (reflection.paged("7", ""), reflection.synced) == (True, True)
+    assert isinstance(step := reflection.next(0.0), Watch)
+    assert step.version == "7"
+
+
+def test_a_watch_that_ends_goes_on_from_the_last_version_at_once() -> None:
+    reflection = watching()
+    reflection.next(0.0)
+    reflection.observed("9")
+    reflection.ended(400.0)
+    assert isinstance(step := reflection.next(400.0), Watch)
+    assert step.version == "9"
+
+
+def test_a_watch_that_ends_at_once_is_no_reason_to_spin() -> None:
+    reflection = watching()
+    reflection.next(5.0)
+    reflection.ended(5.0)
+    assert isinstance(after_pause(reflection, 5.0), Watch)
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        pytest.param([Failure.OTHER], Watch, id="an outage resumes"),
+        pytest.param([Failure.OTHER] * 5, Watch, id="a long outage resumes"),
+        pytest.param([Failure.UNSERVED], Watch, id="a 404 for a kind that was there is an outage"),
+        pytest.param([Failure.MALFORMED], Watch, id="a broken stream resumes"),
+        pytest.param([Failure.MALFORMED] * 2, List, id="a stream that breaks twice at the same place is listed over"),
+        pytest.param([Failure.EXPIRED], List, id="an expired version is listed over"),
+        pytest.param([Failure.UNTOLD], List, id="a sink that failed is told everything"),
+    ],
+)
+def test_a_watch_that_fails(failures: list[Failure], expected: type) -> None:
+    reflection = watching()
+    for attempt, failure in enumerate(failures):
+        reflection.next(attempt * 100.0)
+        reflection.failed(failure, attempt * 100.0)
+    assert isinstance(after_pause(reflection, 100.0 * (len(failures) - 1)), expected)
+
+
+def test_a_broken_stream_that_had_moved_on_resumes() -> None:
+    reflection = watching()
+    reflection.failed(Failure.MALFORMED, 0.0)
+    reflection.observed("8")
+    reflection.failed(Failure.MALFORMED, 100.0)
+    assert isinstance(step := after_pause(reflection, 100.0), Watch)
+    assert step.version == "8"
+
+
+def test_a_page_that_cannot_be_had_is_asked_for_again() -> None:
+    reflection = listing()
+    reflection.paged("7", "more")
+    reflection.failed(Failure.OTHER, 0.0)
+    assert after_pause(reflection, 0.0) == List("more", PAGE_SIZE)
+
+
+def test_a_list_slower_than_the_servers_memory_is_taken_in_one_piece() -> None:
+    reflection = listing()
+    reflection.paged("7", "more")
+    reflection.failed(Failure.EXPIRED, 0.0)
+    assert after_pause(reflection, 0.0) == List("", 0)
+
+
+def test_a_kind_that_is_not_served_is_tried_rarely_and_found_when_it_comes() -> None:
+    reflection = listing()
+    reflection.failed(Failure.UNSERVED, 0.0)
+    assert not reflection.served
+    assert isinstance(step := reflection.next(0.0), Wait)
+    assert step.seconds >= UNSERVED_PAUSE_SECONDS
+    assert reflection.next(step.seconds) == FIRST_PAGE
+    reflection.paged("7", "")
+    assert reflection.served
+
+
+def missed(reflection: ListWatchState, *times: float) -> ListWatchState:
+    for now in times:
+        reflection.next(now)
+        reflection.failed(Failure.UNSERVED, now)
+    return reflection
+
+
+def test_a_kind_that_was_there_is_served_no_more_after_a_minute_of_nothing_but_404() -> None:
+    reflection = missed(watching(), 0.0, 30.0, WITHDRAWN_SECONDS - 1)
+    assert (reflection.served, reflection.synced) == (True, True)
+    missed(reflection, WITHDRAWN_SECONDS)
+    assert (reflection.served, reflection.synced, reflection.version) == (False, False, "")
+    assert isinstance(step := reflection.next(WITHDRAWN_SECONDS), Wait)
+    assert step.seconds >= UNSERVED_PAUSE_SECONDS
+    assert reflection.next(WITHDRAWN_SECONDS + step.seconds) == FIRST_PAGE
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        pytest.param(lambda reflection: reflection.opened(), id="a watch is taken up"),
+        pytest.param(lambda reflection: reflection.paged("9", "more"), id="a page comes"),
+        pytest.param(lambda reflection: reflection.failed(Failure.OTHER, 40.0), id="an outage"),
+    ],
+)
+def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[ListWatchState], object]) -> None:
+    reflection = missed(watching(), 0.0, 30.0)
+    sign(reflection)
+    missed(reflection, 50.0, 50.0 + WITHDRAWN_SECONDS - 1)
+    assert reflection.served
+    missed(reflection, 50.0 + WITHDRAWN_SECONDS)
+    assert not reflection.served
+
+
+def test_retry_after_is_a_lower_bound() -> None:
+    reflection = watching()
+    reflection.failed(Failure.OTHER, 0.0, retry_after_seconds=25.0)
+    assert isinstance(step := reflection.next(0.0), Wait)
+    assert step.seconds == 25.0
+
+
+def pauses(reflection: ListWatchState, times: list[float]) -> list[float]:
+    seconds = []
+    for now in times:
+        reflection.failed(Failure.OTHER, now)
+        step = reflection.next(now)
+        assert isinstance(step, Wait)
+        seconds.append(step.seconds)
+    return seconds
+
+
+def test_pauses_grow_to_a_bound_and_are_short_again_after_quiet() -> None:
+    lengths = pauses(watching(), [10.0 * n for n in range(12)])
+    assert FIRST_PAUSE_SECONDS <= lengths[0] <= 2 * FIRST_PAUSE_SECONDS
+    assert all(length <= 2 * LONGEST_PAUSE_SECONDS for length in lengths)
+    assert lengths[-1] >= LONGEST_PAUSE_SECONDS
+    assert pauses(watching(), [0.0, 1.0, 2.0 + QUIET_SECONDS])[-1] <= 2 * FIRST_PAUSE_SECONDS
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """A server that pages, delivers and fails at will, and a plain model of what has been received."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reflection = ListWatchState(Random(3))
+        self.now = 0.0
+        self.version = 10
+        self.known: int | None = None  # the version up to which everything was received
+        self.listed_up_to: str | None = None
+        self.step: Wait | List | Watch = Wait(0)
+
+    @rule()
+    def go_on(self) -> None:
+        self.step = self.reflection.next(self.now)
+        if isinstance(self.step, Wait):
+            self.now += self.step.seconds
+            self.step = self.reflection.next(self.now)
+        assert not isinstance(self.step, Wait)
+        if isinstance(self.step, Watch):
+            assert self.step.version == str(self.known)
+        else:
+            assert self.step.continue_token in ("", self.listed_up_to or "")
+
+    @precondition(lambda self: isinstance(self.step, List))
+    @rule(last=st.booleans())
+    def page(self, last: bool) -> None:
+        self.version += 1
+        done = self.reflection.paged(str(self.version), "" if last else f"t{self.version}")
+        assert done == last
+        self.known, self.listed_up_to = (self.version, None) if last else (self.known, f"t{self.version}")
+        self.step = Wait(0)
+
+    @precondition(lambda self: isinstance(self.step, Watch))
+    @rule()
+    def event(self) -> None:
+        self.version += 1
+        self.known = self.version
+        self.reflection.observed(str(self.version))
+
+    @precondition(lambda self: isinstance(self.step, Watch))
+    @rule(lasted=st.floats(0, 600))
+    def end(self, lasted: float) -> None:
+        self.now += lasted
+        self.reflection.ended(self.now)
+        self.step = Wait(0)
+
+    @precondition(lambda self: not isinstance(self.step, Wait))
+    @rule(failure=st.sampled_from(Failure))
+    def fail(self, failure: Failure) -> None:
+        self.reflection.failed(failure, self.now)
+        if not self.reflection.served:
+            self.known = None
+        self.step = Wait(0)
+
+    @invariant()
+    def synced_means_that_a_whole_list_has_come(self) -> None:
+        assert self.reflection.synced == (self.known is not None)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

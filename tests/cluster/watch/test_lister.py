@@ -1,0 +1,61 @@
+"""Fresh lists, and answers that are none: a comparer that took them for lists would empty the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from extender.cluster.http.connection import Connection
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.watch.lister import ClusterLister
+from extender.cluster.watch.source import ClusterSource
+from extender.errors import ClusterError
+from extender.model.kinds import KINDS
+from extender.runtime.clock import SystemClock
+from tests.builders import make_node
+from tests.cluster.fake_api import NODES, FakeApiServer, Fault, answer, fake_api, hang_up
+from tests.cluster.writers.recorder import Recorder
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    with fake_api(*(make_node(f"n{i}").obj() for i in range(3))) as api:
+        yield api
+
+
+@pytest.fixture
+def lister(api: FakeApiServer, tmp_path: Path) -> Iterator[ClusterLister]:
+    connection, recorder = Connection(Kubeconfig(api.kubeconfig(tmp_path))), Recorder()
+    source = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
+    source.start()
+    assert source.wait_until_synced(10)
+    yield ClusterLister(connection, source)
+    source.stop()
+
+
+def test_it_lists_what_is_there(lister: ClusterLister) -> None:
+    version, objects = lister.list("Node")
+    assert [obj.name for obj in objects] == ["n0", "n1", "n2"]
+    assert lister.has_told("Node", objects[0].metadata.resource_version)
+    assert int(version) > 0
+    assert lister.kinds() == ["Node"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(lambda call: call.json(200, {}), id="nothing in it"),
+        pytest.param(lambda call: call.json(200, {"kind": "Status", "status": "Success"}), id="a status"),
+        pytest.param(lambda call: call.json(200, {"items": []}), id="a list without a version"),
+        pytest.param(lambda call: call.json(200, {"items": 3}), id="nonsense"),
+        pytest.param(answer(500), id="500"),
+        pytest.param(hang_up, id="hang up"),
+    ],
+)
+def test_what_is_no_list_is_an_error(api: FakeApiServer, lister: ClusterLister, fault: Fault) -> None:
+    api.fail(NODES, *[fault] * 2)
+    with pytest.raises(ClusterError):
+        lister.list("Node")

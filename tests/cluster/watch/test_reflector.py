@@ -1,0 +1,213 @@
+"""Bytes in, objects out: however the stream is cut, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.cluster.watch.list_watch_state import PAGE_SIZE, Failure, List, Watch
+from extender.cluster.watch.reflector import Reflector
+from extender.model.kinds import KINDS
+from extender.model.meta import Object
+from tests.builders import make_node
+from tests.cluster.writers.recorder import Recorder
+
+
+def reflector(kind: str = "Node") -> tuple[Reflector, Recorder]:
+    recorder = Recorder()
+    return Reflector(KINDS[kind], recorder, recorder, Random(1)), recorder
+
+
+def page(*names: str, version: int = 7, more: str = "") -> bytes:
+    items = [make_node(name).resource_version(version).obj() for name in names]
+    return json.dumps({"metadata": {"resourceVersion": str(version), "continue": more}, "items": items}).encode()
+
+
+def line(event: str, name: str = "n", version: int = 8, **obj: Any) -> bytes:
+    body = {**make_node(name).resource_version(version).obj(), **obj}
+    return json.dumps({"type": event, "object": body}).encode() + b"\n"
+
+
+def watching(*names: str) -> tuple[Reflector, Recorder]:
+    reflecting, recorder = reflector()
+    reflecting.step(0.0)
+    reflecting.page(page(*names), 0.0)
+    recorder.told.clear()
+    assert isinstance(reflecting.step(0.0), Watch)
+    return reflecting, recorder
+
+
+def version_of(step: object) -> str:
+    assert isinstance(step, Watch)
+    return step.version
+
+
+def test_pages_are_told_as_one_list() -> None:
+    reflecting, recorder = reflector()
+    reflecting.step(0.0)
+    reflecting.page(page("a", "b", more="x"), 0.0)
+    assert recorder.told == []
+    reflecting.step(0.0)
+    reflecting.page(page("c"), 0.0)
+    assert recorder.told == ["replaced Node 3"]
+
+
+def test_a_list_that_starts_over_forgets_the_pages_it_had() -> None:
+    reflecting, recorder = reflector()
+    reflecting.step(0.0)
+    reflecting.page(page("a", "b", more="x"), 0.0)
+    reflecting.step(0.0)
+    reflecting.refused(410, 0.0, 0.0)
+    assert isinstance(reflecting.step(100.0), List)
+    reflecting.page(page("b"), 100.0)
+    assert recorder.keys("Node") == ["b"]
+
+
+def test_an_empty_list_as_go_writes_it() -> None:
+    reflecting, recorder = reflector()
+    reflecting.step(0.0)
+    assert reflecting.page(b'{"metadata":{"resourceVersion":"1"},"items":null}', 0.0) is None
+    assert recorder.told == ["replaced Node 0"]
+
+
+def test_it_is_synced_once_the_sink_has_the_list_and_not_before() -> None:
+    seen = []
+
+    class Watchful(Recorder):
+        def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+            seen.append(reflecting.synced)
+            super().replaced(kind, objects)
+
+    recorder = Watchful()
+    reflecting = Reflector(KINDS["Node"], recorder, recorder, Random(1))
+    reflecting.step(0.0)
+    reflecting.page(page("a"), 0.0)
+    assert (seen, reflecting.synced) == ([False], True)
+
+
+def test_a_list_that_the_sink_could_not_take_is_told_again_from_the_start() -> None:
+    class Failing(Recorder):
+        def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+            self.relists += 1
+            if self.relists == 1:
+                raise ArithmeticError
+            super().replaced(kind, objects)
+
+    recorder = Failing()
+    reflecting = Reflector(KINDS["Node"], recorder, recorder, Random(1))
+    reflecting.step(0.0)
+    reflecting.page(page("a", more="x"), 0.0)
+    reflecting.step(0.0)
+    with pytest.raises(ArithmeticError):
+        reflecting.page(page("b"), 0.0)
+    reflecting.broken(Failure.UNTOLD, 0.0)
+    assert not reflecting.synced
+    assert reflecting.step(100.0) == List("", PAGE_SIZE)
+    reflecting.page(page("a", more="x"), 100.0)
+    reflecting.page(page("b"), 100.0)
+    assert recorder.told == ["replaced Node 2"]
+
+
+STREAM = b"".join(
+    [
+        line("ADDED", "a", 8),
+        line("MODIFIED", "a", 9),
+        line("ADDED", "b", 10),
+        line("DELETED", "a", 11),
+        line("BOOKMARK", "", 20),
+    ]
+)
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
+    reflecting, recorder = watching()
+    bounds = [0, *sorted(cuts), len(STREAM)]
+    for begin, end in pairwise(bounds):
+        assert reflecting.receive(STREAM[begin:end], 1.0) is None
+    assert reflecting.ended(400.0) is None
+    assert recorder.told == ["changed a", "changed a", "changed b", "deleted a"]
+    assert version_of(reflecting.step(400.0)) == "20"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(b"not json\n", id="no JSON"),
+        pytest.param(b"\n", id="an empty line"),
+        pytest.param(b'{"type":"ADDED"}\n', id="no object"),
+        pytest.param(b'{"type":"GONE","object":{}}\n', id="a type unheard of"),
+        pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":"odd"}}}\n', id="an object without a version"),
+        pytest.param(b'{"type":"BOOKMARK","object":{}}\n', id="a bookmark without a version"),
+        pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":5}}}\n', id="a field of the wrong type"),
+        pytest.param(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n', id="no UTF-8"),
+        pytest.param(b'{"type":"ADDED","object":' + b"[" * 100_000 + b"}\n", id="nested without end"),
+    ],
+)
+def test_a_malformed_line_breaks_the_watch_and_is_counted(broken: bytes) -> None:
+    reflecting, recorder = watching()
+    assert reflecting.receive(line("ADDED", "a", 8) + broken + line("ADDED", "b", 9), 1.0) is Failure.MALFORMED
+    assert recorder.told == ["changed a"]
+    assert recorder.events["MALFORMED"] == 1
+    assert version_of(reflecting.step(100.0)) == "8"
+
+
+def test_a_line_that_breaks_off_is_malformed() -> None:
+    reflecting, recorder = watching()
+    reflecting.receive(line("ADDED", "a")[:-9], 1.0)
+    assert reflecting.ended(400.0) is Failure.MALFORMED
+    assert recorder.told == []
+    assert isinstance(reflecting.step(500.0), Watch)
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "expected"),
+    [
+        pytest.param(410, Failure.EXPIRED, List, id="410"),
+        pytest.param(429, Failure.OTHER, Watch, id="429"),
+        pytest.param(500, Failure.OTHER, Watch, id="500"),
+    ],
+)
+def test_an_error_in_the_midst_of_a_watch(code: int, failure: Failure, expected: type) -> None:
+    reflecting, recorder = watching()
+    error = json.dumps({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": code}}).encode()
+    assert reflecting.receive(error + b"\n", 1.0) is failure
+    assert recorder.events["ERROR"] == 1
+    assert isinstance(reflecting.step(100.0), expected)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(page("a")[:-5], id="it breaks off"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{}", id="no list"),
+        pytest.param(b'{"kind":"Status","status":"Success"}', id="a status"),
+        pytest.param(b'{"items":[]}', id="a list without a version"),
+        pytest.param(b'{"metadata":{"resourceVersion":"7"},"items":' + b"[" * 100_000, id="nested without end"),
+    ],
+)
+def test_a_page_that_cannot_be_read_is_asked_for_again(body: bytes) -> None:
+    reflecting, recorder = reflector()
+    reflecting.step(0.0)
+    assert reflecting.page(body, 0.0) is Failure.MALFORMED
+    assert recorder.told == []
+    assert isinstance(reflecting.step(100.0), List)
+
+
+@pytest.mark.parametrize(
+    ("kind", "served"),
+    [pytest.param("Node", True, id="the core group is always there"), pytest.param("ReplicaSet", False, id="others")],
+)
+def test_404_means_not_served_but_for_the_core_group(kind: str, served: bool) -> None:
+    reflecting, _ = reflector(kind)
+    reflecting.step(0.0)
+    reflecting.refused(404, 0.0, 0.0)
+    assert reflecting.served is served

@@ -1,0 +1,44 @@
+"""A sink and telemetry that remember: what a cache would hold, and what was told of the way there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from extender.model.meta import Object
+from extender.runtime.ports import NullTelemetry
+
+
+class Recorder(NullTelemetry):
+    """A ports.Sink and a ports.Telemetry."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Object]] = {}
+        self.told: list[str] = []
+        self.events: Counter[str] = Counter()
+        self.relists = 0
+        self.gone: list[str] = []
+
+    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        self.objects[kind] = {obj.key: obj for obj in objects}
+        self.told.append(f"replaced {kind} {len(objects)}")
+
+    def changed(self, kind: str, obj: Object) -> None:
+        self.objects[kind][obj.key] = obj
+        self.told.append(f"changed {obj.key}")
+
+    def deleted(self, kind: str, obj: Object) -> None:
+        self.objects[kind].pop(obj.key, None)
+        self.told.append(f"deleted {obj.key}")
+
+    def watch_event(self, kind: str, event: str) -> None:
+        self.events[event] += 1
+
+    def relisted(self, kind: str) -> None:
+        self.relists += 1
+
+    def withdrawn(self, kind: str) -> None:
+        self.gone.append(kind)
+
+    def keys(self, kind: str) -> list[str]:
+        return sorted(self.objects.get(kind, {}))

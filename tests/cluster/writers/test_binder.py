@@ -1,0 +1,190 @@
+"""Every way in which a bind can end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cluster.http import connection as connection_module
+from extender.cluster.http.connection import Connection
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.writers.binder import ApiBinder
+from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
+from tests.builders import make_pod
+from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
+
+BINDING = "/api/v1/namespaces/default/pods/p/binding"
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    with fake_api() as api:
+        api.put(PODS, make_pod("p").uid("u").annotation({"mine": "1"}).obj())
+        yield api
+
+
+@pytest.fixture
+def connection(api: FakeApiServer, tmp_path: Path) -> Iterator[Connection]:
+    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def binder(connection: Connection) -> ApiBinder:
+    return ApiBinder(connection)
+
+
+def node_of_p(api: FakeApiServer) -> str | None:
+    node: str | None = api.collections[PODS]["default/p"]["spec"].get("nodeName")
+    return node
+
+
+def test_it_binds_and_merges_annotations(api: FakeApiServer, binder: ApiBinder) -> None:
+    binder.bind("default", "p", "u", "n1", annotations={"extender/decision": "x"})
+    pod = api.collections[PODS]["default/p"]
+    assert pod["spec"]["nodeName"] == "n1"
+    assert pod["metadata"]["annotations"] == {"mine": "1", "extender/decision": "x"}
+
+
+def test_bound_to_the_same_node_already_is_bound(binder: ApiBinder) -> None:
+    binder.bind("default", "p", "u", "n1")
+    binder.bind("default", "p", "u", "n1")
+
+
+@pytest.mark.parametrize("node", ["n2", "n", "n11"])
+def test_bound_to_another_node_is_a_conflict(binder: ApiBinder, node: str) -> None:
+    binder.bind("default", "p", "u", "n1")
+    with pytest.raises(Conflict, match='already assigned to node "n1"'):
+        binder.bind("default", "p", "u", node)
+
+
+def test_a_pod_made_anew_is_a_conflict(api: FakeApiServer, binder: ApiBinder) -> None:
+    with pytest.raises(Conflict, match="UID in precondition: old"):
+        binder.bind("default", "p", "old", "n1")
+    assert node_of_p(api) is None
+
+
+def test_a_pod_that_is_gone(binder: ApiBinder) -> None:
+    with pytest.raises(NotFound):
+        binder.bind("default", "gone", "u", "n1")
+
+
+def test_a_name_cannot_leave_its_place_in_the_path(api: FakeApiServer, binder: ApiBinder) -> None:
+    with pytest.raises(NotFound):
+        binder.bind("default", "x/../p", "u", "n1\r\nX: y")
+    assert api.calls == ["POST /api/v1/namespaces/default/pods/x%2F..%2Fp/binding"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        pytest.param(answer(400), Refused, id="400"),
+        pytest.param(answer(403, "not allowed"), Refused, id="403"),
+        pytest.param(answer(422), Refused, id="422"),
+        pytest.param(answer(429, **{"Retry-After": "1"}), Refused, id="429"),
+        pytest.param(answer(500), OutcomeUnknown, id="500"),
+        pytest.param(answer(503), OutcomeUnknown, id="503"),
+        pytest.param(answer(504), OutcomeUnknown, id="504"),
+        pytest.param(hang_up, OutcomeUnknown, id="the connection dies before it is done"),
+        pytest.param(lambda call: call.wfile.write(b"nonsense\r\n\r\n"), OutcomeUnknown, id="not HTTP"),
+    ],
+)
+def test_a_bind_that_ends_otherwise(
+    api: FakeApiServer, binder: ApiBinder, fault: Fault, error: type[ExtenderError]
+) -> None:
+    api.fail(BINDING, fault)
+    with pytest.raises(ExtenderError) as caught:
+        binder.bind("default", "p", "u", "n1")
+    assert type(caught.value) is error or (error is OutcomeUnknown and isinstance(caught.value, OutcomeUnknown))
+    assert node_of_p(api) is None
+
+
+def test_the_answer_is_lost_after_the_bind(api: FakeApiServer, binder: ApiBinder) -> None:
+    api.fail(BINDING, accept_and_hang_up)
+    with pytest.raises(OutcomeUnknown):
+        binder.bind("default", "p", "u", "n1")
+    assert node_of_p(api) == "n1"
+    binder.bind("default", "p", "u", "n1")
+
+
+def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "CALL_SECONDS", 0.2)
+    release = threading.Event()
+    api.fail(BINDING, hang(release))
+    with pytest.raises(OutcomeUnknown, match="nothing came for"):
+        binder.bind("default", "p", "u", "n1")
+    release.set()
+    assert len(api.calls) == 1, "a call that may still be under way is not repeated"
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with fake_api() as api:
+        connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+    with pytest.raises(Refused, match="cannot be reached"):
+        ApiBinder(connection).bind("default", "p", "u", "n1")
+
+
+def test_a_kept_connection_that_has_died_is_replaced(api: FakeApiServer, binder: ApiBinder) -> None:
+    with pytest.raises(NotFound):
+        binder.bind("default", "warm", "u", "n1")
+    api.restart()
+    binder.bind("default", "p", "u", "n1")
+    assert node_of_p(api) == "n1"
+
+
+def test_one_that_dies_as_the_call_arrives_is_replaced_too(api: FakeApiServer, binder: ApiBinder) -> None:
+    with pytest.raises(NotFound):
+        binder.bind("default", "warm", "u", "n1")
+    api.fail(BINDING, accept_and_hang_up)
+    binder.bind("default", "p", "u", "n1")
+    assert [call for call in api.calls if "/p/" in call] == [f"POST {BINDING}"] * 2
+    assert node_of_p(api) == "n1"
+
+
+@pytest.mark.parametrize("status", [429, 403, 503])
+def test_a_refused_repetition_says_nothing_of_the_call_that_got_no_answer(
+    api: FakeApiServer, binder: ApiBinder, status: int
+) -> None:
+    with pytest.raises(NotFound):
+        binder.bind("default", "warm", "u", "n1")
+    api.fail(BINDING, accept_and_hang_up, answer(status))
+    with pytest.raises(OutcomeUnknown, match=str(status)):
+        binder.bind("default", "p", "u", "n1")
+    assert node_of_p(api) == "n1"
+
+
+def test_a_rotated_token_is_read_again(tmp_path: Path, api: FakeApiServer) -> None:
+    api.token = "first"
+    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path, token="first")))
+    api.token = "second"
+    api.kubeconfig(tmp_path, token="second")
+    ApiBinder(connection).bind("default", "p", "u", "n1")
+    assert node_of_p(api) == "n1"
+    connection.close()
+
+
+def test_connections_are_kept_and_shared(
+    api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    dial = socket.create_connection
+
+    def counted(*args: Any) -> socket.socket:
+        opened.append(args)
+        return dial(*args)
+
+    monkeypatch.setattr(socket, "create_connection", counted)
+    pods = [make_pod(f"p{i}").uid(f"u{i}").obj() for i in range(64)]
+    for pod in pods:
+        api.put(PODS, pod)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda i: binder.bind("default", f"p{i}", f"u{i}", "n1"), range(64)))
+    assert all(api.collections[PODS][f"default/p{i}"]["spec"]["nodeName"] == "n1" for i in range(64))
+    assert len(opened) <= 16

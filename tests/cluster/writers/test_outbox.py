@@ -1,0 +1,93 @@
+"""Writes that wait: the oldest first, one a key, and nobody is held up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from extender.cluster.writers.outbox import Outbox
+from extender.cluster.writers.pacing import TokenBucket
+from extender.errors import OutcomeUnknown
+from extender.runtime.clock import SystemClock
+from tests.stock.waiting import wait_until
+
+FAST = 1_000_000.0
+
+
+class Writer:
+    """Keeps what was written, and fails when told to; writes wait while the gate is shut."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.failing: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def write(self, value: str) -> None:
+        self.entered.set()
+        self.gate.wait(30)
+        failing, self.failing = self.failing, None
+        if failing:
+            raise failing
+        self.written.append(value)
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+@pytest.fixture
+def outbox(writer: Writer) -> Iterator[Outbox[str, str]]:
+    outbox: Outbox[str, str] = Outbox("outbox in test", writer.write, TokenBucket(FAST, 1), SystemClock(), capacity=3)
+    yield outbox
+    writer.gate.set()
+    outbox.stop(10)
+
+
+def test_writes_come_in_order_and_those_of_one_key_become_one(outbox: Outbox[str, str], writer: Writer) -> None:
+    for key, text in (("a", "1"), ("b", "2"), ("a", "3")):
+        outbox.put(key, lambda before, text=text: (before or "") + text)  # type: ignore[misc]  # bound early
+    outbox.start()
+    assert wait_until(lambda: len(writer.written) == 2)
+    assert writer.written == ["13", "2"]
+
+
+def test_what_is_being_written_is_not_changed_any_more(outbox: Outbox[str, str], writer: Writer) -> None:
+    writer.gate.clear()
+    outbox.start()
+    outbox.put("a", lambda _: "first")
+    assert writer.entered.wait(10)
+    outbox.put("a", lambda before: f"{before} second")
+    writer.gate.set()
+    assert wait_until(lambda: len(writer.written) == 2)
+    assert writer.written == ["first", "None second"]
+
+
+def test_where_too_many_wait_new_ones_are_dropped(outbox: Outbox[str, str], writer: Writer) -> None:
+    for key in "abcd":
+        outbox.put(key, lambda _, key=key: key)  # type: ignore[misc]  # bound early
+    outbox.put("a", lambda before: f"{before}!")
+    outbox.start()
+    assert wait_until(lambda: len(writer.written) == 3)
+    assert (writer.written, outbox.dropped) == (["a!", "b", "c"], 1)
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("no answer"), RuntimeError("a fault of ours")], ids=repr)
+def test_a_write_that_fails_does_not_stop_the_others(
+    outbox: Outbox[str, str], writer: Writer, error: Exception
+) -> None:
+    writer.failing = error
+    outbox.start()
+    outbox.put("a", lambda _: "a")
+    outbox.put("b", lambda _: "b")
+    assert wait_until(lambda: writer.written == ["b"])
+
+
+def test_stop_ends_a_thread_that_waits(outbox: Outbox[str, str]) -> None:
+    outbox.start()
+    outbox.stop(10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "outbox in test"]

@@ -1,0 +1,143 @@
+"""What the scheduler writes beside bindings, read back from the real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.cluster.http.connection import Connection
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.writers.events import ApiEvents
+from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.statuses import ApiStatuses
+from extender.cluster.writers.victims import ApiVictims
+from extender.model.pod import Pod
+from extender.runtime.clock import SystemClock
+from tests.builders import PodBuilder, make_pod
+from tests.stock.control_plane import ControlPlane
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+
+
+@pytest.fixture
+def connection(control_plane: ControlPlane) -> Iterator[Connection]:
+    connection = Connection(Kubeconfig(control_plane.kubeconfig))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def statuses(connection: Connection) -> Iterator[ApiStatuses]:
+    statuses = ApiStatuses(connection, TokenBucket(1000, 1000), SystemClock())
+    statuses.start()
+    yield statuses
+    statuses.stop(10)
+
+
+@pytest.fixture
+def events(connection: Connection) -> Iterator[ApiEvents]:
+    events = ApiEvents(connection, TokenBucket(1000, 1000), SystemClock(), "test-1")
+    events.start()
+    yield events
+    events.stop(10)
+
+
+def created(plane: ControlPlane, built: PodBuilder) -> Pod:
+    return msgspec.convert(plane.client.create(built.obj())[0], Pod)
+
+
+def status(plane: ControlPlane, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = plane.client.get("Pod", name)["status"]
+    return found
+
+
+def conditions(plane: ControlPlane, name: str) -> dict[str, dict[str, Any]]:
+    return {each["type"]: each for each in status(plane, name).get("conditions", [])}
+
+
+def test_a_condition_and_a_nomination_come_and_the_nomination_goes(
+    control_plane: ControlPlane, statuses: ApiStatuses
+) -> None:
+    pod = created(control_plane, make_pod("p"))
+    statuses.failed(pod, "Unschedulable", "0/1 nodes are available", "n1")
+    assert wait_until(lambda: status(control_plane, "p").get("nominatedNodeName")) == "n1"
+    written = conditions(control_plane, "p")["PodScheduled"]
+    assert (written["status"], written["reason"]) == ("False", "Unschedulable")
+    assert written["message"] == "0/1 nodes are available"
+    assert written["lastTransitionTime"]
+    statuses.nominate(pod, "")
+    assert wait_until(lambda: "nominatedNodeName" not in status(control_plane, "p"))
+    assert conditions(control_plane, "p")["PodScheduled"] == written
+
+
+def test_other_conditions_stay(control_plane: ControlPlane, statuses: ApiStatuses) -> None:
+    pod = created(control_plane, make_pod("p"))
+    mine = {"type": "example.com/Mine", "status": "True"}
+    control_plane.client.patch("Pod", "p", {"status": {"conditions": [mine]}}, subresource="status")
+    statuses.failed(pod, "Unschedulable", "full", None)
+    assert wait_until(lambda: len(conditions(control_plane, "p")) == 2)
+
+
+def test_a_pod_made_anew_under_the_name_is_left_alone(control_plane: ControlPlane, statuses: ApiStatuses) -> None:
+    old = created(control_plane, make_pod("p").grace(0))
+    control_plane.client.delete("Pod", "p")
+    created(control_plane, make_pod("p"))
+    last = created(control_plane, make_pod("last"))
+    for pod in (old, last):
+        statuses.failed(pod, "Unschedulable", "full", None)
+    assert wait_until(lambda: conditions(control_plane, "last"))
+    assert conditions(control_plane, "p") == {}
+
+
+def test_what_is_written_already_is_not_written_again(control_plane: ControlPlane, statuses: ApiStatuses) -> None:
+    pod = created(control_plane, make_pod("p"))
+    statuses.failed(pod, "Unschedulable", "full", "")
+    assert wait_until(lambda: conditions(control_plane, "p"))
+    version = control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"]
+    statuses.failed(pod, "Unschedulable", "full", "")
+    statuses.failed(created(control_plane, make_pod("last")), "Unschedulable", "full", "")
+    assert wait_until(lambda: conditions(control_plane, "last"))
+    assert control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"] == version
+
+
+def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection: Connection) -> None:
+    victim = created(control_plane, make_pod("p").node("n1").grace(60))
+    assert ApiVictims(connection, SystemClock()).evict(victim, "to make room")
+    left = control_plane.client.get("Pod", "p")
+    assert "deletionTimestamp" in left["metadata"]
+    target = conditions(control_plane, "p")["DisruptionTarget"]
+    assert (target["status"], target["reason"], target["message"]) == ("True", "PreemptionByScheduler", "to make room")
+
+
+def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connection: Connection) -> None:
+    victims = ApiVictims(connection, SystemClock())
+    old = created(control_plane, make_pod("p").grace(0))
+    control_plane.client.delete("Pod", "p")
+    assert not victims.evict(old, "to make room")
+    created(control_plane, make_pod("p"))
+    assert not victims.evict(old, "to make room")
+    assert "deletionTimestamp" not in control_plane.client.get("Pod", "p")["metadata"]
+
+
+def test_what_happens_again_becomes_a_series(control_plane: ControlPlane, events: ApiEvents) -> None:
+    def listed() -> list[Any]:
+        found: list[Any] = control_plane.client.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")[
+            "items"
+        ]
+        return found
+
+    pod, other = created(control_plane, make_pod("p")), created(control_plane, make_pod("other"))
+    events.record(pod, "Warning", "FailedScheduling", "Scheduling", "full", other)
+    assert wait_until(lambda: len(listed()) == 1)
+    for _ in range(3):
+        events.record(pod, "Warning", "FailedScheduling", "Scheduling", "full", other)
+    assert wait_until(lambda: listed()[0].get("series", {}).get("count") == 4)
+    events.record(other, "Normal", "Scheduled", "Binding", "Successfully assigned")
+    assert wait_until(lambda: len(listed()) == 2)
+    event = next(each for each in listed() if each["reason"] == "FailedScheduling")
+    assert (event["regarding"]["uid"], event["related"]["uid"]) == (pod.uid, other.uid)
+    assert (event["note"], event["action"], event["type"]) == ("full", "Scheduling", "Warning")

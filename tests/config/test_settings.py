@@ -1,0 +1,160 @@
+"""Settings from three sources, and every fault at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cli.main import cli
+from extender.config.settings import OPTIONS, Settings
+from extender.config.sources import load
+from extender.errors import ConfigurationError
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "extender.yaml"
+    path.write_text("apiVersion: extender/v1\nkind: ExtenderConfiguration\n" + text)
+    return path
+
+
+def faults(config: Path | None = None, environment: dict[str, str] | None = None, **flags: Any) -> list[str]:
+    with pytest.raises(ConfigurationError) as raised:
+        load(config, environment or {}, flags)
+    return [fault.replace(f"{config}: ", "") for fault in raised.value.faults]
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    assert load(None, {}, {}) == Settings()
+
+
+@pytest.mark.parametrize("command", ["serve", "schedule"])
+def test_nobody_else_can_call_unless_it_is_said(command: str) -> None:
+    bind = next(option for option in cli.commands[command].params if "--bind" in option.opts)
+    address = bind.default or OPTIONS["bind"].default
+    assert str(address).rpartition(":")[0] == "127.0.0.1"
+
+
+def test_the_later_source_wins(tmp_path: Path) -> None:
+    config = write(tmp_path, "bind: 127.0.0.1:1\nprefix: /file\nlogLevel: debug\n")
+    environment = {"EXTENDER_BIND": "127.0.0.1:2", "EXTENDER_PREFIX": "/environment"}
+    settings = load(config, environment, {"bind": "127.0.0.1:3"})
+    assert (settings.bind, settings.prefix, settings.log_level) == ("127.0.0.1:3", "/environment", "debug")
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "flags", "name", "value"),
+    [
+        ("bodyLimit: 64Mi", "64Mi", "64Mi", "body_limit", 67108864),
+        ("bodyLimit: 1000", "1000", "1k", "body_limit", 1000),
+        ("exemptNamespaces: [a, b]", "a, b", ("a", "b"), "exempt_namespaces", ("a", "b")),
+        ("ownNamespace: x\nownLabels: [app=extender]", "", "", "own_labels", ("app=extender",)),
+        ("assumedTtlSeconds: 30", "30", "30", "assumed_ttl_seconds", 30.0),
+        ("filterVerb: v1/filter", "v1/filter", "v1/filter", "filter_verb", "v1/filter"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_values(tmp_path: Path, text: str, environment: str, flags: Any, name: str, value: object) -> None:
+    assert getattr(load(write(tmp_path, text), {}, {}), name) == value
+    if environment:
+        assert getattr(load(None, {OPTIONS[name].variable: environment}, {}), name) == value
+        assert getattr(load(None, {}, {name: flags}), name) == value
+
+
+def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
+    config = write(tmp_path, "bodyLimt: 1\nzzz: 1\nconnections: none\nexemptNamespaces: [a, 3]\n")
+    told = faults(config, {"EXTENDER_BEFORE_SYNC": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
+    assert told == [
+        "bodyLimt: no such setting, did you mean bodyLimit?",
+        "zzz: no such setting",
+        "EXTENDER_BIDN: no such setting, did you mean EXTENDER_BIND?",
+        "EXTENDER_BEFORE_SYNC: want 'fail' or 'pass', not 'maybe'",
+        "exemptNamespaces[1]: want a valid string, not 3",
+        "connections: want a valid integer, unable to parse string as an integer, not 'none'",
+        "--drain-seconds: want greater than or equal to 0, not '-1'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        ({"bind": "8888"}, "--bind: want HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, not '8888'"),
+        ({"bind": "a:99999"}, "--bind: want HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, not 'a:99999'"),
+        ({"body_limit": "64Mb"}, "--body-limit: want a number of bytes like 64Mi, not '64Mb'"),
+        ({"body_limit": "0"}, "--body-limit: want greater than 0, not '0'"),
+        ({"head_seconds": "nan"}, "--head-seconds: want a finite number, not 'nan'"),
+        ({"drain_seconds": "inf"}, "--drain-seconds: want a finite number, not 'inf'"),
+        ({"prefix": "a?b"}, "--prefix: want a URL path of letters, digits and . _ ~ - /, not 'a?b'"),
+        ({"own_labels": ("app",)}, "--own-labels[0]: want KEY=VALUE, not 'app'"),
+        ({"own_name": "x"}, "ownNamespace: needed with ownName and ownLabels"),
+        (
+            {"filter_verb": "bind"},
+            "filterVerb, prioritizeVerb, preemptVerb, bindVerb: every verb needs a path of its own",
+        ),
+        ({"leader_elect": "true"}, "leaseNamespace: needed with leaderElect, unless ownNamespace is given"),
+        (
+            {"leader_elect": "true", "own_namespace": "x", "cluster": __file__},
+            "leaderElect, cluster: a file has no lease, leader election needs a live cluster",
+        ),
+        (
+            {"leader_elect": "true", "lease_namespace": "x", "before_sync": "pass"},
+            "beforeSync, leaderElect: a standby must not let pods pass, want fail",
+        ),
+        (
+            {"leader_elect": "true", "lease_namespace": "x", "renew_deadline_seconds": "15"},
+            "leaseDurationSeconds: want more than renewDeadlineSeconds",
+        ),
+        (
+            {"leader_elect": "true", "lease_namespace": "x", "retry_period_seconds": "8.4"},
+            "renewDeadlineSeconds: want more than 1.2 times retryPeriodSeconds",
+        ),
+        ({"cluster": "/nowhere"}, "cluster: there is no file '/nowhere'"),
+        ({"client_names": ("a",)}, "clientNames: names are checked only with a clientCa"),
+        ({"tls_cert": __file__}, "tlsCert, tlsKey: HTTPS needs both"),
+        ({"client_ca": __file__}, "clientCa: client certificates need HTTPS, give tlsCert and tlsKey too"),
+        ({"cluster": __file__, "kubeconfig": __file__}, "kubeconfig, cluster: give one, a live cluster or a file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_faults(flags: dict[str, Any], fault: str) -> None:
+    assert faults(**flags) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("bind: [", "line 4: did not find expected node content"),
+        ("bind: a:1\nbind: b:1", "line 4: bind is there twice"),
+        ("bind: !!python/object:os.system {}", "line 3: could not determine a constructor for the tag"),
+        ("- a", "line 3: did not find expected key"),
+    ],
+)
+def test_files_that_are_no_settings(tmp_path: Path, text: str, fault: str) -> None:
+    [told] = faults(write(tmp_path, text))
+    assert told.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "kind: Policy\napiVersion: extender/v1", "apiVersion: extender/v2\nkind: ExtenderConfiguration"]
+)
+def test_another_document(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").write_text(text)
+    assert faults(tmp_path / "x") == ["want a document with apiVersion: extender/v1 and kind: ExtenderConfiguration"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert faults(tmp_path / "x") == ["No such file or directory"]
+
+
+def test_what_kubernetes_sets_for_a_service_called_extender_is_no_fault() -> None:
+    environment = {
+        "EXTENDER_SERVICE_HOST": "10.0.0.1",
+        "EXTENDER_PORT": "tcp://10.0.0.1:80",
+        "EXTENDER_PORT_80_TCP": "x",
+    }
+    assert load(None, environment, {}) == Settings()
+
+
+def test_every_setting_is_documented() -> None:
+    assert all(option.description for option in OPTIONS.values())

@@ -1,0 +1,59 @@
+"""Random claims on random pools, against the stock scheduler's own plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from extender.plugins.dynamic_resources import priority as dynamic_resources
+from extender.plugins.dynamic_resources.predicate import DynamicResources
+from tests.builders import Object, make_node, make_pod
+from tests.devices.strategies import CLASSES, NODES, claims, rules, slices, taken
+from tests.framework.cluster import refusals, scores
+from tests.stock.oracle import Oracle
+
+pytestmark = pytest.mark.stock
+
+
+def unlike(item: Object) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+@settings(
+    max_examples=300,
+    phases=[Phase.generate, Phase.shrink],
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    claimed=st.one_of(st.tuples(claims("c0")), st.tuples(claims("c0"), claims("c1"))),
+    offered=st.lists(slices(), max_size=4, unique_by=unlike),
+    others=st.lists(st.one_of(taken(), taken(), rules()), max_size=3, unique_by=unlike),
+)
+def test_devices_are_had_where_kube_scheduler_has_them(
+    oracle: Oracle, claimed: Sequence[Object], offered: list[Object], others: list[Object]
+) -> None:
+    pod = make_pod("p").resource_claim("c0")
+    for claim in claimed[1:]:
+        pod.resource_claim(claim["metadata"]["name"])
+    nodes = [make_node(name).zone(f"z{number % 2 + 1}").obj() for number, name in enumerate(NODES)]
+    objects = [*CLASSES, *nodes, *claimed, *offered, *others]
+    stock = oracle.answer(objects, pod.obj())
+    assert "error" not in stock
+    ours = refusals(DynamicResources(), pod.obj(), *objects)
+    found = {name: {"code": r.code.title, "plugin": r.plugin, "reasons": [*r.reasons]} for name, r in ours.items()}
+    assert found == {name: status for name, status in stock["filter"].items() if status["code"] != "Success"}
+    fitting = {name: 2 * score for name, score in _scores(pod.obj(), objects, ours.keys()).items()}
+    assert fitting == {name: by_plugin["DynamicResources"] for name, by_plugin in (stock.get("scores") or {}).items()}
+
+
+def _scores(pod: Object, objects: list[Object], refused: object) -> dict[str, int]:
+    """Of the nodes that are feasible; 0 where the priority has nothing to say."""
+    assert isinstance(refused, type({}.keys()))
+    feasible = [name for name in NODES if name not in refused]
+    kept = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in feasible]
+    return dict.fromkeys(feasible, 0) | scores(dynamic_resources.DynamicResources(), pod, *kept)

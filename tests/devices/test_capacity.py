@@ -1,0 +1,91 @@
+"""What requests take of a device's capacity (KEP-5075)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.devices.search.capacity import CapacityError, consumed, has_room, quantity_of
+from extender.model.devices.slices import DeviceCapacity
+from extender.model.quantity import nano
+
+
+def capacity(value: str, **policy: Any) -> dict[str, DeviceCapacity]:
+    offered = {"value": value} | ({"requestPolicy": policy} if policy else {})
+    return {"memory": msgspec.convert(offered, DeviceCapacity)}
+
+
+RANGE = {"min": "1Gi", "max": "8Gi", "step": "2Gi"}
+
+
+@pytest.mark.parametrize(
+    ("requested", "policy", "taken"),
+    [
+        pytest.param(None, {}, "80Gi", id="nothing asked: all of it"),
+        pytest.param("3Gi", {}, "3Gi", id="as asked"),
+        pytest.param(None, {"default": "2Gi"}, "2Gi", id="the default"),
+        pytest.param("3Gi", {"default": "2Gi"}, "3Gi", id="no rule but a default"),
+        pytest.param("3Gi", {"default": "4Gi", "validValues": ["2Gi", "4Gi"]}, "4Gi", id="up to a valid value"),
+        pytest.param("5Gi", {"default": "4Gi", "validValues": ["2Gi", "4Gi"]}, None, id="above all valid values"),
+        pytest.param("500Mi", {"default": "1Gi", "validRange": RANGE}, "1Gi", id="up to the minimum"),
+        pytest.param("2Gi", {"default": "1Gi", "validRange": RANGE}, "3Gi", id="up to a step"),
+        pytest.param("3Gi", {"default": "1Gi", "validRange": RANGE}, "3Gi", id="on a step"),
+        pytest.param("8Gi", {"default": "1Gi", "validRange": RANGE}, None, id="a step above the maximum"),
+        pytest.param(
+            "600m", {"default": "500m", "validRange": {"min": "500m", "step": "250m"}}, "750m", id="in thousandths"
+        ),
+        pytest.param("7Gi", {"default": "1Gi", "validRange": {"min": "1Gi"}}, "7Gi", id="no steps"),
+    ],
+)
+def test_what_is_taken(requested: str | None, policy: dict[str, Any], taken: str | None) -> None:
+    wishes = {} if requested is None else {"memory": requested}
+    assert consumed(wishes, capacity("80Gi", **policy)) == (None if taken is None else {"memory": nano(taken)})
+
+
+def test_a_device_without_the_capacity_will_not_do() -> None:
+    assert consumed({"cores": "1"}, capacity("80Gi")) is None
+
+
+@pytest.mark.parametrize(
+    ("requested", "policy", "message"),
+    [
+        pytest.param("-1", {}, "capacity value is negative", id="negative"),
+        pytest.param(
+            "9223372036854775807",
+            {"default": "1", "validRange": {"min": "1", "step": "2"}},
+            "passes|representable|exceeds",
+            id="beyond int64",
+        ),
+    ],
+)
+def test_what_cannot_be_reckoned_with(requested: str, policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(CapacityError, match=message):
+        consumed({"memory": requested}, capacity("80Gi", **policy))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 1000), st.integers(1, 1000))
+def test_a_range_is_left_by_the_shortest_way(requested: int, least: int, step: int) -> None:
+    policy = {"default": str(least), "validRange": {"min": str(least), "step": str(step)}}
+    amounts = consumed({"memory": str(requested)}, capacity("10M", **policy))
+    assert amounts is not None
+    taken, rest = divmod(amounts["memory"], 10**9)
+    assert (rest, (taken - least) % step) == (0, 0)
+    assert taken >= max(requested, least)
+    assert taken - step < max(requested, least)
+
+
+def test_room_beside_others() -> None:
+    offered = capacity("10")
+    assert has_room({"memory": nano("4")}, offered, {"memory": nano("3")}, {"memory": nano("3")})
+    assert not has_room({"memory": nano("4")}, offered, {"memory": nano("3")}, {"memory": nano("4")})
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**24))
+def test_amounts_are_written_so_that_they_read_the_same(nanos: int) -> None:
+    assert nano(quantity_of(nanos)) == nanos

@@ -1,0 +1,158 @@
+"""CEL selectors: what they say of a device, and how often they are evaluated."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count, pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.devices.cel import types as cel_types
+from extender.devices.cel.expressions import SelectorError
+from extender.devices.cel.selectors import matches
+from extender.devices.cel.values import PoolDevice
+from extender.model.devices.slices import Device, ResourceSlice
+from tests.builders import Object, make_device, make_slice, version
+
+DRIVER = "gpu.example.com"
+NEVER_ASKED = count(1)
+DEVICE = make_device(
+    "gpu-0",
+    {
+        "model": "a100",
+        "index": 3,
+        "mig": True,
+        "driverVersion": version("1.10.0-rc.1"),
+        "other.example.com/rack": "r1",
+        f"{DRIVER}/numa": 0,
+    },
+    {"memory": "40Gi"},
+)
+
+
+def device(spec: Object = DEVICE) -> PoolDevice:
+    of_slice = msgspec.convert(make_slice("s", DRIVER, "pool", spec), ResourceSlice)
+    return PoolDevice(msgspec.convert(spec, Device), of_slice, ())
+
+
+@pytest.mark.parametrize(
+    ("expression", "verdict"),
+    [
+        pytest.param(f'device.driver == "{DRIVER}"', True, id="driver"),
+        pytest.param("device.allowMultipleAllocations", False, id="allowMultipleAllocations"),
+        pytest.param('ATTRIBUTES.model == "a100"', True, id="string"),
+        pytest.param("ATTRIBUTES.index > 2 && ATTRIBUTES.index < 4", True, id="int"),
+        pytest.param("ATTRIBUTES.mig", True, id="bool"),
+        pytest.param("ATTRIBUTES.numa == 0", True, id="name with the driver's domain"),
+        pytest.param('device.attributes["other.example.com"].rack == "r1"', True, id="another domain"),
+        pytest.param("ATTRIBUTES.?nonesuch.orValue(7) == 7", True, id="optional"),
+        pytest.param("has(ATTRIBUTES.nonesuch)", False, id="has"),
+        pytest.param('has(device.attributes["nonesuch.example.com"].model)', False, id="has in an unknown domain"),
+        pytest.param('"nonesuch.example.com" in device.attributes', False, id="unknown domains are no members"),
+        pytest.param(f'"{DRIVER}" in device.attributes', True, id="known domains are"),
+        pytest.param('"model" in ATTRIBUTES', True, id="membership"),
+        pytest.param("device.attributes[device.driver].index == 3", True, id="computed domain"),
+        pytest.param(f'device.attributes.exists(d, d == "{DRIVER}")', True, id="macro"),
+        pytest.param(f'cel.bind(a, device.attributes["{DRIVER}"], a.model == "a100" && a.mig)', True, id="bind"),
+        pytest.param('ATTRIBUTES.model.matches("^a[0-9]+$")', True, id="regular expression"),
+        pytest.param('ATTRIBUTES.model.substring(1) == "100"', True, id="string function"),
+        pytest.param('CAPACITY.memory == quantity("40960Mi")', True, id="equal quantities"),
+        pytest.param('CAPACITY.memory.compareTo(quantity("41G")) > 0', True, id="compared quantities"),
+        pytest.param('CAPACITY.memory.sub(quantity("1Gi")).isLessThan(quantity("39.5Gi"))', True, id="subtracted"),
+        pytest.param("CAPACITY.memory.add(1).asInteger() == 42949672961", True, id="added"),
+        pytest.param("CAPACITY.memory.asApproximateFloat() > 4e10", True, id="as a float"),
+        pytest.param('isQuantity("1Qi")', False, id="no quantity"),
+        pytest.param('ATTRIBUTES.driverVersion.isLessThan(semver("1.10.0"))', True, id="a pre-release comes before"),
+        pytest.param(
+            'ATTRIBUTES.driverVersion.isGreaterThan(semver("1.9.9"))', True, id="numbers are compared as such"
+        ),
+        pytest.param('ATTRIBUTES.driverVersion == semver("1.10.0-rc.1+build")', True, id="build metadata do not count"),
+        pytest.param('ATTRIBUTES.driverVersion.minor() == semver("v1.10", true).minor()', True, id="normalized"),
+        pytest.param("ATTRIBUTES.model == 5", False, id="types that differ are not equal"),
+    ],
+)
+def test_verdicts(expression: str, verdict: bool) -> None:
+    written_out = expression.replace("ATTRIBUTES", f'device.attributes["{DRIVER}"]')
+    assert matches(written_out.replace("CAPACITY", f'device.capacity["{DRIVER}"]'), device()) is verdict
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        pytest.param('device.attributes["x"].y', "CEL runtime error: no such key: y.", id="no such key"),
+        pytest.param("device.driver < 1", "CEL compile error|CEL runtime error: no such overload", id="types"),
+        pytest.param('quantity("x").isInteger()', "CEL runtime error: .*'x' is not a quantity", id="no quantity"),
+        pytest.param('quantity("1").compareTo(semver("1.0.0")) == 0', "no such overload", id="apples and oranges"),
+        pytest.param("device.driver", "could not be converted to bool", id="no boolean"),
+        pytest.param("1 + 1", "CEL compile error: must evaluate to bool or the unknown type, not int", id="never one"),
+        pytest.param("device.", "CEL compile error: compilation failed: ERROR", id="no expression"),
+        pytest.param("nonesuch(1)", "undeclared reference to 'nonesuch'", id="no function"),
+    ],
+)
+def test_errors(expression: str, message: str) -> None:
+    with pytest.raises(SelectorError, match=message):
+        matches(expression, device())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        pytest.param({"v": version("1.0")}, "attribute v: parse semantic version", id="version"),
+        pytest.param({"v": {}}, "attribute v: unsupported attribute value", id="unknown kind"),
+    ],
+)
+def test_a_device_with_wrong_attributes_fails_every_selector(attributes: dict[str, object], message: str) -> None:
+    with pytest.raises(SelectorError, match=message):
+        matches("true", device(make_device("d", attributes)))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(f'device.attributes["{DRIVER}"].model == "a100"', id="attribute"),
+        pytest.param(f"device.capacity['{DRIVER}'].memory.isInteger()", id="capacity"),
+        pytest.param(f'device.attributes["{DRIVER}"].?model.orValue("") == "a100"', id="optional"),
+        pytest.param(f'"model" in device.attributes["{DRIVER}"]', id="the whole domain"),
+        pytest.param("device.attributes.all(d, size(device.attributes[d]) > 1)", id="everything"),
+    ],
+)
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["a100", "t4", None]), min_size=1), st.sampled_from(["40Gi", "500m"]))
+def test_what_one_device_is_told_holds_for_it(expression: str, models: list[str | None], memory: str) -> None:
+    """Verdicts are kept for devices that look alike; they are those of an expression that nothing was kept of."""
+    for serial, model in enumerate(models):
+        attributes = {"serial": serial} | ({} if model is None else {"model": model})
+        asked = device(make_device("d", attributes, {"memory": memory}))
+        assert _verdict(expression, asked) == _verdict(f"{expression} && {next(NEVER_ASKED)} > 0", asked)
+
+
+def _verdict(expression: str, of_device: PoolDevice) -> bool | str:
+    try:
+        return matches(expression, of_device)
+    except SelectorError as error:
+        return str(error)
+
+
+@settings(deadline=None)
+@given(st.tuples(*[st.integers(0, 12)] * 3), st.tuples(*[st.integers(0, 12)] * 3))
+def test_releases_are_ordered_by_their_numbers(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    first, second = (cel_types.semver(".".join(map(str, numbers))) for numbers in (left, right))
+    assert cel_types.compare(first, second) == (left > right) - (left < right)
+
+
+def test_precedence_as_semver_org_has_it() -> None:
+    pre_releases = ("alpha", "alpha.1", "alpha.beta", "beta", "beta.2", "beta.11", "rc.1")
+    versions = [*(cel_types.semver(f"1.0.0-{each}") for each in pre_releases), cel_types.semver("1.0.0")]
+    assert {cel_types.compare(first, second) for first, second in pairwise(versions)} == {-1}
+    assert not any(map(cel_types.is_semver, ("1", "1.0", "01.0.0", "1.0.0-01", "1.0.0-", "v1.0.0", "1.0.0+")))
+
+
+def test_without_the_extra_selectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "extender.devices.cel.compiler", raising=False)
+    monkeypatch.delattr("extender.devices.cel.compiler", raising=False)
+    monkeypatch.setitem(sys.modules, "cel_expr_python", None)
+    with pytest.raises(SelectorError, match=r"CEL compile error: .* pip install 'extender\[cel\]'"):
+        matches(f"device.driver == '{DRIVER}' && {next(NEVER_ASKED)} > 0", device())

@@ -1,0 +1,235 @@
+"""extender/v1 payloads: keys in any case in, exact case out, null and [] kept apart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from extender.errors import InvalidAnswer, MalformedRequest
+from extender.extender_v1.types import (
+    ArgsReader,
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+    HostPriorityList,
+    MetaPod,
+    MetaVictims,
+    Names,
+    decode_args,
+    decode_binding_args,
+    decode_preemption_args,
+    encode,
+    encode_filter,
+    encode_priorities,
+)
+from extender.verbs.validation import validate_filter, validate_preempt, validate_prioritize
+from tests.builders import make_node, make_pod
+
+POD = make_pod("p").obj()
+
+
+def recased(value: Any, change: Any) -> Any:
+    return {change(key): inner for key, inner in value.items()}
+
+
+@pytest.mark.parametrize("change", [str, str.lower, str.upper, str.swapcase], ids=["Go", "lower", "upper", "swapped"])
+def test_wrapper_keys_are_read_in_any_case(change: Any) -> None:
+    body = recased({"Pod": POD, "Nodes": recased({"Items": [make_node("n").obj()]}, change), "NodeNames": None}, change)
+    args = decode_args(json.dumps(body).encode())
+    assert (args.pod.name, args.names, args.node_names) == ("p", ["n"], None)
+    meta = recased({"Pods": [recased({"UID": "u"}, change)], "NumPDBViolations": 1}, change)
+    preemption = decode_preemption_args(
+        json.dumps(recased({"Pod": POD, "NodeNameToMetaVictims": {"Node-A": meta}}, change)).encode()
+    )
+    assert preemption.victims["Node-A"].uids == ["u"]
+    assert preemption.victims["Node-A"].pdb_violations == 1
+    fields = recased({"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n"}, change)
+    assert decode_binding_args(json.dumps(fields).encode()).pod_uid == "u"
+
+
+def test_whole_victims_and_their_uids() -> None:
+    body = {"Pod": POD, "NodeNameToVictims": {"n": {"Pods": [make_pod("v").obj()], "NumPDBViolations": 0}}}
+    victims = decode_preemption_args(json.dumps(body).encode()).victims["n"]
+    assert victims.uids == ["pod-default-v"]
+    assert victims.pods is not None
+    assert victims.pods[0].name == "v"
+
+
+def test_what_comes_again_is_the_same_object() -> None:
+    reader = ArgsReader()
+    first, again, others = (
+        decode_args(json.dumps({"Pod": POD, "NodeNames": names}).encode(), reader)
+        for names in (["a", "b"], ["a", "b"], ["b", "a"])
+    )
+    assert first.names is again.names
+    assert (first.names, others.names) == (["a", "b"], ["b", "a"])
+    assert first.pod is again.pod is others.pod
+    other = decode_args(json.dumps({"Pod": make_pod("q").obj(), "NodeNames": ["b", "a"]}).encode(), reader)
+    assert (other.names is others.names, other.pod.name) == (True, "q")
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param([], id="none"),
+        pytest.param(["node-1"], id="one"),
+        pytest.param(["node-1", "node-2.example", "node-3"], id="plain names"),
+        pytest.param(["a", 'quo"te', "back\\slash"], id="marks that JSON escapes"),
+        pytest.param(["a", "tab\tand\nline"], id="control characters"),
+        pytest.param(["a", "größe", "\u2028"], id="not ASCII"),
+    ],
+)
+def test_priorities_in_the_names_of_go(hosts: list[str]) -> None:
+    scores = np.arange(10, 10 - len(hosts), -1)
+    expected = [{"Host": host, "Score": score} for host, score in zip(hosts, scores.tolist(), strict=True)]
+    assert json.loads(encode_priorities(HostPriorityList(hosts, scores))) == expected
+
+
+STRINGS = st.lists(st.text(st.sampled_from('a,"\\ :é'), max_size=4), max_size=5)
+
+
+@given(names=STRINGS, separators=st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]), ascii_only=st.booleans())
+@example(names=[","], separators=(",", ":"), ascii_only=True)
+@example(names=["a", ","], separators=(" ,", ":"), ascii_only=True)
+@example(names=[",", "a"], separators=(",", ":"), ascii_only=True)
+def test_names_are_answered_as_they_came(names: list[str], separators: tuple[str, str], ascii_only: bool) -> None:
+    came = Names(names, json.dumps(names, separators=separators, ensure_ascii=ascii_only).encode())
+    scores = np.arange(len(names)) % 11
+    expected = [{"Host": name, "Score": score} for name, score in zip(names, scores.tolist(), strict=True)]
+    assert json.loads(encode_priorities(HostPriorityList(came, scores))) == expected
+    assert json.loads(encode_filter(ExtenderFilterResult(node_names=came)))["NodeNames"] == names
+
+
+def test_names_as_go_writes_them_are_not_written_anew() -> None:
+    assert Names(["a", "b-1.example"], b'["a","b-1.example"]').json
+    assert encode_priorities(HostPriorityList(Names(["a", "b"], b'["a","b"]'), np.array([10, 7]))) == (
+        b'[{"Host":"a","Score":10},{"Host":"b","Score": 7}]'
+    )
+
+
+def test_null_and_empty_are_kept_apart() -> None:
+    assert decode_args(json.dumps({"Pod": POD, "NodeNames": [], "Nodes": None}).encode()).node_names == []
+    assert decode_args(json.dumps({"Pod": POD, "NodeNames": None, "Nodes": {"items": None}}).encode()).nodes == []
+    assert json.loads(encode_filter(ExtenderFilterResult(node_names=[]))) == {
+        "Nodes": None,
+        "NodeNames": [],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {},
+        "Error": "",
+    }
+    assert encode([]) == b"[]"
+    assert encode(ExtenderPreemptionResult({})) == b'{"NodeNameToMetaVictims":{}}'
+
+
+def test_names_win_over_whole_nodes_if_both_are_given() -> None:
+    args = decode_args(json.dumps({"Pod": POD, "NodeNames": ["n"], "Nodes": {"items": [POD]}}).encode())
+    assert (args.node_names, args.nodes) == (["n"], None)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param('{"metadata":{"name":"n"}}', id="name first, as Go writes it"),
+        pytest.param('{"status":{},"metadata":{"labels":{},"name":"n"}}', id="name elsewhere"),
+        pytest.param('{"metadata":{"name":"\\u006e"}}', id="name escaped"),
+        pytest.param(' { "metadata" : { "name" : "n" } }', id="white space"),
+    ],
+)
+def test_the_name_of_a_raw_node(node: str) -> None:
+    body = f'{{"Pod":{json.dumps(POD)},"Nodes":{{"items":[{node}]}}}}'.encode()
+    assert decode_args(body).names == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(b"", "not the JSON object expected", id="nothing"),
+        pytest.param(b"[]", "not the JSON object expected", id="a list"),
+        pytest.param(b"{", "not the JSON object expected", id="cut off"),
+        pytest.param(b'{"Pod":\xff}', "JSON", id="no UTF-8"),
+        pytest.param(b'{"NodeNames":[]}', "Pod is missing", id="no pod"),
+        pytest.param(b'{"Pod":null,"NodeNames":[]}', "Pod is missing", id="null pod"),
+        pytest.param(json.dumps({"Pod": POD}).encode(), "neither NodeNames nor Nodes", id="no nodes"),
+        pytest.param(json.dumps({"Pod": POD, "NodeNames": [1]}).encode(), "NodeNames: Expected `str`", id="numbers"),
+        pytest.param(json.dumps({"Pod": POD, "Nodes": {"items": [None]}}).encode(), "Nodes.items", id="null node"),
+        pytest.param(json.dumps({"Pod": POD, "Nodes": {"items": [{}]}}).encode(), "without a name", id="nameless node"),
+        pytest.param(
+            b'{"Pod":%b,"Nodes":{"items":[{"metadata":{"name":"n"},"x":"\xff"}]}}' % json.dumps(POD).encode(),
+            "not UTF-8",
+            id="an echo that would be no UTF-8",
+        ),
+        pytest.param(
+            b'{"Pod":{"spec":{"containers":[%b{}]}},"NodeNames":[]}' % (b"{}," * 2**20),
+            "Pod: .* no API server keeps an object of that size",
+            id="a pod of a million containers",
+        ),
+        pytest.param(json.dumps({"Pod": {"spec": 3}, "NodeNames": []}).encode(), "Pod: Expected", id="odd pod"),
+        pytest.param(b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "JSON|recursion|depth", id="deep nesting"),
+    ],
+)
+def test_malformed_requests_say_where(body: bytes, message: str) -> None:
+    with pytest.raises(MalformedRequest, match=message) as caught:
+        decode_args(body)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bind_needs_all_four_fields() -> None:
+    with pytest.raises(MalformedRequest, match="PodUID, Node missing or empty"):
+        decode_binding_args(b'{"PodName":"p","PodNamespace":"d","PodUID":""}')
+
+
+def test_a_preempt_request_needs_one_of_the_maps() -> None:
+    with pytest.raises(MalformedRequest, match="neither NodeNameToVictims"):
+        decode_preemption_args(json.dumps({"Pod": POD, "NodeNameToVictims": None}).encode())
+
+
+@pytest.mark.parametrize(
+    ("passed", "failed", "message"),
+    [
+        pytest.param(["a", "z"], {"b": "x"}, "not asked about: z", id="a stranger passes"),
+        pytest.param(["a"], {"b": "x", "z": "x"}, "not asked about: z", id="a stranger fails"),
+        pytest.param(["a"], {}, "without a reason: b", id="a node dropped in silence"),
+        pytest.param(["a", "b"], {"b": "x"}, "answered twice", id="both"),
+    ],
+)
+def test_filter_answers_that_would_hurt(passed: list[str], failed: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidAnswer, match=message):
+        validate_filter(["a", "b"], ExtenderFilterResult(node_names=passed, failed_nodes=failed))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param([], id="a node without a score"),
+        pytest.param([("a", 11)], id="too high"),
+        pytest.param([("a", -1)], id="too low"),
+        pytest.param([("a", 1.5)], id="no integer"),
+        pytest.param([("a", True)], id="no integer either"),
+        pytest.param([("a", 1), ("z", 1)], id="a stranger"),
+        pytest.param([("a", 1), ("a", 1)], id="a node twice"),
+    ],
+)
+def test_prioritize_answers_that_would_hurt(result: list[tuple[str, Any]]) -> None:
+    with pytest.raises(InvalidAnswer, match="prioritize"):
+        validate_prioritize(
+            ["a"], HostPriorityList([host for host, _ in result], np.array([score for _, score in result]))
+        )
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param({"z": MetaVictims([MetaPod("u")], 0)}, id="a stranger"),
+        pytest.param({"a": MetaVictims([], 0)}, id="no victims"),
+        pytest.param({"a": MetaVictims([MetaPod("")], 0)}, id="a victim without UID"),
+        pytest.param({"a": MetaVictims([MetaPod("u"), MetaPod("u")], 0)}, id="a victim twice"),
+        pytest.param({"a": MetaVictims([MetaPod("u")], -1)}, id="fewer than no violations"),
+    ],
+)
+def test_preempt_answers_that_would_hurt(victims: dict[str, MetaVictims]) -> None:
+    with pytest.raises(InvalidAnswer, match="preempt"):
+        validate_preempt(["a"], ExtenderPreemptionResult(victims))

@@ -1,0 +1,138 @@
+"""One decision: the first refusal counts, pre-filters narrow, nominated pods are awaited, scores are weighted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.algorithm import Profile, WeightedPriority, find_fit, score
+from extender.framework.rules import Check, Scorer, Scores, Verdict, normalised
+from extender.framework.status import Code, Refusal, unresolvable, unschedulable
+from extender.plugins.node_affinity.predicate import NodeAffinity
+from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+from tests.builders import make_node, make_pod, node_term
+from tests.framework.cluster import pod_info, refusals, table_of
+
+NODES = [make_node(f"n{i}").allocatable(cpu=str(i), pods="10").obj() for i in range(4)]
+POD = make_pod("p").obj()
+
+
+@dataclass(frozen=True)
+class Refusing(Check):
+    """Refuses the rows of these nodes, and counts how many it was asked about."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    only: frozenset[str] | None = None
+    outright: Refusal | None = None
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        object.__setattr__(self, "_table", table)
+        return self.outright or self
+
+    def refuse(self, rows: Rows) -> Verdict:
+        table: Table = self._table  # type: ignore[attr-defined]  # set by prepare
+        mask = np.isin(rows, [table.nodes.row_of[node] for node in self.nodes])
+        return [(mask, unschedulable(self.name, f"refused by {self.name}"))]
+
+
+def test_the_first_refusal_is_told() -> None:
+    found = refusals([Refusing("A", ("n1",)), Refusing("B", ("n1", "n2"))], POD, *NODES)
+    assert {name: refusal.plugin for name, refusal in found.items()} == {"n1": "A", "n2": "B"}
+
+
+def test_a_pod_that_is_refused_outright_is_refused_on_every_node() -> None:
+    hopeless = unresolvable("B", "never")
+    found = refusals([Refusing("A", ("n1",)), Refusing("B", outright=hopeless)], POD, *NODES)
+    assert found == dict.fromkeys(["n0", "n1", "n2", "n3"], hopeless)
+
+
+def test_of_two_outright_refusals_the_final_one_counts() -> None:
+    perhaps, never = unschedulable("A", "perhaps"), unresolvable("B", "never")
+    found = refusals([Refusing("A", outright=perhaps), Refusing("B", outright=never)], POD, *NODES)
+    assert set(found.values()) == {never}
+
+
+def test_rules_that_name_nodes_leave_only_those_that_all_name() -> None:
+    rules = [Refusing("A", only=frozenset({"n1", "n2"})), Refusing("B", only=frozenset({"n2", "ghost"}))]
+    found = refusals(rules, POD, *NODES)
+    assert found.keys() == {"n0", "n1", "n3"}
+    assert found["n0"] == unresolvable("", "node(s) didn't satisfy plugin(s) [A B]")
+
+
+def test_rules_that_name_different_nodes_leave_none() -> None:
+    rules = [Refusing("A", only=frozenset({"n1"})), Refusing("B", only=frozenset({"n2"}))]
+    assert set(refusals(rules, POD, *NODES).values()) == {
+        unresolvable("", "node(s) didn't satisfy plugin(s) [A B] simultaneously")
+    }
+
+
+def test_a_node_must_do_with_and_without_the_pods_nominated_to_it() -> None:
+    awaited = make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj()
+    pod = make_pod("p").req(cpu="2").priority(5).obj()
+    found = refusals(NodeResourcesFit(), pod, *NODES, awaited)
+    assert found["n3"] == unschedulable("NodeResourcesFit", "Insufficient cpu")
+    assert "n2" not in found
+    more_important = make_pod("p").req(cpu="2").priority(6).obj()
+    assert "n3" not in refusals(NodeResourcesFit(), more_important, *NODES, awaited)
+
+
+def test_what_is_nominated_leaves_no_trace_in_the_table() -> None:
+    table = table_of(*NODES, make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj())
+    before = table.nodes.requested.copy()
+    find_fit(Profile("p", [NodeResourcesFit()], ()), pod_info(POD), table, table.nodes.rows)
+    assert np.array_equal(table.nodes.requested, before)
+
+
+def test_only_the_rows_asked_about_are_answered() -> None:
+    table = table_of(*NODES)
+    rows = np.array([table.nodes.row_of["n2"], table.nodes.row_of["n0"]])
+    affinity = make_pod("p").require_node(
+        node_term(fields=[{"key": "metadata.name", "operator": "In", "values": ["n2"]}])
+    )
+    fit = find_fit(Profile("p", [NodeAffinity()], ()), pod_info(affinity.obj()), table, rows)
+    assert fit.feasible.tolist() == [rows[0]]
+    assert fit.with_code(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [rows[1]]
+    assert fit.by_plugin() == {"": 1}
+
+
+@dataclass(frozen=True)
+class Rank(Scorer):
+    """Scores rows by a table of points."""
+
+    points: dict[str, int]
+    name: str = "Rank"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        object.__setattr__(self, "_table", table)
+        return self if self.points else None
+
+    def map(self, rows: Rows) -> Scores:
+        names = self._table.nodes.names  # type: ignore[attr-defined]  # set by prepare
+        return np.array([self.points.get(names[row], 0) for row in rows], np.int64)
+
+    def reduce(self, raw: Scores) -> Scores:
+        return normalised(raw)
+
+
+def test_scores_are_reduced_weighted_and_added_and_silent_priorities_left_out() -> None:
+    table = table_of(*NODES)
+    profile = Profile("p", (), [WeightedPriority(Rank({"n1": 1, "n2": 3}), 2), WeightedPriority(Rank({}), 5)])
+    rows = np.array([table.nodes.row_of[name] for name in ("n1", "n2", "n3")])
+    scoring = score(profile, pod_info(POD), table, rows)
+    assert [(s.plugin, s.raw.tolist(), s.scores.tolist()) for s in scoring.by_plugin] == [
+        ("Rank", [1, 3, 0], [33, 100, 0])
+    ]
+    assert scoring.total.tolist() == [66, 200, 0]
+
+
+def test_normalised() -> None:
+    raw = np.array([0, 5, 10], np.int64)
+    assert normalised(raw).tolist() == [0, 50, 100]
+    assert normalised(raw, reverse=True).tolist() == [100, 50, 0]
+    nothing = np.zeros(2, np.int64)
+    assert normalised(nothing).tolist() == [0, 0]
+    assert normalised(nothing, reverse=True).tolist() == [100, 100]

@@ -1,0 +1,120 @@
+"""Scores that are kept are those that would be worked out anew, whatever has happened to nodes and pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from extender.framework.rules import Priority, Scores
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.plugins.node_resources.allocation import ResourceWeight
+from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
+from extender.plugins.node_resources.fit_score import NodeResourcesFit
+from extender.plugins.node_resources.scoring_strategies import most_allocated
+from extender.table import PodInfo, Table
+from tests.builders import NodeBuilder, make_node, make_pod
+
+STORAGE = (ResourceWeight("cpu", 3), ResourceWeight("ephemeral-storage"))
+RULES: list[Priority] = [
+    NodeResourcesFit(),
+    NodeResourcesFit(most_allocated, STORAGE),
+    NodeResourcesBalancedAllocation(),
+    NodeResourcesBalancedAllocation(STORAGE),
+]
+NODES, STEPS = 12, 150
+
+
+def info(name: str, **requests: str) -> PodInfo:
+    return PodInfo(msgspec.convert(make_pod(name).req(requests).obj(), Pod))
+
+
+def node(name: str, random: Random) -> NodeBuilder:
+    return make_node(name).capacity(
+        {"cpu": f"{random.randint(1, 9)}", "ephemeral-storage": f"{random.randint(0, 3)}Gi"}
+    )
+
+
+ASKING = [info("a", cpu="1"), info("b", cpu="500m", memory="1Gi"), info("c", **{"ephemeral-storage": "1Gi"})]
+
+
+class Told:
+    """The same history told to a table that is asked all along, and to tables made anew."""
+
+    def __init__(self) -> None:
+        self.history: list[tuple[str, Any]] = []
+        self.table = Table()
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        self.history.append((method, arguments))
+        getattr(self.table, method)(*arguments)
+
+    def afresh(self) -> Table:
+        table = Table()
+        for method, arguments in self.history:
+            getattr(table, method)(*arguments)
+        return table
+
+
+def happenings(told: Told, random: Random) -> Iterator[None]:
+    for number in range(STEPS):
+        name = f"n{random.randrange(NODES)}"
+        match random.randrange(6):
+            case 0:
+                told.tell("remove_node", name)
+            case 1:
+                told.tell("set_node", msgspec.convert(node(name, random).obj(), Node))
+            case 2:
+                told.tell("take_away", f"pod-default-p{random.randrange(number + 1)}")
+            case _:
+                told.tell("place", info(f"p{number}", cpu=f"{random.randint(1, 2000)}m", memory="1Gi"), name)
+        yield
+
+
+def scores(rule: Priority, pod: PodInfo, table: Table, names: list[str]) -> Scores | None:
+    rows = np.array([table.nodes.row_of[name] for name in names], np.intp)
+    scorer = rule.prepare(pod, table, rows)
+    return None if scorer is None else scorer.map(rows)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_they_are_those_of_a_table_made_anew(seed: int) -> None:
+    random, told = Random(seed), Told()
+    for number in range(NODES):
+        told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
+    for _ in happenings(told, random):
+        names = [name for name in told.table.nodes.row_of if told.table.nodes.knows(name)]
+        names = random.sample(names, random.randint(0, len(names)))
+        fresh = told.afresh()
+        for rule in RULES:
+            for pod in random.sample(ASKING, 2):
+                np.testing.assert_equal(scores(rule, pod, told.table, names), scores(rule, pod, fresh, names))
+
+
+def test_a_supposition_counts_while_it_lasts() -> None:
+    rule, table = NodeResourcesFit(), Table()
+    table.set_node(msgspec.convert(make_node("n").obj(), Node))
+    before = scores(rule, ASKING[0], table, ["n"])
+    with table.supposing(placed=[(info("p", cpu="2"), "n")]):
+        assert before is not None
+        assert scores(rule, ASKING[0], table, ["n"]) != before
+    assert scores(rule, ASKING[0], table, ["n"]) == before
+
+
+def test_neither_many_changes_nor_many_templates_are_a_fault() -> None:
+    described = msgspec.convert(node("n", Random(2)).obj(), Node)
+    rule, table = NodeResourcesFit(), Table()
+    table.set_node(described)
+    for number in range(5000):
+        placed = info("p", cpu=f"{1 + number % 900}m")
+        table.place(placed, "n")
+        if number % 40 == 0:
+            asking, fresh = info("asking", cpu=f"{1 + number % 97}m"), Table()
+            fresh.set_node(described)
+            fresh.place(placed, "n")
+            np.testing.assert_equal(scores(rule, asking, table, ["n"]), scores(rule, asking, fresh, ["n"]))

@@ -1,0 +1,59 @@
+"""RequestedToCapacityRatio and what all strategies share; the others are tested with NodeResourcesFit."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.framework.shape import ShapePoint
+from extender.plugins.node_resources.allocation import ResourceWeight
+from extender.plugins.node_resources.fit_score import NodeResourcesFit
+from extender.plugins.node_resources.scoring_strategies import (
+    RequestedToCapacityRatio,
+    Strategy,
+    least_allocated,
+    most_allocated,
+)
+from tests.builders import Object, make_node, make_pod
+from tests.framework.cluster import scores
+
+GPU = "example.com/gpu"
+FILLING = RequestedToCapacityRatio((ShapePoint(0, 0), ShapePoint(100, 10)))
+
+
+def node(name: str, **resources: str) -> Object:
+    return make_node(name).allocatable({GPU: "4"}, cpu="4", memory="4Gi", **resources).obj()
+
+
+def of(strategy: Strategy, *resources: tuple[str, int]) -> NodeResourcesFit:
+    return NodeResourcesFit(strategy, tuple(ResourceWeight(*resource) for resource in resources))
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        # cpu 2 of 4 is 50, gpu 1 of 4 is 25
+        pytest.param(of(FILLING, ("cpu", 1), (GPU, 3)), (50 + 3 * 25 + 2) // 4, id="weighted and rounded"),
+        # (50 + 25) / 2 = 37.5: math.Round goes up
+        pytest.param(of(FILLING, ("cpu", 1), (GPU, 1)), 38, id="halves go up"),
+        pytest.param(of(FILLING, ("memory", 5), ("cpu", 1)), 50, id="a resource with a score of 0 does not count"),
+        pytest.param(of(FILLING, ("example.com/none", 9), ("cpu", 1)), 50, id="nor one that nobody offers"),
+        pytest.param(of(FILLING, ("pods", 9), ("cpu", 1)), 50, id="nor pods, which are no resource to score by"),
+        pytest.param(of(FILLING, ("example.com/none", 9)), 0, id="nothing counts"),
+        pytest.param(of(least_allocated, ("pods", 9), ("cpu", 1)), 50, id="the others leave pods out too"),
+        pytest.param(of(most_allocated, (GPU, 1)), 25, id="extended resources"),
+    ],
+)
+def test_scores(rule: NodeResourcesFit, expected: int) -> None:
+    pod = make_pod("p").req({GPU: "1"}, cpu="2", memory="0").obj()
+    assert scores(rule, pod, node("n")) == {"n": expected}
+
+
+def test_an_overfull_node_counts_as_full() -> None:
+    there = make_pod("there").req(cpu="3").node("n").obj()
+    falling = RequestedToCapacityRatio((ShapePoint(0, 10), ShapePoint(100, 2)))
+    assert scores(of(falling, ("cpu", 1)), make_pod("p").req(cpu="2").obj(), node("n"), there) == {"n": 20}
+
+
+def test_a_resource_that_the_pod_does_not_ask_for_is_left_out_if_it_is_an_extended_one() -> None:
+    rule = of(FILLING, (GPU, 9), ("cpu", 1))
+    assert scores(rule, make_pod("p").req(cpu="2").obj(), node("n")) == {"n": 50}

@@ -1,0 +1,56 @@
+"""NodeDeclaredFeatures: what pods need and nodes declare."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.plugins.node_declared_features import REFUSAL, NodeDeclaredFeatures
+from tests.builders import Object, make_node, make_pod
+from tests.framework.cluster import refusals
+
+RESTART, USERS, MOUNT = (
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+    "VolumeBindMountOptions",
+)
+RULES = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]
+
+
+@pytest.mark.parametrize(
+    ("pod", "needed"),
+    [
+        pytest.param(make_pod("p").obj(), set(), id="nothing"),
+        pytest.param(make_pod("p").first_container(restartPolicyRules=RULES).obj(), {RESTART}, id="restart all"),
+        pytest.param(
+            make_pod("p").first_container(restartPolicyRules=[{"action": "Restart"}]).obj(), set(), id="restart one"
+        ),
+        pytest.param(
+            make_pod("p").spec(initContainers=[{"name": "i", "restartPolicyRules": RULES}]).obj(),
+            {RESTART},
+            id="restart all from an init container",
+        ),
+        pytest.param(
+            make_pod("p").spec(hostNetwork=True, hostUsers=False).obj(), {USERS}, id="own users on the host's network"
+        ),
+        pytest.param(make_pod("p").spec(hostNetwork=True).obj(), set(), id="host's network"),
+        pytest.param(make_pod("p").spec(hostUsers=False).obj(), set(), id="own users"),
+        pytest.param(
+            make_pod("p").first_container(volumeMounts=[{"name": "v", "bindMountOptions": ["noexec"]}]).obj(),
+            {MOUNT},
+            id="mount options",
+        ),
+        pytest.param(make_pod("p").first_container(volumeMounts=[{"name": "v"}]).obj(), set(), id="plain mount"),
+    ],
+)
+def test_a_node_must_declare_what_the_pod_needs(pod: Object, needed: set[str]) -> None:
+    nodes = [
+        make_node(f"without-{name}").declared_features(*({RESTART, USERS, MOUNT} - {name})).obj()
+        for name in (RESTART, USERS, MOUNT)
+    ]
+    assert refusals(NodeDeclaredFeatures(), pod, *nodes) == {f"without-{name}": REFUSAL for name in needed}
+
+
+def test_a_node_may_learn() -> None:
+    pod = make_pod("p").first_container(restartPolicyRules=RULES).obj()
+    assert refusals(NodeDeclaredFeatures(), pod, make_node("n").obj()) == {"n": REFUSAL}
+    assert refusals(NodeDeclaredFeatures(), pod, make_node("n").declared_features(RESTART).obj()) == {}

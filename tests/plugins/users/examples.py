@@ -1,0 +1,36 @@
+"""The three worked examples of the README."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.plugins.users import predicate, priority
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+from extender.table.nodes.columns import CPU
+
+
+@priority
+def spread_by_rack_power(pod: PodInfo, table: Table, rows: Rows, *, rack: str, cpus: int) -> object:
+    """Racks with the most power left are best; `cpus` is what a rack's feed is good for."""
+    racks = table.nodes.labels[rack]
+    milli = np.bincount(racks.ids, table.nodes.requested[CPU], len(racks))
+    return 100 - milli[racks.ids[rows]] / (10 * cpus)
+
+
+@predicate
+def keep_namespace(pod: Pod, node: Node, *, namespace: str, label: str, value: str) -> str | None:
+    """Keeps a namespace on its nodes, and everybody else off them."""
+    if (node.labels.get(label) == value) == (pod.namespace == namespace):
+        return None
+    return "node(s) were kept for other namespaces"
+
+
+@priority
+def warm_cache(pod: Pod, node: Node, *, annotation: str = "example.com/models") -> int:
+    """Prefers nodes that hold more of the models that the pod will load."""
+    wanted = pod.annotations.get(annotation, "").split(",")
+    held = node.annotations.get(annotation, "").split(",")
+    return 100 * len(set(wanted) & set(held)) // len(wanted)

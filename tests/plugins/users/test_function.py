@@ -1,0 +1,63 @@
+"""What the decorators make of a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+from pydantic import Field, ValidationError
+
+from extender.plugins.users import predicate, priority
+
+if TYPE_CHECKING:
+    from nowhere import Unknown  # type: ignore[import-not-found]  # what only type checkers may see is not looked up
+
+
+def one_argument(pod: Any) -> None: ...
+def four_arguments(pod: Any, table: Any, rows: Any, more: Any) -> None: ...
+def any_arguments(*args: Any) -> None: ...
+def any_keywords(pod: Any, node: Any, **more: Any) -> None: ...
+
+
+@pytest.mark.parametrize("function", [one_argument, four_arguments, any_arguments, any_keywords])
+@pytest.mark.parametrize("decorator", [predicate, priority])
+def test_what_is_no_rule_is_refused_with_its_name(decorator: Any, function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=rf"^{function.__name__} must take \(pod, node\) or \(pod, table, rows\)"):
+        decorator(function)
+
+
+def test_annotations_of_pod_and_node_need_not_exist() -> None:
+    def rule(pod: Unknown, node: Unknown, *, watts: int = 5) -> bool:
+        return True
+
+    assert predicate(rule).arguments().model_dump() == {"watts": 5}
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@predicate
+def rule(
+    pod: Any, node: Any, *, name: str, share: Share = 0.5, among: tuple[str, ...] = (), anything: Any = None
+) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("given", "location"),
+    [
+        pytest.param('{"name": "x", "share": 0.1, "among": ["a"]}', None, id="right"),
+        pytest.param("{}", "name", id="missing"),
+        pytest.param('{"name": 3}', "name", id="another type"),
+        pytest.param('{"name": "x", "share": 2}', "share", id="out of range"),
+        pytest.param('{"name": "x", "shar": 1}', "shar", id="unknown"),
+    ],
+)
+def test_arguments_are_validated_by_their_annotations(given: str, location: str | None) -> None:
+    if location is None:
+        assert dict(rule.arguments.model_validate_json(given))["among"] == ("a",)
+        return
+    with pytest.raises(ValidationError) as caught:
+        rule.arguments.model_validate_json(given)
+    assert [error["loc"] for error in caught.value.errors()] == [(location,)]

@@ -1,0 +1,154 @@
+"""@predicate: what functions may answer, what becomes of the answers, and that nothing fails open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender.framework.algorithm import Profile, find_fit
+from extender.framework.rules import Check
+from extender.framework.status import Refusal, unresolvable, unschedulable
+from extender.plugins.node_name import NodeName
+from extender.plugins.users import CountedFailures, RaisedFailures, predicate
+from extender.runtime.ports import NullTelemetry
+from tests.builders import make_node, make_pod
+from tests.framework.cluster import pod_info, refusals, table_of
+from tests.plugins.users.failures import Remembered
+
+NODES = [make_node(f"n{i}").label(i=str(i)).obj() for i in range(3)]
+POD = make_pod("p").obj()
+GENERAL = unresolvable("mine", "node(s) were refused by mine")
+FAILED = unresolvable("mine", "rule mine failed")
+
+
+def refused(function: Callable[..., object], **options: Any) -> dict[str, Refusal]:
+    rule = predicate(**options)(function).rule("mine", {}, Remembered())
+    return refusals(rule, POD, *NODES)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(True, None, id="True"),
+        pytest.param(None, None, id="None"),
+        pytest.param(np.True_, None, id="NumPy's True"),
+        pytest.param(False, GENERAL, id="False"),
+        pytest.param("", GENERAL, id="no reason"),
+        pytest.param("no power", unresolvable("mine", "no power"), id="a reason"),
+        pytest.param(1, FAILED, id="a number"),
+        pytest.param([], FAILED, id="a list"),
+    ],
+)
+def test_answers_of_a_function_of_pod_and_node(answer: object, expected: Refusal | None) -> None:
+    wanted = dict.fromkeys(["n0", "n1", "n2"], expected) if expected else {}
+    assert refused(lambda pod, node: answer) == wanted
+
+
+def test_each_node_gets_its_own_answer() -> None:
+    found = refused(lambda pod, node: {"n0": True, "n1": False, "n2": "full"}[node.name])
+    assert found == {"n1": GENERAL, "n2": unresolvable("mine", "full")}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(np.array([True, False, True]), {"n1": GENERAL}, id="which nodes fit"),
+        pytest.param(
+            {"a": np.array([True, True, False]), "b": np.array([False, True, False])},
+            {"n0": unresolvable("mine", "a"), "n1": unresolvable("mine", "a")},
+            id="by reason, of which the first counts",
+        ),
+        pytest.param({}, {}, id="no reason at all"),
+        pytest.param(np.array([1, 0, 1]), dict.fromkeys(["n0", "n1", "n2"], FAILED), id="numbers"),
+        pytest.param(np.array([True]), dict.fromkeys(["n0", "n1", "n2"], FAILED), id="too few"),
+        pytest.param(None, dict.fromkeys(["n0", "n1", "n2"], FAILED), id="nothing"),
+    ],
+)
+def test_answers_of_a_function_of_columns(answer: object, expected: dict[str, Refusal]) -> None:
+    assert refused(lambda pod, table, rows: answer) == expected
+
+
+def test_what_raises_on_one_node_refuses_that_node() -> None:
+    failures = Remembered()
+    rule = predicate(lambda pod, node: 1 / int(node.labels["i"]) > 0).rule("mine", {}, failures)
+    assert refusals(rule, POD, *NODES) == {"n0": FAILED}
+    assert failures.told == [("mine", "ZeroDivisionError")]
+
+
+def test_a_failure_on_many_nodes_is_told_once() -> None:
+    failures = Remembered()
+    rule = predicate(lambda pod, node: node.nonesuch).rule("mine", {}, failures)
+    assert refusals(rule, POD, *NODES) == dict.fromkeys(["n0", "n1", "n2"], FAILED)
+    assert failures.told == [("mine", "AttributeError")]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_evicting_pods_may_help_only_where_the_rule_says_that_it_sees_them(columns: bool) -> None:
+    functions: list[Callable[..., object]] = [lambda pod, node: "full", lambda pod, table, rows: {"full": rows >= 0}]
+    blind, seeing = refused(functions[columns]), refused(functions[columns], sees_pods=True)
+    assert blind["n0"] == unresolvable("mine", "full")
+    assert seeing["n0"] == unschedulable("mine", "full")
+
+
+@pytest.mark.parametrize("sees_pods", [False, True])
+def test_preemption_asks_again_where_pods_count(sees_pods: bool) -> None:
+    table = table_of(*NODES)
+    rule = predicate(sees_pods=sees_pods)(lambda pod, node: True).rule("mine", {}, RaisedFailures())
+    check = rule.prepare(pod_info(POD), table)
+    assert isinstance(check, Check)
+    assert check.sees_pods is sees_pods
+
+
+def test_a_plain_function_sees_only_nodes_that_still_stand() -> None:
+    seen: list[str] = []
+
+    def watching(pod: Any, node: Any) -> bool:
+        seen.append(node.name)
+        return True
+
+    table, pod = table_of(*NODES), pod_info({**POD, "spec": {"nodeName": "n1"}})
+    rules = [NodeName(), predicate(watching).rule("mine", {}, RaisedFailures())]
+    find_fit(Profile("p", rules, ()), pod, table, table.nodes.rows)
+    assert seen == ["n1"]
+
+
+def test_arguments_are_passed_by_name() -> None:
+    rule = predicate(lambda pod, node, *, least: int(node.labels["i"]) >= least)
+    assert refusals(rule.rule("mine", {"least": 2}, RaisedFailures()), POD, *NODES).keys() == {"n0", "n1"}
+
+
+def test_the_function_can_still_be_called() -> None:
+    @predicate
+    def fits(pod: object, node: object) -> str:
+        """Says yes."""
+        return "called"
+
+    assert fits(None, None) == "called"
+    assert (fits.__name__, fits.__doc__) == ("fits", "Says yes.")
+
+
+def test_failures_are_counted_and_the_first_of_each_kind_is_logged() -> None:
+    class Counting(NullTelemetry):
+        counted = 0
+
+        def rule_failed(self, rule: str) -> None:
+            self.counted += 1
+
+    telemetry, logged = Counting(), list[tuple[str, Exception]]()
+    failures = CountedFailures(telemetry, lambda rule, error: logged.append((rule, error)))
+    errors = [KeyError("a"), KeyError("b"), ValueError("c")]
+    for error in errors:
+        failures.failed("mine", error)
+    failures.failed("yours", errors[0])
+    assert telemetry.counted == 4
+    assert logged == [("mine", errors[0]), ("mine", errors[2]), ("yours", errors[0])]
+
+
+def test_offline_a_failure_stops_everything_and_names_the_rule() -> None:
+    rule = predicate(lambda pod, node: node.nonesuch).rule("mine", {}, RaisedFailures())
+    with pytest.raises(AttributeError) as caught:
+        refusals(rule, POD, *NODES)
+    assert caught.value.__notes__ == ["in rule mine"]

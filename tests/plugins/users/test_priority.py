@@ -1,0 +1,83 @@
+"""@priority: numbers become 0..100, and a rule that fails has no opinion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from extender.plugins.users import priority
+from tests.builders import make_node, make_pod
+from tests.framework.cluster import scores
+from tests.plugins.users.failures import Remembered
+
+NODES = [make_node(f"n{i}").label(i=str(i)).obj() for i in range(3)]
+POD = make_pod("p").obj()
+
+
+def scored(answers: list[object], *, normalise: bool = False, columns: bool = False) -> list[int]:
+    by_node = {f"n{i}": answer for i, answer in enumerate(answers)}
+    function: Callable[..., object] = (
+        (lambda pod, table, rows: np.array(answers)) if columns else (lambda pod, node: by_node[node.name])
+    )
+    rule = priority(normalise=normalise)(function).rule("mine", {}, Remembered())
+    nodes = [make_node(name).obj() for name in by_node]
+    return list(scores(rule, POD, *nodes).values())
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize(
+    ("answers", "normalise", "expected"),
+    [
+        pytest.param([0, 50, 100], False, [0, 50, 100], id="as they are"),
+        pytest.param([-5, 49.6, 1e9], False, [0, 50, 100], id="cut off and rounded"),
+        pytest.param([True, False, True], False, [1, 0, 1], id="truth values"),
+        pytest.param([10, 20, 30], True, [0, 50, 100], id="spread"),
+        pytest.param([-0.1, -0.2, -0.4], True, [100, 67, 0], id="spread, negative fractions"),
+        pytest.param([7, 7, 7], True, [0, 0, 0], id="no difference to spread"),
+    ],
+)
+def test_numbers(answers: list[object], normalise: bool, expected: list[int], columns: bool) -> None:
+    assert scored(answers, normalise=normalise, columns=columns) == expected
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param(["a", "b", "c"], id="texts"),
+        pytest.param([1, None, 2], id="nothing for one node"),
+        pytest.param([1, float("nan"), 2], id="not a number"),
+        pytest.param([1, float("inf"), 2], id="endless"),
+    ],
+)
+def test_what_is_no_number_is_no_opinion(answers: list[object]) -> None:
+    assert scored(answers) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda pod, node: 1 / int(node.labels["i"]), id="raises on one node"),
+        pytest.param(lambda pod, table, rows: table.nonesuch, id="raises on columns"),
+        pytest.param(lambda pod, table, rows: np.zeros(2), id="too few"),
+    ],
+)
+def test_what_fails_is_no_opinion_and_is_told_once(function: Callable[..., object]) -> None:
+    failures = Remembered()
+    assert scores(priority(function).rule("mine", {}, failures), POD, *NODES) == {}
+    assert len(failures.told) == 1
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
+@example([-1.5e308, 1.5e308])
+def test_normalised_scores_keep_the_order_and_use_the_whole_scale(answers: list[float]) -> None:
+    found = scored(list(answers), normalise=True)
+    if not found:  # the difference of two floats may be more than a float can hold
+        assert max(answers) - min(answers) == float("inf")
+        return
+    in_order = [score for _, score in sorted(zip(answers, found, strict=True))]
+    assert in_order == sorted(found)
+    assert {min(found), max(found)} == ({0, 100} if len(set(answers)) > 1 else {0})

@@ -1,0 +1,221 @@
+"""KubeSchedulerConfiguration: which rules run, in what order, with what weights and arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.framework.algorithm import Profile
+from extender.framework.candidate_limits import CandidateLimits
+from extender.framework.prefilter_only import PreFilterOnly
+from extender.plugins.node_resources import fit_score as node_resources_fit
+from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_resources.scoring_strategies import RequestedToCapacityRatio, least_allocated
+from extender.plugins.pod_topology_spread import priority as pod_topology_spread
+from extender.plugins.pod_topology_spread.constraints import SYSTEM_DEFAULTS
+from extender.plugins.registry import default_profile
+from extender.policy.loading import read
+from tests.builders import Object, make_node, make_pod
+from tests.framework.cluster import refusals
+from tests.policy.configurations import profile
+
+OFF = {"disabled": [{"name": "*"}]}
+
+
+def made(**fields: Any) -> Profile:
+    return read(profile(**fields)).profiles[0]
+
+
+def predicates(of: Profile) -> list[str]:
+    """Those that see nodes, in their order."""
+    names = list(of.filter_order) or [rule.name for rule in of.predicates]
+    idle = {rule.name for rule in of.predicates if isinstance(rule, PreFilterOnly)}
+    return [name for name in names if name not in idle]
+
+
+def weights(of: Profile) -> dict[str, int]:
+    return {weighted.priority.name: weighted.weight for weighted in of.priorities}
+
+
+def enabled(*names: str) -> list[Object]:
+    """ "NodeName", or "NodeName=3" with a weight."""
+    parts = [name.partition("=") for name in names]
+    return [{"name": name} | ({"weight": int(weight)} if weight else {}) for name, _, weight in parts]
+
+
+DEFAULT = default_profile()
+DEFAULT_PREDICATES = predicates(DEFAULT)
+DEFAULT_WEIGHTS = weights(DEFAULT)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({}, id="nothing said"),
+        pytest.param({"profiles": []}, id="no profiles"),
+        pytest.param({"profiles": [{}]}, id="one profile that says nothing"),
+        pytest.param({"profiles": [{"plugins": None, "pluginConfig": None}]}, id="null is nothing"),
+    ],
+)
+def test_what_says_nothing_is_the_default(document: Object) -> None:
+    read_profile = read({**document, "kind": "KubeSchedulerConfiguration"}).profiles[0]
+    assert read_profile == default_profile("default-scheduler")
+
+
+def without(*names: str) -> list[str]:
+    return [name for name in DEFAULT_PREDICATES if name not in names]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        pytest.param({"filter": {"disabled": enabled("NodePorts")}}, without("NodePorts"), id="one off"),
+        pytest.param({"filter": OFF}, [], id="all off"),
+        pytest.param({"multiPoint": OFF}, [], id="all off everywhere"),
+        pytest.param({"filter": {"disabled": enabled("SelectorSpread")}}, DEFAULT_PREDICATES, id="off was removed"),
+        pytest.param(
+            {"filter": {"enabled": enabled("NodePorts", "NodeName")}},
+            ["NodePorts", "NodeName", *without("NodePorts", "NodeName")],
+            id="named ones first, in the order named",
+        ),
+        pytest.param(
+            {"multiPoint": {**OFF, "enabled": enabled("NodePorts", "NodeName")}},
+            ["NodePorts", "NodeName"],
+            id="all anew",
+        ),
+        pytest.param(
+            {"multiPoint": {"disabled": enabled("NodePorts"), "enabled": enabled("NodePorts")}},
+            [*without("NodePorts"), "NodePorts"],
+            id="off and on again goes last",
+        ),
+    ],
+)
+def test_predicates(plugins: Object, expected: list[str]) -> None:
+    assert predicates(made(plugins=plugins)) == expected
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        pytest.param(
+            {"score": {"enabled": enabled("ImageLocality=7")}}, {**DEFAULT_WEIGHTS, "ImageLocality": 7}, id="weighted"
+        ),
+        pytest.param(
+            {"score": {"enabled": enabled("TaintToleration")}},
+            {**DEFAULT_WEIGHTS, "TaintToleration": 1},
+            id="1 if unsaid",
+        ),
+        pytest.param(
+            {"multiPoint": {"enabled": enabled("TaintToleration=5")}},
+            {**DEFAULT_WEIGHTS, "TaintToleration": 5},
+            id="weighted everywhere",
+        ),
+        pytest.param(
+            {
+                "score": {"enabled": enabled("TaintToleration=2")},
+                "multiPoint": {"enabled": enabled("TaintToleration=5")},
+            },
+            {**DEFAULT_WEIGHTS, "TaintToleration": 2},
+            id="score goes before multiPoint",
+        ),
+        pytest.param({"score": {**OFF, "enabled": enabled("ImageLocality=0")}}, {"ImageLocality": 1}, id="0 is unsaid"),
+        pytest.param(
+            {"filter": {"disabled": enabled("VolumeBinding")}},
+            {name: weight for name, weight in DEFAULT_WEIGHTS.items() if name != "VolumeBinding"},
+            id="VolumeBinding scores what it has filtered",
+        ),
+    ],
+)
+def test_weights(plugins: Object, expected: dict[str, int]) -> None:
+    assert weights(made(plugins=plugins)) == expected
+
+
+def args(plugin: str, **arguments: Any) -> Object:
+    return {"name": plugin, "args": arguments}
+
+
+def test_arguments_of_resources() -> None:
+    strategy = {
+        "type": "RequestedToCapacityRatio",
+        "resources": [{"name": "cpu"}, {"name": "example.com/gpu", "weight": 3}],
+        "requestedToCapacityRatio": {"shape": [{"utilization": 0}, {"utilization": 80, "score": 10}]},
+    }
+    fit = args("NodeResourcesFit", ignoredResources=["example.com/foo"], scoringStrategy=strategy)
+    result = made(pluginConfig=[fit])
+    [predicate] = [rule for rule in result.predicates if isinstance(rule, NodeResourcesFit)]
+    assert predicate.ignored_resources == {"example.com/foo"}
+    [priority] = [each.priority for each in result.priorities if each.priority.name == "NodeResourcesFit"]
+    assert isinstance(priority, node_resources_fit.NodeResourcesFit)
+    assert priority.strategy == RequestedToCapacityRatio(((0, 0), (80, 10)))  # type: ignore[arg-type]  # as good as points
+    assert [(each.name, each.weight) for each in priority.resources] == [("cpu", 1), ("example.com/gpu", 3)]
+
+
+def test_arguments_of_spreading() -> None:
+    def defaults(**arguments: Any) -> Any:
+        result = made(pluginConfig=[args("PodTopologySpread", **arguments)])
+        rules = [each.priority for each in result.priorities]
+        return next(rule.defaults for rule in rules if isinstance(rule, pod_topology_spread.PodTopologySpread))
+
+    constraint = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
+    assert defaults() is SYSTEM_DEFAULTS
+    assert defaults(defaultingType="List") == ()
+    [given] = defaults(defaultingType="List", defaultConstraints=[constraint])
+    assert (given.max_skew, given.topology_key, given.when_unsatisfiable) == (2, "rack", "ScheduleAnyway")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, CandidateLimits(10, 100), id="default"),
+        pytest.param(
+            {"pluginConfig": [args("DefaultPreemption", minCandidateNodesPercentage=0, minCandidateNodesAbsolute=5)]},
+            CandidateLimits(0, 5),
+            id="limited",
+        ),
+        pytest.param({"plugins": {"postFilter": OFF}}, None, id="off"),
+        pytest.param(
+            {"plugins": {"multiPoint": {"disabled": enabled("DefaultPreemption")}}}, None, id="off everywhere"
+        ),
+    ],
+)
+def test_preemption(fields: Object, expected: CandidateLimits | None) -> None:
+    assert made(**fields).preemption == expected
+
+
+def test_percentage_of_nodes_to_score_of_the_profile_goes_before_that_of_all() -> None:
+    document = profile(schedulerName="a", percentageOfNodesToScore=30)
+    document["profiles"].append({"schedulerName": "b"})
+    policy = read({**document, "percentageOfNodesToScore": 70})
+    assert [(each.name, each.percentage_of_nodes_to_score) for each in policy.profiles] == [("a", 30), ("b", 70)]
+
+
+def test_what_concerns_kube_scheduler_alone_is_read_over() -> None:
+    document = {
+        **profile(),
+        "parallelism": 4,
+        "leaderElection": {"leaderElect": True, "whatever": 1},
+        "clientConnection": {"kubeconfig": "/etc/kubernetes/scheduler.conf"},
+        "enableProfiling": False,
+        "extenders": [{"urlPrefix": "http://127.0.0.1:8888/scheduler", "filterVerb": "filter"}],
+        "podInitialBackoffSeconds": 2,
+        "podMaxBackoffSeconds": 20,
+        "delayCacheUntilActive": True,
+    }
+    policy = read(document)
+    assert (policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds) == (2, 20)
+
+
+def test_a_plugin_whose_filter_is_off_may_still_name_the_nodes() -> None:
+    result = made(plugins={"filter": {"disabled": enabled("NodeAffinity")}})
+    [rule] = [each for each in result.predicates if each.name == "NodeAffinity"]
+    assert isinstance(rule, PreFilterOnly)
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    pod = make_pod("p").node_selector(disk="ssd").require_node({"matchFields": [field]}).obj()
+    assert refusals(rule, pod, make_node("a").obj(), make_node("b").obj()).keys() == {"b"}
+
+
+def test_the_strategy_is_that_of_the_engine_by_default() -> None:
+    rules = [each.priority for each in made().priorities]
+    [fit] = [rule for rule in rules if isinstance(rule, node_resources_fit.NodeResourcesFit)]
+    assert fit.strategy is least_allocated

@@ -1,0 +1,344 @@
+"""Every fault is told at once, each with its place, what is wrong, and the nearest right name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.errors import ConfigurationError
+from extender.policy.loading import load, read
+from tests.builders import Object
+from tests.policy.configurations import profile
+
+
+def faults(document: object) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        read(document)
+    return list(caught.value.faults)
+
+
+def configured(plugin: str, **arguments: Any) -> Object:
+    return profile(pluginConfig=[{"name": plugin, "args": arguments}])
+
+
+def plugins(**points: Any) -> Object:
+    return profile(plugins=points)
+
+
+def policy(**fields: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Policy", **fields}
+
+
+ARGS = "profiles[0].pluginConfig[0].args"
+PLUGINS = "profiles[0].plugins"
+CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        # ---- the document
+        pytest.param([], "kind: want KubeSchedulerConfiguration or Policy", id="a list"),
+        pytest.param(
+            {"kind": "KubeSchedulerConfig"},
+            "kind: want KubeSchedulerConfiguration or Policy, not KubeSchedulerConfig (did you mean "
+            "KubeSchedulerConfiguration?)",
+            id="kind",
+        ),
+        pytest.param(
+            {**profile(), "apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
+            "apiVersion: want kubescheduler.config.k8s.io/v1, not 'kubescheduler.config.k8s.io/v1beta3' (did you mean "
+            "kubescheduler.config.k8s.io/v1?)",
+            id="version",
+        ),
+        pytest.param(
+            {**profile(), "percentageOfNodeToScore": 5},
+            "percentageOfNodeToScore: no such field (did you mean percentageOfNodesToScore?)",
+            id="unknown field",
+        ),
+        pytest.param({**profile(), "zzz": 5}, "zzz: no such field", id="unlike any field"),
+        pytest.param(
+            {**profile(), "parallelism": "16"}, "parallelism: want a valid integer, not '16'", id="text for number"
+        ),
+        pytest.param(
+            {**profile(), "podMaxBackoffSeconds": 0},
+            "podMaxBackoffSeconds: want at least podInitialBackoffSeconds",
+            id="backoff",
+        ),
+        pytest.param(
+            profile(percentageOfNodesToScore=101),
+            "profiles[0].percentageOfNodesToScore: want less than or equal to 100, not 101",
+            id="percentage",
+        ),
+        # ---- plugins
+        pytest.param(
+            plugins(filter={"enabled": [{"name": "noderesourcefit"}]}),
+            f"{PLUGINS}.filter.enabled[0].name: there is no 'noderesourcefit' (did you mean NodeResourcesFit?)",
+            id="unknown plugin",
+        ),
+        pytest.param(
+            plugins(filter={"disabled": [{"name": "NodePort"}]}),
+            f"{PLUGINS}.filter.disabled[0].name: there is no 'NodePort' (did you mean NodePorts?)",
+            id="unknown plugin, disabled",
+        ),
+        pytest.param(
+            plugins(score={"enabled": [{"name": "NodePorts"}]}),
+            f"{PLUGINS}.score.enabled[0].name: NodePorts has no extension point score",
+            id="wrong point",
+        ),
+        pytest.param(
+            plugins(score={"enabled": [{"name": "ImageLocality"}, {"name": "ImageLocality"}]}),
+            f"{PLUGINS}.score.enabled[1].name: ImageLocality is enabled twice",
+            id="twice",
+        ),
+        pytest.param(
+            plugins(score={"enabled": [{"name": "SelectorSpread"}]}),
+            f"{PLUGINS}.score.enabled[0].name: SelectorSpread is no plugin any more, though kind: Policy has its rules",
+            id="removed",
+        ),
+        pytest.param(plugins(score={"enabled": [{}]}), f"{PLUGINS}.score.enabled[0].name: required", id="no name"),
+        pytest.param(
+            plugins(score={"enabled": [{"name": "ImageLocality", "weight": -1}]}),
+            f"{PLUGINS}.score.enabled[0].weight: want greater than or equal to 0, not -1",
+            id="weight",
+        ),
+        pytest.param(plugins(fliter={}), f"{PLUGINS}.fliter: no such field (did you mean filter?)", id="unknown point"),
+        pytest.param(
+            plugins(
+                preFilter={"disabled": [{"name": "*"}]},
+                filter={"disabled": [{"name": "*"}], "enabled": [{"name": "NodePorts"}]},
+                score={"disabled": [{"name": "*"}]},
+            ),
+            f"{PLUGINS}.filter: NodePorts needs its preFilter too, which is off; enable it by multiPoint",
+            id="unprepared",
+        ),
+        # ---- arguments
+        pytest.param(
+            configured("NodeResourceFit"),
+            "profiles[0].pluginConfig[0].name: there is no 'NodeResourceFit' (did you mean NodeResourcesFit?)",
+            id="arguments of nobody",
+        ),
+        pytest.param(
+            profile(pluginConfig=[{"name": "NodePorts"}, {"name": "NodePorts"}]),
+            "profiles[0].pluginConfig[1].name: NodePorts is configured twice",
+            id="configured twice",
+        ),
+        pytest.param(
+            configured("NodePorts", ports=[1]), f"{ARGS}.ports: no such field", id="arguments where there are none"
+        ),
+        pytest.param(
+            configured("NodeAffinity", kind="NodeResourcesFitArgs"),
+            f"{ARGS}.kind: want NodeAffinityArgs, not 'NodeResourcesFitArgs'",
+            id="kind of arguments",
+        ),
+        pytest.param(
+            configured("NodeResourcesFit", scoringStrategy={"type": "MostAlocated"}),
+            f"{ARGS}.scoringStrategy.type: want LeastAllocated or MostAllocated or RequestedToCapacityRatio, not "
+            "'MostAlocated' (did you mean MostAllocated?)",
+            id="strategy",
+        ),
+        pytest.param(
+            configured("NodeResourcesFit", scoringStrategy={}),
+            f"{ARGS}.scoringStrategy.type: required",
+            id="no strategy",
+        ),
+        pytest.param(
+            configured("NodeResourcesFit", scoringStrategy={"type": "RequestedToCapacityRatio"}),
+            f"{ARGS}.scoringStrategy: type RequestedToCapacityRatio needs requestedToCapacityRatio",
+            id="no shape",
+        ),
+        pytest.param(
+            configured(
+                "NodeResourcesFit",
+                scoringStrategy={"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 101}]},
+            ),
+            f"{ARGS}.scoringStrategy.resources[0].weight: want less than or equal to 100, not 101",
+            id="resource weight",
+        ),
+        pytest.param(
+            configured("NodeResourcesFit", ignoredResources=["a b"]),
+            f"{ARGS}.ignoredResources[0]: want a label key, like example.com/rack, not 'a b'",
+            id="resource name",
+        ),
+        pytest.param(
+            configured("NodeResourcesFit", ignoredResourceGroups=["example.com/gpu"]),
+            f"{ARGS}.ignoredResourceGroups[0]: want a group of resources, like example.com, without a slash, not "
+            "'example.com/gpu'",
+            id="resource group",
+        ),
+        pytest.param(
+            configured("NodeResourcesBalancedAllocation", resources=[{"name": "cpu", "weight": 2}]),
+            f"{ARGS}.resources: want resources of weight 1",
+            id="balanced weight",
+        ),
+        pytest.param(
+            configured("VolumeBinding", shape=[{"utilization": 5}, {"utilization": 5}]),
+            f"{ARGS}.shape: want points in increasing order of utilization",
+            id="shape",
+        ),
+        pytest.param(
+            configured("InterPodAffinity", hardPodAffinityWeight=-1),
+            f"{ARGS}.hardPodAffinityWeight: want greater than or equal to 0, not -1",
+            id="hard weight",
+        ),
+        pytest.param(
+            configured("DefaultPreemption", minCandidateNodesPercentage=0, minCandidateNodesAbsolute=0),
+            f"{ARGS}: minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be 0",
+            id="no candidates",
+        ),
+        pytest.param(
+            configured(
+                "PodTopologySpread", defaultConstraints=[{**CONSTRAINT, "labelSelector": {}}], defaultingType="List"
+            ),
+            f"{ARGS}.defaultConstraints[0].labelSelector: no such field",
+            id="selector",
+        ),
+        pytest.param(
+            configured("PodTopologySpread", defaultConstraints=[CONSTRAINT, CONSTRAINT], defaultingType="List"),
+            f"{ARGS}.defaultConstraints: want every pair of topologyKey and whenUnsatisfiable once",
+            id="constraint twice",
+        ),
+        pytest.param(
+            configured("DynamicResources", filterTimeout="10"),
+            f"{ARGS}.filterTimeout: want a duration of at least 0s, like 10s or 5m, not '10'",
+            id="duration",
+        ),
+        pytest.param(
+            configured("DynamicResources", bindingTimeout="500ms"),
+            f"{ARGS}.bindingTimeout: want a duration of at least 1s, like 10s or 5m, not '500ms'",
+            id="short",
+        ),
+        # ---- the classic Policy
+        pytest.param(
+            policy(predicates=[{"name": "PodFitResources"}]),
+            "predicates[0].name: there is no 'PodFitResources' (did you mean PodFitsResources?)",
+            id="predicate",
+        ),
+        pytest.param(
+            policy(priorities=[{"name": "LeastRequested", "weight": 1}]),
+            "priorities[0].name: there is no 'LeastRequested' (did you mean LeastRequestedPriority?)",
+            id="priority",
+        ),
+        pytest.param(
+            policy(priorities=[{"name": "EqualPriority"}]),
+            "priorities[0].weight: want a positive weight up to 2147483647, not 0",
+            id="no weight",
+        ),
+        pytest.param(
+            policy(priorities=[{"name": "EqualPriority", "weight": 1}] * 2),
+            "priorities[1].name: EqualPriority is there twice",
+            id="priority twice",
+        ),
+        pytest.param(
+            policy(predicates=[{"name": "HostName", "argument": {"labelsPresence": {"labels": ["a"]}}}]),
+            "predicates[0].argument: HostName takes none",
+            id="argument of a predicate that takes none",
+        ),
+        pytest.param(
+            policy(predicates=[{"name": "CheckNodeLabelPresence"}]),
+            "predicates[0].argument: want one of serviceAffinity or labelsPresence",
+            id="argument missing",
+        ),
+        pytest.param(
+            policy(predicates=[{"name": "Rack", "argument": {"labelPresence": {"labels": ["a"]}}}]),
+            "predicates[0].argument.labelPresence: no such field (did you mean labelsPresence?)",
+            id="unknown argument",
+        ),
+        pytest.param(
+            policy(priorities=[{"name": "Rack", "weight": 1, "argument": {"labelPreference": {"presence": True}}}]),
+            "priorities[0].argument.labelPreference.label: required",
+            id="argument of an argument",
+        ),
+        pytest.param(
+            policy(hardPodAffinitySymmetricWeight=101),
+            "hardPodAffinitySymmetricWeight: want less than or equal to 100, not 101",
+            id="symmetric weight",
+        ),
+    ],
+)
+def test_one_fault(document: object, fault: str) -> None:
+    assert faults(document) == [fault]
+
+
+def test_all_faults_at_once() -> None:
+    document = {
+        **profile(schedulerName="a", plugins={"score": {"enabled": [{"name": "NodeName"}, {"nam": "X"}]}}),
+        "paralelism": 3,
+    }
+    arguments = {"shape": [{"utilization": 101}], "bindTimeoutSeconds": -1}
+    document["profiles"].append({"pluginConfig": [{"name": "VolumeBinding", "args": arguments}, {"name": "Nonesuch"}]})
+    assert sorted(faults(document)) == sorted(
+        [
+            "paralelism: no such field (did you mean parallelism?)",
+            "profiles[0].plugins.score.enabled[0].name: NodeName has no extension point score",
+            "profiles[0].plugins.score.enabled[1].nam: no such field (did you mean name?)",
+            "profiles[0].plugins.score.enabled[1].name: required",
+            "profiles[1].schedulerName: required where there are several profiles",
+            "profiles[1].pluginConfig[0].args.shape[0].utilization: want less than or equal to 100, not 101",
+            "profiles[1].pluginConfig[0].args.bindTimeoutSeconds: want greater than or equal to 0, not -1",
+            "profiles[1].pluginConfig[1].name: there is no 'Nonesuch'",
+        ]
+    )
+
+
+def test_all_faults_of_a_policy_at_once() -> None:
+    document = policy(
+        predicates=[{"name": "HostNam"}, {"name": "X", "argument": {"serviceAffinity": {"labels": []}}}],
+        priorities=[{"name": "EqualPriority", "weight": 0}, {"name": 3, "weight": 1}],
+        alwaysCheckAllPredicate=True,
+    )
+    assert sorted(faults(document)) == sorted(
+        [
+            "alwaysCheckAllPredicate: no such field (did you mean alwaysCheckAllPredicates?)",
+            "predicates[0].name: there is no 'HostNam' (did you mean HostName?)",
+            "predicates[1].argument.serviceAffinity.labels: want at least 1",
+            "priorities[0].weight: want a positive weight up to 2147483647, not 0",
+            "priorities[1].name: want a valid string, not 3",
+        ]
+    )
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+known_keys = st.sampled_from(
+    [
+        "profiles",
+        "plugins",
+        "score",
+        "filter",
+        "enabled",
+        "name",
+        "pluginConfig",
+        "args",
+        "predicates",
+        "argument",
+        "weight",
+    ]
+)
+likely_values = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["*", "NodeName", "NodeResourcesFit", "HostName", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(known_keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(["KubeSchedulerConfiguration", "Policy", "ConfigMap"]), st.one_of(json_values, likely_values))
+def test_whatever_a_document_holds_it_is_a_policy_or_has_faults(kind: str, content: Any) -> None:
+    document = {**content, "kind": kind} if isinstance(content, dict) else {"kind": kind, "profiles": content}
+    try:
+        read(document)
+    except ConfigurationError as error:
+        assert error.faults
+
+
+@given(st.text(max_size=40))
+def test_whatever_a_text_holds_it_is_a_policy_or_has_faults(text: str) -> None:
+    try:
+        load(text)
+    except ConfigurationError as error:
+        assert error.faults

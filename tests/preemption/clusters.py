@@ -1,0 +1,67 @@
+"""Clusters that are full of lesser pods, and what is preempted in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.framework.algorithm import Profile, find_fit
+from extender.framework.candidate_limits import ALL_NODES, CandidateLimits
+from extender.framework.rules import Predicate
+from extender.plugins.inter_pod_affinity.predicate import InterPodAffinity
+from extender.plugins.node_affinity.predicate import NodeAffinity
+from extender.plugins.node_ports import NodePorts
+from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.pod_topology_spread.predicate import PodTopologySpread
+from extender.plugins.taint_toleration.predicate import TaintToleration
+from extender.preemption import Preemption, preempt
+from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod
+from tests.framework.cluster import pod_info, table_of
+
+RULES: tuple[Predicate, ...] = (
+    TaintToleration(),
+    NodeAffinity(),
+    NodePorts(),
+    NodeResourcesFit(),
+    PodTopologySpread(),
+    InterPodAffinity(),
+)
+
+
+def node(name: str, cpu: str = "4", pods: str = "110") -> NodeBuilder:
+    return make_node(name).allocatable(cpu=cpu, memory="16Gi", pods=pods)
+
+
+def victim(name: str, on: str, cpu: str = "1", priority: int = 0, minute: int | None = 0, **labels: str) -> PodBuilder:
+    """A pod that stands on a node; `minute` is when it started, None: not yet."""
+    pod = make_pod(name).node(on).req(cpu=cpu).priority(priority).label(labels)
+    return pod if minute is None else pod.start_time(f"2026-11-21T09:{minute:02}:00Z")
+
+
+def preemptor(cpu: str = "4", priority: int = 100) -> PodBuilder:
+    return make_pod("preemptor").req(cpu=cpu).priority(priority)
+
+
+def budget(name: str, allowed: int, labels: dict[str, str], **status: Any) -> Object:
+    return {**make_pdb(name, labels), "status": {"disruptionsAllowed": allowed, **status}}
+
+
+def preempted(
+    pod: PodBuilder,
+    *objects: Object,
+    rules: tuple[Predicate, ...] = RULES,
+    limits: CandidateLimits = ALL_NODES,
+    offset: int = 0,
+) -> Preemption:
+    """What preemption makes of a pod that fits nowhere."""
+    table, info, profile = table_of(*objects), pod_info(pod.obj()), Profile("test", rules, ())
+    fit = find_fit(profile, info, table, table.nodes.rows)
+    assert not len(fit.feasible)
+    return preempt(profile, info, table, fit, limits, offset)
+
+
+def chosen(preemption: Preemption) -> dict[str, tuple[list[str], int]]:
+    """Node -> names of the victims in their order, and PDB violations."""
+    return {
+        name: ([info.pod.name for info in candidate.victims], candidate.num_pdb_violations)
+        for name, candidate in preemption.candidates.items()
+    }

@@ -1,0 +1,39 @@
+"""Who may preempt at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.preemption.eligibility import NEVER, WAITS_FOR_VICTIMS
+from tests.builders import Object, PodBuilder
+from tests.preemption.clusters import node, preempted, preemptor, victim
+
+
+def leaving(priority: int = 0, reason: str = "PreemptionByScheduler", status: str = "True") -> Object:
+    pod = victim("leaving", "n", "2", priority).deleted().obj()
+    pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": status, "reason": reason}]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "other", "reason"),
+    [
+        pytest.param(preemptor().preemption_policy("Never"), leaving(), NEVER, id="by its own policy"),
+        pytest.param(preemptor().preemption_policy("PreemptLowerPriority"), leaving(), "", id="policy says yes"),
+        pytest.param(preemptor().nominated("n"), leaving(), WAITS_FOR_VICTIMS, id="its victims are leaving"),
+        pytest.param(preemptor().nominated("m"), leaving(), "", id="victims leave another node"),
+        pytest.param(preemptor().nominated("ghost"), leaving(), "", id="nominated to a node that is gone"),
+        pytest.param(
+            preemptor().nominated("n"), leaving(reason="EvictionByEvictionAPI"), "", id="leaving of another cause"
+        ),
+        pytest.param(preemptor().nominated("n"), leaving(status="False"), "", id="not evicted after all"),
+        pytest.param(preemptor().nominated("n"), leaving(100), "", id="a peer is leaving"),
+        pytest.param(preemptor("8").nominated("n"), leaving(), "", id="nominated to a node that can never do"),
+        pytest.param(preemptor().nominated("n"), victim("stays", "n", "2").obj(), "", id="nobody is leaving"),
+    ],
+)
+def test_eligibility(pod: PodBuilder, other: Object, reason: str) -> None:
+    objects = [node("n").obj(), node("m", "8").obj(), victim("filler", "m", "8").obj(), other]
+    preemption = preempted(pod, *objects)
+    assert preemption.reason == reason
+    assert bool(preemption.candidates) is not bool(reason)

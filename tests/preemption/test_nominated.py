@@ -1,0 +1,51 @@
+"""Pods nominated to a node count: what is of the same or a higher priority is left its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import HOSTNAME, PodBuilder, make_pod
+from tests.preemption.clusters import chosen, node, preempted, preemptor, victim
+
+NODES = [node("n").obj(), node("m").obj()]
+PODS = [victim(f"{name}{i}", name, minute=i).obj() for name in ("n", "m") for i in range(4)]
+
+
+def nominated(cpu: str = "2", priority: int = 100) -> PodBuilder:
+    return make_pod("nominated").req(cpu=cpu).priority(priority).nominated("n")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        pytest.param(
+            nominated("1"), {"n": (["n1", "n2", "n3"], 0), "m": (["m2", "m3"], 0)}, id="a peer's place is left"
+        ),
+        pytest.param(nominated("3"), {"m": (["m2", "m3"], 0)}, id="no place is left besides a peer's"),
+        pytest.param(
+            nominated("3", 99), {"n": (["n2", "n3"], 0), "m": (["m2", "m3"], 0)}, id="a lesser one's is taken"
+        ),
+        pytest.param(
+            nominated("1").host_port(80), {"m": (["m2", "m3"], 0)}, id="a port that is promised cannot be freed"
+        ),
+        pytest.param(
+            nominated("0").label(app="web"), {"m": (["m2", "m3"], 0)}, id="whom it does not stand with is to come"
+        ),
+        pytest.param(
+            nominated("0").uid("pod-default-preemptor").label(app="web"),
+            {"n": (["n2", "n3"], 0), "m": (["m2", "m3"], 0)},
+            id="its own nomination does not count",
+        ),
+    ],
+)
+def test_places_of_nominated_pods(waiting: PodBuilder, expected: dict[str, tuple[list[str], int]]) -> None:
+    pod = preemptor("2").host_port(80).anti_affinity(HOSTNAME, labels={"app": "web"})
+    assert chosen(preempted(pod, *NODES, *PODS, waiting.obj())) == expected
+
+
+def test_a_nominated_pod_may_not_be_what_makes_it_fit() -> None:
+    """It wants to stand with a pod that is only expected: that may never come."""
+    pod = preemptor("2").affinity(HOSTNAME, labels={"app": "web"})
+    friend = victim("friend", "m", "0", 500, app="web").obj()
+    waiting = nominated("0").label(app="web").obj()
+    assert chosen(preempted(pod, *NODES, *PODS, friend, waiting)) == {"m": (["m2", "m3"], 0)}

@@ -1,0 +1,232 @@
+"""Which pods go: no more than needed, the least important first, protected ones last."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.plugins.node_affinity.predicate import NodeAffinity
+from extender.plugins.node_resources.fit import NodeResourcesFit
+from tests.builders import HOSTNAME, ZONE, Object, PodBuilder, make_pod
+from tests.preemption.clusters import budget, chosen, node, preempted, preemptor, victim
+
+WEB = {"app": "web"}
+FOUR = [victim(name, "n", minute=minute).obj() for minute, name in enumerate("abcd")]
+FOUR_WEB = [victim(name, "n", minute=minute, app="web").obj() for minute, name in enumerate("abcd")]
+NODE = node("n").obj()
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "expected"),
+    [
+        pytest.param(preemptor("4"), FOUR, (["a", "b", "c", "d"], 0), id="all are needed, the oldest first"),
+        pytest.param(preemptor("2"), FOUR, (["c", "d"], 0), id="the youngest go"),
+        pytest.param(
+            preemptor("2"),
+            [victim("low", "n", "2", 1, 0).obj(), victim("high", "n", "2", 2, 9).obj()],
+            (["low"], 0),
+            id="a lower priority goes before a younger pod",
+        ),
+        pytest.param(
+            preemptor("2"),
+            [victim("new", "n", "2", minute=None).obj(), victim("old", "n", "2").obj()],
+            (["new"], 0),
+            id="one that has not started is the youngest",
+        ),
+        pytest.param(
+            preemptor("2"),
+            [victim("big", "n", "3", 2).obj(), victim("small", "n", "1", 1).obj()],
+            (["big"], 0),
+            id="a lesser pod stays where its going would not help",
+        ),
+        pytest.param(
+            preemptor("1", priority=5),
+            [victim("equal", "n", "2", 5).obj(), victim("lesser", "n", "2", 4).obj()],
+            (["lesser"], 0),
+            id="the same priority is out of reach",
+        ),
+        pytest.param(
+            preemptor("1", priority=-1),
+            [victim("lesser", "n", "4", -(2**31)).obj()],
+            (["lesser"], 0),
+            id="priorities may be negative",
+        ),
+        pytest.param(
+            preemptor("1"),
+            [victim("b", "n", "2").obj(), victim("a", "n", "2").obj()],
+            (["b"], 0),
+            id="what is equal otherwise goes by name",
+        ),
+        pytest.param(
+            preemptor("1").host_port(80),
+            [victim("server", "n").host_port(80).obj(), victim("other", "n", minute=1).host_port(81).obj()],
+            (["server"], 0),
+            id="who holds the port",
+        ),
+        pytest.param(
+            preemptor("1").host_port(80),
+            [
+                victim("one", "n").host_port(80, ip="10.0.0.1").obj(),
+                victim("two", "n", minute=1).host_port(80, ip="10.0.0.2").obj(),
+            ],
+            (["one", "two"], 0),
+            id="a port is wanted on every address",
+        ),
+        pytest.param(
+            preemptor("1").req({"example.com/gpu": "1"}),
+            [
+                node("n").allocatable({"example.com/gpu": "1"}).obj(),
+                victim("user", "n").req({"example.com/gpu": "1"}).obj(),
+                victim("other", "n", minute=1).obj(),
+            ],
+            (["user"], 0),
+            id="who uses the device",
+        ),
+        pytest.param(
+            preemptor("1"),
+            [node("n", pods="2").obj(), victim("old", "n").obj(), victim("new", "n", minute=1).obj()],
+            (["new"], 0),
+            id="the number of pods",
+        ),
+        pytest.param(
+            preemptor("1").anti_affinity(HOSTNAME, labels=WEB),
+            [victim("web", "n", app="web").obj(), victim("db", "n", minute=1, app="db").obj()],
+            (["web"], 0),
+            id="whom it does not stand with",
+        ),
+        pytest.param(
+            preemptor("1").label(app="web"),
+            [victim("shy", "n").anti_affinity(HOSTNAME, labels=WEB).obj(), victim("db", "n", minute=1).obj()],
+            (["shy"], 0),
+            id="who does not stand with it",
+        ),
+    ],
+)
+def test_victims_on_one_node(pod: PodBuilder, objects: list[Object], expected: tuple[list[str], int]) -> None:
+    preemption = preempted(pod, NODE, *objects)
+    assert chosen(preemption) == {"n": expected}
+    assert (preemption.nominated_node, preemption.reason) == ("n", "")
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        pytest.param([budget("pdb", 0, WEB)], (["c", "d"], 2), id="nothing may be disrupted"),
+        pytest.param(
+            # The first of the order takes what is allowed, and stays; so the violations are counted as upstream does.
+            [budget("pdb", 1, WEB)],
+            (["a", "d"], 1),
+            id="one may be disrupted",
+        ),
+        pytest.param([budget("pdb", 4, WEB)], (["c", "d"], 0), id="all may be disrupted"),
+        pytest.param([budget("pdb", -1, WEB)], (["c", "d"], 2), id="less than nothing may be disrupted"),
+        pytest.param(
+            [budget("pdb", 0, WEB, disruptedPods={"c": "2026-11-21T09:00:00Z"})],
+            (["c", "d"], 1),
+            id="an eviction that was granted violates nothing",
+        ),
+        pytest.param([budget("pdb", 0, {})], (["c", "d"], 0), id="an empty selector covers nobody"),
+        pytest.param([{**budget("pdb", 0, {}), "spec": {}}], (["c", "d"], 0), id="no selector covers nobody"),
+        pytest.param(
+            [budget("pdb", 0, {"app": "db"}), budget("second", 0, WEB)], (["c", "d"], 2), id="another's budget"
+        ),
+        pytest.param(
+            # a violates the first and takes nothing from the second; b takes it; c and d violate.
+            [budget("first", 0, {"app": "web", "id": "a"}), budget("second", 1, WEB)],
+            (["b", "d"], 1),
+            id="two budgets for one pod",
+        ),
+    ],
+)
+def test_budgets_are_kept_where_that_is_possible(objects: list[Object], expected: tuple[list[str], int]) -> None:
+    named = [
+        victim(name, "n", minute=minute, app="web", id=name).obj() for minute, name in enumerate(["a", "b", "c", "d"])
+    ]
+    assert chosen(preempted(preemptor("2"), NODE, *named, *objects)) == {"n": expected}
+
+
+def test_a_budget_protects_the_less_important() -> None:
+    pods = [victim("old", "n", "2").obj(), victim("protected", "n", "2", minute=1, app="web").obj()]
+    assert chosen(preempted(preemptor("2"), NODE, *pods, budget("pdb", 0, WEB))) == {"n": (["old"], 0)}
+
+
+def test_a_budget_is_counted_on_each_node_by_itself_and_in_its_own_namespace() -> None:
+    pods = [victim("a", "n", "4", app="web").obj(), victim("b", "m", "4", app="web").obj()]
+    elsewhere = make_pod("c", "other").node("k").req(cpu="4").label(app="web").obj()
+    preemption = preempted(
+        preemptor(), NODE, node("m").obj(), node("k").obj(), *pods, elsewhere, budget("pdb", 1, WEB), budget("p", 0, {})
+    )
+    assert chosen(preemption) == {"n": (["a"], 0), "m": (["b"], 0), "k": (["c"], 0)}
+
+
+def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
+    pdb = budget("pdb", 0, {})
+    pdb["spec"] = {"selector": {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}}
+    labelled = victim("labelled", "m", "4", tier="back").obj()
+    preemption = preempted(preemptor(), NODE, node("m").obj(), victim("bare", "n", "4").obj(), labelled, pdb)
+    assert chosen(preemption) == {"n": (["bare"], 0), "m": (["labelled"], 1)}
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects"),
+    [
+        pytest.param(preemptor("8"), [NODE, *FOUR], id="too small even when empty"),
+        pytest.param(
+            preemptor("4"), [NODE, victim("peer", "n", priority=100).obj(), *FOUR[1:]], id="a peer is in the way"
+        ),
+        pytest.param(preemptor("4"), [node("n").taint("dedicated").obj(), *FOUR], id="a taint is in the way"),
+        pytest.param(
+            preemptor("4").host_port(80).node_selector(disk="ssd"), [NODE, *FOUR], id="a label is missing, and more"
+        ),
+        pytest.param(
+            preemptor("4").affinity(HOSTNAME, labels=WEB), [NODE, *FOUR_WEB], id="it wants those that would have to go"
+        ),
+        pytest.param(preemptor("1"), [NODE, victim("peer", "n", "4", 100).obj()], id="no lesser pods"),
+    ],
+)
+def test_preemption_does_not_help(pod: PodBuilder, objects: list[Object]) -> None:
+    preemption = preempted(pod, *objects)
+    assert chosen(preemption) == {}
+    assert preemption.nominated_node is None
+    assert preemption.reason == "Preemption is not helpful for scheduling"
+
+
+def test_a_label_that_no_earlier_rule_has_looked_at_keeps_a_node_out() -> None:
+    """The first refusal may be of the kind that eviction helps, and a later rule's not."""
+    pod = preemptor("1").host_port(80).label(app="web").spread(ZONE, labels=WEB)
+    objects = [node("in-zone").zone("z").obj(), node("nowhere").obj()]
+    pods = [victim(f"on-{name}", name).host_port(80).obj() for name in ("in-zone", "nowhere")]
+    assert chosen(preempted(pod, *objects, *pods)) == {"in-zone": (["on-in-zone"], 0)}
+
+
+def test_spread_looks_at_each_node_as_if_only_its_own_pods_had_left() -> None:
+    pod = preemptor("2").label(app="web").spread(ZONE, labels=WEB)
+    nodes = [node(name, "2").zone(zone).obj() for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b"))]
+    pods = [victim(f"on-{name}", name, "2", app="web").obj() for name in ("a1", "a2", "b1")]
+    # In zone a there are two, so one of them may go; in b the only one may.
+    assert chosen(preempted(pod, *nodes, *pods)) == {
+        "a1": (["on-a1"], 0),
+        "a2": (["on-a2"], 0),
+        "b1": (["on-b1"], 0),
+    }
+
+
+def test_a_port_goes_with_any_of_its_holders() -> None:
+    """Upstream keeps a set of ports per node; two holders are a disorder that it does not see through."""
+    stays = victim("stays", "n", priority=500).host_port(80).obj()
+    preemption = preempted(preemptor("1").host_port(80), NODE, stays, victim("goes", "n").host_port(80).obj())
+    assert chosen(preemption) == {"n": (["goes"], 0)}
+
+
+def test_a_final_refusal_by_a_rule_that_had_not_been_asked_yet_keeps_a_node_out() -> None:
+    pod = preemptor().node_selector(disk="ssd")
+    objects = [NODE, node("ssd").label(disk="ssd").obj(), *FOUR, victim("other", "ssd", "4").obj()]
+    assert chosen(preempted(pod, *objects, rules=(NodeResourcesFit(), NodeAffinity()))) == {"ssd": (["other"], 0)}
+
+
+def test_more_pods_than_the_scheduler_sorts_stably_go_as_it_leaves_them() -> None:
+    """As answered by the stock plugins: of those that started in minute 3, p04 goes before p12."""
+    started = [3, 1, 2, 1, 3, 2, 2, 1, 3, 3, 1, 2, 3, 1, 2, 3]
+    pods = [victim(f"p{number:02}", "n", minute=minute).obj() for number, minute in enumerate(started)]
+    assert chosen(preempted(preemptor("2"), node("n", "16").obj(), *pods)) == {"n": (["p04", "p15"], 0)}
+    expected = ["p06", "p11", "p08", "p09", "p12", "p00", "p04", "p15"]
+    assert chosen(preempted(preemptor("8"), node("n", "16").obj(), *pods)) == {"n": (expected, 0)}

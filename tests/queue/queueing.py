@@ -1,0 +1,46 @@
+"""What the tests of the scheduling queue share: pods as the queue takes them, and telemetry that can be read."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from extender.model.meta import Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.queue.queued_pod import Rejection
+from extender.table import PodInfo
+from tests.builders import Builder, NodeBuilder, PodBuilder, make_node, make_pod
+
+T = TypeVar("T", bound=Object)
+
+
+def decoded(builder: Builder, kind: type[T]) -> T:
+    return msgspec.convert(builder.obj(), kind)
+
+
+def info(pod: PodBuilder | str) -> PodInfo:
+    return PodInfo(decoded(make_pod(pod) if isinstance(pod, str) else pod, Pod))
+
+
+def node(built: NodeBuilder | str) -> Node:
+    return decoded(make_node(built) if isinstance(built, str) else built, Node)
+
+
+def refused(*rules: str, pending: str = "", unresolvable: str = "") -> Rejection:
+    return Rejection(frozenset(rules), frozenset(pending.split()), frozenset(unresolvable.split()))
+
+
+class Told:
+    """QueueTelemetry as lists."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[tuple[str, str]] = []
+        self.failed: list[str] = []
+
+    def incoming(self, queue: str, event: str) -> None:
+        self.arrivals.append((queue, event))
+
+    def rule_failed(self, rule: str) -> None:
+        self.failed.append(rule)

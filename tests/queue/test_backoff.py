@@ -1,0 +1,95 @@
+"""How long pods back off, and in which order they come out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from extender.queue.backoff import Backoff, BackoffQueue
+from extender.queue.queued_pod import QueuedPod
+from tests.builders import make_pod
+from tests.queue.queueing import info, refused
+
+NEVER = -math.inf
+
+
+def pod(name: str = "p", at: float = 0.0, *, refusals: int = 1, errors: int = 0, priority: int = 0) -> QueuedPod:
+    queued = QueuedPod(info(make_pod(name).priority(priority)), at)
+    queued.unschedulable_count, queued.consecutive_errors = refusals, errors
+    queued.rejection = refused() if errors else refused("NodeResourcesFit")
+    return queued
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds"),
+    [
+        pytest.param(0, 0, id="never tried"),
+        pytest.param(1, 1, id="first"),
+        pytest.param(2, 2, id="doubled"),
+        pytest.param(3, 4, id="doubled again"),
+        pytest.param(4, 8, id="and again"),
+        pytest.param(5, 10, id="no more than the maximum"),
+        pytest.param(100_000, 10, id="after very many attempts"),
+    ],
+)
+def test_the_wait_doubles_up_to_the_maximum(count: int, seconds: float) -> None:
+    assert Backoff().duration_seconds(count) == seconds
+
+
+@pytest.mark.parametrize(
+    ("backoff", "waiting", "expiry"),
+    [
+        pytest.param(Backoff(), pod(at=100.4), 101.0, id="ends with its window"),
+        pytest.param(Backoff(), pod(at=100.4, refusals=3), 104.0, id="by refusals"),
+        pytest.param(Backoff(), pod(at=100.0, refusals=5, errors=1), 101.0, id="errors count alone"),
+        pytest.param(Backoff(), pod(refusals=0), NEVER, id="not yet refused"),
+        pytest.param(Backoff(max_seconds=0), pod(), NEVER, id="switched off"),
+        pytest.param(Backoff(initial_seconds=30), pod(at=5), 15.0, id="initial above the maximum"),
+    ],
+)
+def test_when_the_wait_ends(backoff: Backoff, waiting: QueuedPod, expiry: float) -> None:
+    assert backoff.expires_at(waiting) == expiry
+
+
+@pytest.mark.parametrize(
+    ("now", "over"),
+    [
+        pytest.param(101.0, False, id="in the window before"),
+        pytest.param(101.99, False, id="at the end of that window"),
+        pytest.param(102.0, True, id="in the next window"),
+    ],
+)
+def test_a_wait_is_over_when_its_window_has_passed(now: float, over: bool) -> None:
+    assert Backoff().is_over(pod(at=100.7), now) is over
+
+
+def test_pods_of_one_window_come_out_by_priority_and_then_by_time() -> None:
+    queue = BackoffQueue(Backoff())
+    for waiting in (
+        pod("later window", 101.0, priority=9),
+        pod("low", 100.1, priority=1),
+        pod("high", 100.9, priority=5),
+        pod("early", 100.2, priority=5),
+    ):
+        queue.add(waiting)
+    popped = [queue.pop() for _ in range(4)]
+    assert [each.info.pod.name for each in popped if each] == ["early", "high", "low", "later window"]
+
+
+def test_pods_that_ended_in_an_error_are_not_popped_before_their_time() -> None:
+    queue = BackoffQueue(Backoff())
+    queue.add(pod(at=100.0, errors=1))
+    assert not queue.can_pop
+    assert queue.pop() is None
+    assert len(queue) == 1
+    assert [each.info.pod.name for each in queue.pop_completed(102.0)] == ["p"]
+    assert len(queue) == 0
+
+
+def test_only_those_whose_wait_is_over_are_flushed() -> None:
+    queue = BackoffQueue(Backoff())
+    for name, refusals in (("one", 1), ("two", 2), ("four", 3)):
+        queue.add(pod(name, 100.0, refusals=refusals))
+    assert [each.info.pod.name for each in queue.pop_completed(103.0)] == ["one", "two"]
+    assert [each.info.pod.name for each in queue] == ["four"]

@@ -1,0 +1,61 @@
+"""The heap against a list that is sorted anew each time."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from extender.queue.heap import Heap
+from extender.queue.queued_pod import QueuedPod
+from tests.queue.queueing import info
+
+PODS = {name: info(name) for name in ("a", "b", "c", "d", "e", "f")}
+
+
+class HeapMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heap = Heap(lambda pod: (pod.timestamp,))
+        self.held: dict[str, tuple[float, int, QueuedPod]] = {}
+        self.arrivals = 0
+
+    @rule(name=st.sampled_from(sorted(PODS)), key=st.integers(0, 3))
+    def add(self, name: str, key: int) -> None:
+        self.arrivals += 1
+        pod = QueuedPod(PODS[name], key)
+        self.heap.add(pod)
+        self.held[pod.uid] = (key, self.arrivals, pod)
+
+    @rule(name=st.sampled_from(sorted(PODS)))
+    def remove(self, name: str) -> None:
+        uid = PODS[name].uid
+        expected = self.held.pop(uid, None)
+        assert self.heap.remove(uid) is (expected[2] if expected else None)
+
+    @rule()
+    def pop(self) -> None:
+        first = min(self.held.values(), key=lambda held: held[:2], default=None)
+        assert self.heap.pop() is (first[2] if first else None)
+        if first:
+            del self.held[first[2].uid]
+
+    @invariant()
+    def holds_what_it_should(self) -> None:
+        first = min(self.held.values(), key=lambda held: held[:2], default=None)
+        assert self.heap.peek() is (first[2] if first else None)
+        assert len(self.heap) == len(self.held)
+        assert {pod.uid: pod for pod in self.heap} == {uid: held[2] for uid, held in self.held.items()}
+        assert all(self.heap.get(info.uid) is self.held.get(info.uid, (0, 0, None))[2] for info in PODS.values())
+
+
+TestHeap = HeapMachine.TestCase
+
+
+def test_a_pod_that_is_updated_for_ever_takes_no_more_room() -> None:
+    heap = Heap(lambda pod: (pod.timestamp,))
+    for turn in range(10_000):
+        heap.add(QueuedPod(PODS["a"], turn))
+    assert len(heap) == 1
+    assert len(heap._entries) < 100
+    assert heap.pop() is not None
+    assert heap.pop() is None

@@ -1,0 +1,83 @@
+"""What is remembered for pods that are being scheduled, and for how long."""
+
+from __future__ import annotations
+
+from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Change
+from extender.queue.in_flight import InFlight
+from extender.queue.queued_pod import QueuedPod
+from tests.builders import make_pod
+from tests.queue.queueing import info
+
+COMES, GOES = Change(NODE_ADD), Change(ASSIGNED_POD_DELETE)
+
+
+def start(in_flight: InFlight, name: str) -> str:
+    pod = QueuedPod(info(name), 0.0)
+    in_flight.start(pod)
+    return pod.uid
+
+
+def heard(in_flight: InFlight, uid: str) -> list[Change]:
+    flight = in_flight.get(uid)
+    assert flight is not None
+    return list(in_flight.changes_during(flight))
+
+
+def test_a_pod_hears_of_what_happened_since_it_was_popped() -> None:
+    in_flight = InFlight()
+    in_flight.tell(COMES)
+    first = start(in_flight, "first")
+    in_flight.tell(GOES)
+    second = start(in_flight, "second")
+    in_flight.tell(COMES)
+    assert heard(in_flight, first) == [GOES, COMES]
+    assert heard(in_flight, second) == [COMES]
+
+
+def test_nothing_is_remembered_that_nobody_needs() -> None:
+    in_flight = InFlight()
+    first = start(in_flight, "first")
+    in_flight.tell(GOES)
+    second = start(in_flight, "second")
+    in_flight.tell(COMES)
+    assert in_flight.remembered == 2
+    in_flight.end(first)
+    assert in_flight.remembered == 1
+    assert heard(in_flight, second) == [COMES]
+    in_flight.end(second)
+    assert in_flight.remembered == 0
+    in_flight.tell(COMES)
+    assert in_flight.remembered == 0
+
+
+def test_the_later_pod_may_end_first() -> None:
+    in_flight = InFlight()
+    first, second = start(in_flight, "first"), start(in_flight, "second")
+    in_flight.tell(COMES)
+    in_flight.end(second)
+    assert heard(in_flight, first) == [COMES]
+    assert in_flight.end("unknown") is None
+
+
+def test_a_pods_own_updates_are_its_own() -> None:
+    in_flight = InFlight()
+    uid, other = start(in_flight, "p"), start(in_flight, "other")
+    flight = in_flight.get(uid)
+    assert flight is not None
+    flight.update(info(make_pod("p").label(app="new")))
+    assert [change.event.label for change in heard(in_flight, uid)] == ["TargetPodUpdatePodLabel"]
+    assert flight.latest.pod.labels == {"app": "new"}
+    assert heard(in_flight, other) == []
+
+
+def test_what_happens_after_it_was_deafened_does_not_matter_and_is_not_kept() -> None:
+    in_flight = InFlight()
+    uid = start(in_flight, "p")
+    in_flight.tell(COMES)
+    in_flight.stop_recording_events(uid)
+    in_flight.tell(GOES)
+    assert heard(in_flight, uid) == [COMES]
+    assert (in_flight.remembered, len(in_flight), [pod.uid for pod in in_flight]) == (0, 1, [uid])
+    in_flight.stop_recording_events(uid)
+    assert in_flight.end(uid) is not None
+    assert (len(in_flight), in_flight.get(uid)) == (0, None)

@@ -1,0 +1,127 @@
+"""The queue among threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, Change
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_pod import ERROR, Tier
+from extender.queue.scheduling_queue import SchedulingQueue
+from extender.runtime.clock import ManualClock
+from tests.builders import make_pod
+from tests.queue.queueing import Told, info, refused
+
+WAIT_SECONDS = 30.0
+LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("left").node("n1")))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> SchedulingQueue:
+    return SchedulingQueue(PriorityQueue(Told()), clock)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def test_pop_waits_for_a_pod(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+    popped = pool.submit(queue.pop, WAIT_SECONDS)
+    queue.add(info("p"))
+    pod = popped.result(WAIT_SECONDS)
+    assert pod is not None
+    assert pod.info.pod.name == "p"
+
+
+def test_pop_wakes_for_a_pod_that_comes_back(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+    queue.add(info("p"))
+    pod = queue.pop()
+    assert pod is not None
+    queue.add_unschedulable(pod, refused("NodeResourcesFit"))
+    popped = pool.submit(queue.pop, WAIT_SECONDS)
+    assert queue.move(LEFT) == 1
+    assert popped.result(WAIT_SECONDS) is pod
+
+
+def test_pop_wakes_when_a_backoff_ends(queue: SchedulingQueue, pool: ThreadPoolExecutor, clock: ManualClock) -> None:
+    queue.add(info("p"))
+    pod = queue.pop()
+    assert pod is not None
+    assert queue.add_unschedulable(pod, ERROR) is Tier.BACKOFF
+    popped = pool.submit(queue.pop, WAIT_SECONDS)
+    clock.advance(2.0)
+    queue.flush_backoff()
+    assert popped.result(WAIT_SECONDS) is pod
+
+
+def test_pop_gives_up_in_time(queue: SchedulingQueue) -> None:
+    assert queue.pop(timeout_seconds=0.0) is None
+
+
+def test_close_lets_everybody_go(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+    waiting = [pool.submit(queue.pop) for _ in range(4)]
+    queue.close()
+    assert [each.result(WAIT_SECONDS) for each in waiting] == [None] * 4
+    queue.add(info("p"))
+    assert queue.pop() is None
+
+
+def test_every_pod_is_popped_by_one_thread_and_none_is_lost(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+    pods, scheduled, lock = 400, [], threading.Lock()
+
+    def schedule() -> None:
+        while pod := queue.pop():
+            if pod.attempts == 1:
+                queue.add_unschedulable(pod, refused("NodeResourcesFit"))
+                queue.move(LEFT)
+                continue
+            with lock:
+                scheduled.append(pod.uid)
+                if len(scheduled) == pods:
+                    queue.close()
+            queue.done(pod.uid)
+
+    workers = [pool.submit(schedule) for _ in range(4)]
+    for number in range(pods):
+        queue.add(info(f"p{number}"))
+    for worker in workers:
+        worker.result(WAIT_SECONDS)
+    assert sorted(scheduled) == sorted(info(f"p{number}").uid for number in range(pods))
+    assert queue.pending() == {tier.value: 0 for tier in Tier}
+    assert queue.pods_in_flight() == []
+    assert queue.scheduling_cycle == 2 * pods
+
+
+def test_nominations_are_seen_by_node(queue: SchedulingQueue) -> None:
+    pod = info("p")
+    queue.add(pod)
+    queue.nominate(pod, "n1")
+    assert queue.nominated_on("n1") == [pod]
+    assert queue.nominations() == {pod.uid: "n1"}
+    queue.delete(pod.uid)
+    assert queue.nominations() == {}
+
+
+def test_time_is_the_clocks(queue: SchedulingQueue, clock: ManualClock) -> None:
+    queue.add(info("p"))
+    pod = queue.pop()
+    assert pod is not None
+    queue.add_unschedulable(pod, refused("NodeAffinity"))
+    clock.advance(300.0)
+    assert queue.flush_leftovers() == 0
+    clock.advance(1.0)
+    assert queue.flush_leftovers() == 1
+    queue.update(info(make_pod("p").label(v="2")))
+    queue.activate([pod.uid])
+    assert [each.pod.labels for each in queue.pods()[Tier.ACTIVE]] == [{"v": "2"}]

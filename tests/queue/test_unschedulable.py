@@ -1,0 +1,88 @@
+"""Which waiting pods are looked at for an event, and which are not."""
+
+from __future__ import annotations
+
+from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
+from extender.plugins.hints import Interest, Interests, QueueingHints
+from extender.queue.queued_pod import QueuedPod
+from extender.queue.unschedulable import UnschedulablePods
+from extender.table import PodInfo
+from tests.builders import PodBuilder, make_pod
+from tests.queue.queueing import Told, info, refused
+
+LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("b").node("n")))
+
+
+class Filed:
+    """Waiting pods of two rules that say yes to everything and note whom they were asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        interests = {
+            "ByColour": Interests(
+                (Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask),), lambda pod: pod.pod.labels.get("colour")
+            ),
+            "ByName": Interests(
+                (Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask, lambda change: (change.old.pod.name,)),),
+                names=lambda pod: (pod.pod.name,),
+            ),
+        }
+        self.pods = UnschedulablePods(QueueingHints(interests, Told().rule_failed))
+
+    def ask(self, pod: PodInfo, _change: Change) -> bool:
+        self.asked.append(pod.pod.name)
+        return True
+
+    def add(self, pod: PodBuilder | str, *rules: str, unresolvable: str = "") -> None:
+        self.pods.add(QueuedPod(info(pod), 0.0, rejection=refused(*rules, unresolvable=unresolvable)))
+
+    def helped_by(self, change: Change) -> dict[str, set[str]]:
+        return {pod.info.pod.name: set(rules) for pod, rules in self.pods.helped_by(change)}
+
+
+def test_alike_pods_are_asked_about_once() -> None:
+    filed = Filed()
+    for name, colour in (("a", "red"), ("b", "red"), ("c", "blue"), ("d", "red")):
+        filed.add(make_pod(name).label(colour=colour), "ByColour")
+    assert set(filed.helped_by(LEFT)) == {"a", "b", "c", "d"}
+    assert filed.asked == ["a", "c"]
+
+
+def test_only_pods_that_name_the_object_are_asked_about() -> None:
+    filed = Filed()
+    for name in ("a", "b", "c"):
+        filed.add(name, "ByName")
+    assert filed.helped_by(LEFT) == {"b": {"ByName"}}
+    assert filed.asked == ["b"]
+
+
+def test_nobody_is_asked_about_an_event_that_no_rule_hears_of() -> None:
+    filed = Filed()
+    filed.add("b", "ByName", "ByColour")
+    assert filed.helped_by(Change(NODE_ADD)) == {}
+    assert filed.asked == []
+
+
+def test_nobody_is_asked_about_who_would_not_profit_from_room() -> None:
+    filed = Filed()
+    filed.add("b", "ByColour", "ByName", unresolvable="ByColour ByName")
+    assert filed.helped_by(LEFT) == {}
+    assert filed.asked == []
+
+
+def test_a_pod_is_filed_under_every_rule_and_found_once() -> None:
+    filed = Filed()
+    filed.add("b", "ByColour", "ByName")
+    assert filed.helped_by(LEFT) == {"b": {"ByColour", "ByName"}}
+
+
+def test_a_pod_that_is_filed_anew_leaves_its_old_places() -> None:
+    filed = Filed()
+    filed.add(make_pod("b").label(colour="red"), "ByColour", "ByName")
+    filed.add(make_pod("b").label(colour="blue"), "ByColour")
+    assert filed.helped_by(LEFT) == {"b": {"ByColour"}}
+    assert filed.asked == ["b"]
+    assert filed.pods.remove(info("b").uid) is not None
+    assert filed.helped_by(LEFT) == {}
+    assert filed.pods.remove(info("b").uid) is None
+    assert len(filed.pods) == 0

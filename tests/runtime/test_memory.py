@@ -1,0 +1,30 @@
+"""What large bodies took is given back."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+_LIMIT = "from extender.runtime import memory as malloc; assert malloc.limit()"
+# Bodies of 25 MiB, and between them something small that stays, as a cache's objects do.
+_CHURN = """
+kept = []
+for _ in range(8):
+    bodies = [bytes(25 * 2**20) for _ in range(3)]
+    kept += [bytes(2**19), bodies.pop()[:2**19]]
+    del bodies
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")) // 1024)
+"""
+
+
+def resident_mib(*steps: str) -> int:
+    done = subprocess.run([sys.executable, "-c", "\n".join(steps)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
+def test_large_blocks_do_not_stay_resident() -> None:
+    assert resident_mib(_LIMIT, _CHURN) < resident_mib("from extender.runtime import memory as malloc", _CHURN) - 16

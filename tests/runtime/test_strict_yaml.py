@@ -1,0 +1,83 @@
+"""YAML that users write, and YAML that nobody should."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.errors import MalformedInput
+from extender.runtime.strict_yaml import DEEPEST, load, load_all
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("", None, id="nothing"),
+        pytest.param("a: 1\nb: [x, 2.5, true, null, ~]", {"a": 1, "b": ["x", 2.5, True, None, None]}, id="scalars"),
+        pytest.param("a: '1'\nb: \"true\"", {"a": "1", "b": "true"}, id="quotes make text"),
+        pytest.param(
+            "at: 2026-11-21T09:00:00Z\non: 2026-11-21", {"at": "2026-11-21T09:00:00Z", "on": "2026-11-21"}, id="dates"
+        ),
+        pytest.param("1: a\nyes: b", {"1": "a", "yes": "b"}, id="keys are text as written"),
+        pytest.param("a: 1:30", {"a": "1:30"}, id="no sexagesimals"),
+        pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="an alias"),
+        pytest.param("a: |\n  two\n  lines\n", {"a": "two\nlines\n"}, id="a block"),
+        pytest.param("[" * DEEPEST + "]" * DEEPEST, None, id="deep enough"),
+        pytest.param(b"\xef\xbb\xbfa: 1", {"a": 1}, id="a byte order mark"),
+    ],
+)
+def test_values(text: str | bytes, value: object) -> None:
+    loaded = load(text)
+    assert loaded == value or value is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("a: 1\na: 2", "line 2: a is there twice", id="a key twice"),
+        pytest.param("b:\n  a: 1\n  a: 1", "line 3: a is there twice", id="a key twice inside"),
+        pytest.param("a: !!python/object:os.system {}", "line 1: could not determine a constructor", id="a tag"),
+        pytest.param("a: !!str 1", "tags are not allowed", id="a harmless tag"),
+        pytest.param("? [1]\n: 2", "line 1: a key must be text", id="a key that is a list"),
+        pytest.param("x: &x {a: 1}\ny: {<<: *x}", "line 2: merge keys", id="a merge key"),
+        pytest.param("a: *nowhere", "line 1: no anchor nowhere", id="an alias of nothing"),
+        pytest.param("a: &a [*a]", "line 1: no anchor a before", id="an alias of itself"),
+        pytest.param("a: [1", "line 2: did not find expected", id="an open bracket"),
+        pytest.param("a: 1\n---\nb: 2", "more than one document", id="two documents"),
+        pytest.param(b"a: \xff", "", id="no UTF-8"),
+        pytest.param("a: \0", "", id="a control character"),
+        pytest.param("a: " + "9" * 5000, "", id="a number of 5,000 digits"),
+        pytest.param("[" * 500_000, f"nested deeper than {DEEPEST}", id="brackets without end"),
+        pytest.param("{a: " * 500_000, f"nested deeper than {DEEPEST}", id="braces without end"),
+    ],
+)
+def test_faults(text: str | bytes, message: str) -> None:
+    with pytest.raises(MalformedInput) as caught:
+        load(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_billion_laughs() -> None:
+    text = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n"
+    text += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+    with pytest.raises(MalformedInput, match="aliases stand for more"):
+        load(text)
+
+
+def test_documents() -> None:
+    assert list(load_all("a: 1\n---\n---\nb: 2\n")) == [{"a": 1}, None, {"b": 2}]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_is_dumped_is_loaded(value: object) -> None:
+    assert load(yaml.safe_dump(value)) == value

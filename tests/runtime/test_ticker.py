@@ -1,0 +1,38 @@
+"""Work that is done every so often, or when somebody wakes it."""
+
+from __future__ import annotations
+
+import threading
+
+from extender.runtime.ticker import Ticker
+
+
+def test_it_acts_again_and_again_though_the_action_fails() -> None:
+    thrice = threading.Semaphore(0)
+
+    def act() -> None:
+        thrice.release()
+        raise ZeroDivisionError
+
+    ticker = Ticker("test", 0.001, act)
+    ticker.start()
+    assert all(thrice.acquire(timeout=10) for _ in range(3))
+    ticker.stop()
+
+
+def test_without_an_interval_it_acts_only_when_it_is_woken() -> None:
+    acted = threading.Semaphore(0)
+    ticker = Ticker("test", 0, acted.release)
+    ticker.start()
+    assert not acted.acquire(timeout=0.05)
+    ticker.wake()
+    assert acted.acquire(timeout=10)
+    ticker.stop()
+
+
+def test_it_stops_at_once_however_long_it_would_have_slept_and_does_not_act_again() -> None:
+    acted: list[int] = []
+    ticker = Ticker("test", 1000, lambda: acted.append(1))
+    ticker.start()
+    ticker.stop()
+    assert acted == []

@@ -1,0 +1,93 @@
+"""What is noted is told: soon, in order, each once, and before anything ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from extender.web.telemetry.batched_notifier import PAUSE_SECONDS, BatchedNotifier
+
+TOLD: list[int] = []
+
+
+@pytest.fixture
+def telling() -> Iterator[BatchedNotifier[int]]:
+    TOLD.clear()
+    telling = BatchedNotifier[int](TOLD.extend)
+    telling.start()
+    yield telling
+    telling.stop()
+
+
+def eventually_told(count: int) -> list[int]:
+    deadline = time.monotonic() + 20
+    while len(TOLD) < count and time.monotonic() < deadline:
+        time.sleep(PAUSE_SECONDS / 10)
+    return TOLD
+
+
+def test_soon_in_order_again_and_again(telling: BatchedNotifier[int]) -> None:
+    for begin in (0, 3):
+        for item in range(begin, begin + 3):
+            telling.note(item)
+        assert eventually_told(begin + 3) == list(range(begin + 3))
+
+
+def test_who_asks_need_not_wait(telling: BatchedNotifier[int]) -> None:
+    telling.note(1)
+    telling.catch_up()
+    assert TOLD == [1]
+
+
+def test_each_once_whoever_notes_and_asks(telling: BatchedNotifier[int]) -> None:
+    def work(own: range) -> None:
+        for item in own:
+            telling.note(item)
+            if item % 50 == 0:
+                telling.catch_up()
+
+    threads = [Thread(target=work, args=(range(start, start + 1000),)) for start in range(0, 4000, 1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(eventually_told(4000)) == list(range(4000))
+
+
+def test_before_the_start_and_after_the_stop_at_once() -> None:
+    told: list[int] = []
+    telling = BatchedNotifier[int](told.extend)
+    telling.note(1)
+    assert told == [1]
+    telling.start()
+    telling.note(2)
+    telling.stop()
+    assert told == [1, 2]
+    telling.note(3)
+    assert told == [1, 2, 3]
+
+
+def test_what_cannot_be_told_does_not_silence_what_comes_after(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[float] = []
+    telling = BatchedNotifier[int](lambda items: told.extend(1 / item for item in items))
+    telling.start()
+    for item in (1, 0, 2):
+        telling.note(item)
+        telling.catch_up()
+    telling.stop()
+    assert told == [1.0, 0.5]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_end_of_the_process_waits_for_it() -> None:
+    program = (
+        "from extender.web.telemetry.batched_notifier import BatchedNotifier;"
+        "t = BatchedNotifier(print); t.start(); t.note(1); t.note(2)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "[1, 2]\n"

@@ -1,0 +1,101 @@
+"""Log lines: one line whatever users wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from extender.web.telemetry.log import LogFormat, configure, inform
+
+
+@pytest.fixture(autouse=True)
+def unchanged_root() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def written(log_format: LogFormat, message: str, *args: object, fields: dict[str, object] | None = None) -> str:
+    stream = io.StringIO()
+    configure(log_format, "info", stream)
+    try:
+        raise ValueError("broken\nin two")
+    except ValueError:
+        error = sys.exc_info() if message == "failed" else None
+    logging.getLogger("extender.test").info(message, *args, extra={"fields": fields or {}}, exc_info=error)
+    return stream.getvalue()
+
+
+def test_json_has_the_fields() -> None:
+    line = json.loads(written("json", "call", fields={"verb": "filter", "nodes_in": 3, "ms": 0.5}))
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "info",
+        "logger": "extender.test",
+        "msg": "call",
+        "verb": "filter",
+        "nodes_in": 3,
+        "ms": 0.5,
+    }
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_line_made_cheaply_is_the_same_line(log_format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1767225600.25)
+    fields: dict[str, object] = {"verb": "filter", "nodes_in": 3, "ms": 0.5, "pod": "default/p\u00e9"}
+    stream, logger = io.StringIO(), logging.getLogger("extender.test")
+    configure(log_format, "info", stream)
+    logger.info("call", extra={"fields": fields})
+    monkeypatch.setattr("time.time", lambda: 1767225603.0)
+    inform(logger, "call", [(1767225600.25, fields)] * 2)
+    slow, *cheap = stream.getvalue().splitlines()
+    assert cheap == [slow, slow]
+
+
+def test_fields_heed_the_level_and_any_formatter() -> None:
+    stream, logger = io.StringIO(), logging.getLogger("extender.test")
+    configure("text", "warning", stream)
+    inform(logger, "call", [(0.0, {})])
+    assert not stream.getvalue()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(name)s %(levelname)s %(message)s %(fields)s"))
+    logging.basicConfig(handlers=[handler], level="INFO", force=True)
+    inform(logger, "call", [(0.0, {"n": 1})])
+    assert stream.getvalue() == "extender.test INFO call {'n': 1}\n"
+
+
+def test_a_closed_stream_is_no_reason_to_fail() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    stream.close()
+    inform(logging.getLogger("extender.test"), "call", [(0.0, {})])
+
+
+EVIL = 'a\n{"level": "error"}\r\x1b[31m\u2028\ud800'
+
+
+def test_json_stays_one_ascii_line() -> None:
+    text = written("json", "pod %s", EVIL, fields={"pod": EVIL})
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text)["pod"] == EVIL
+
+
+def test_text_stays_one_line_and_steers_no_terminal() -> None:
+    text = written("text", "pod %s", EVIL, fields={"pod": EVIL, "n": 3, "empty": "", "said": "a b"})
+    assert text.splitlines() == [text.rstrip("\n")]
+    assert text.rstrip("\n").isprintable()
+    assert 'n=3 empty="" said="a b"' in text
+
+
+def test_a_traceback_is_kept() -> None:
+    assert "ValueError: broken\nin two" in json.loads(written("json", "failed"))["exception"]
+    lines = written("text", "failed").splitlines()
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert lines[-2:] == ["    ValueError: broken", "    in two"]

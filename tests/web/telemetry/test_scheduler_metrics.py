@@ -1,0 +1,51 @@
+"""The loop's series: what is told is what stands at /metrics, under the stock scheduler's names."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.runtime.clock import ManualClock
+from extender.web.telemetry.scheduler_metrics import SCHEDULER_SERIES, SchedulerMetrics
+
+
+def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
+    body, _ = metrics.render("text/plain")
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def told() -> SchedulerMetrics:
+    metrics = SchedulerMetrics(dict, lambda: {"active": 3, "gated": 1}, ManualClock(), "1")
+    metrics.incoming("active", "PodAdd")
+    metrics.attempted("scheduled", "mine", 0.5)
+    metrics.decided(0.002)
+    metrics.scheduled(2, 1.5)
+    metrics.scheduled(40, 90.0)
+    metrics.preempted(3)
+    return metrics
+
+
+def test_what_is_told_is_counted() -> None:
+    found = samples(told())
+    assert found["scheduler_pending_pods", "active"] == 3
+    assert found["scheduler_queue_incoming_pods_total", "PodAdd", "active"] == 1
+    assert found["scheduler_schedule_attempts_total", "mine", "scheduled"] == 1
+    assert found["scheduler_scheduling_attempt_duration_seconds_sum", "mine", "scheduled"] == 0.5
+    assert found["scheduler_scheduling_algorithm_duration_seconds_count",] == 1
+    assert found["scheduler_pod_scheduling_attempts_sum",] == 42
+    assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "2"] == 1.5
+    assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "16+"] == 90.0
+    assert found["scheduler_preemption_attempts_total",] == 1
+    assert found["scheduler_preemption_victims_sum",] == 3
+
+
+def test_every_series_is_as_the_table_says() -> None:
+    body, _ = told().render("text/plain")
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+    for series in SCHEDULER_SERIES.values():
+        family = families[series.name.removesuffix("_total") if series.kind == "counter" else series.name]
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        assert (family.type, labels) == (series.kind, set(series.labels))

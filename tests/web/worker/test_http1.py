@@ -1,0 +1,146 @@
+"""The reader of requests, without sockets: however the bytes are cut, the requests are the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.runtime.clock import ManualClock
+from extender.web.worker.http1 import Request, RequestReader
+from extender.web.worker.limits import Budget, Limits, Refusal
+
+
+class Pieces:
+    """A source that gives these pieces, then the end; each piece takes `seconds` to come."""
+
+    def __init__(self, pieces: list[bytes], clock: ManualClock | None = None, seconds: float = 0.0) -> None:
+        self._pieces = [piece for piece in pieces if piece]
+        self._clock = clock or ManualClock()
+        self._seconds = seconds
+        self.sent = b""
+
+    def receive(self, size: int, timeout_seconds: float) -> bytes:
+        if self._seconds > timeout_seconds:
+            raise TimeoutError
+        self._clock.advance(self._seconds)
+        if not self._pieces:
+            return b""
+        piece, rest = self._pieces[0][:size], self._pieces[0][size:]
+        self._pieces[:1] = [rest] if rest else []
+        return piece
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+
+
+def read_all(source: Pieces, limits: Limits | None = None, clock: ManualClock | None = None) -> list[Request]:
+    reader = RequestReader(source, limits or Limits(), Budget(1 << 30), (clock or ManualClock()).monotonic)
+    requests = []
+    while reader.wait() and (request := reader.read()) is not None:
+        requests.append(request)
+        reader.release()
+    return requests
+
+
+def encoded(target: str, body: bytes, chunk: int) -> bytes:
+    head = f"POST /{target} HTTP/1.1\r\nHost: t\r\n"
+    if not chunk:
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    chunks = [body[at : at + chunk] for at in range(0, len(body), chunk)]
+    coded = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in chunks)
+    return f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + coded + b"0\r\n\r\n"
+
+
+messages = st.tuples(
+    st.text("abc/", max_size=5), st.one_of(st.binary(max_size=40), st.sampled_from([b"\r\n\r\n", b"0\r\n\r\n"]))
+)
+
+
+@given(st.lists(messages, max_size=4), st.data())
+def test_requests_do_not_depend_on_where_bytes_are_cut(sent: list[tuple[str, bytes]], data: st.DataObject) -> None:
+    stream = b"".join(encoded(target, body, 0) for target, body in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    read = read_all(Pieces(pieces))
+    assert [(request.head.target.decode()[1:], request.body) for request in read] == sent
+    assert all(request.keep_alive for request in read)
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 30))
+def test_chunks_however_cut_are_the_body(body: bytes, chunk: int, cut: int) -> None:
+    stream = encoded("x", body, chunk)
+    [request] = read_all(Pieces([stream[at : at + cut] for at in range(0, len(stream), cut)]))
+    assert (request.body, request.keep_alive) == (body, True)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_anything_but_requests_or_a_refusal(garbage: bytes) -> None:
+    for stream in (garbage, b"POST / HTTP/1.1\r\nHost: t\r\n" + garbage + b"\r\n\r\n" + garbage):
+        try:
+            read_all(Pieces([stream]))
+        except Refusal as refusal:
+            assert 400 <= refusal.status < 600
+
+
+@pytest.mark.parametrize(
+    ("stream", "status"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: " + b"x" * 200 + b"\r\n\r\n", 431, id="head over the limit"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: " + b"x" * 2000, 431, id="head without an end"),
+        pytest.param(encoded("", b"x" * 51, 0), 413, id="body over the limit"),
+        pytest.param(encoded("", b"x" * 51, 10), 413, id="chunks over the limit"),
+        pytest.param(encoded("", b"x" * 9, 1), 413, id="small chunks that cost more than they bring"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"e" * 60 + b"\r\nx\r\n0\r\n\r\n",
+            413,
+            id="a long chunk extension",
+        ),
+    ],
+)
+def test_sizes(stream: bytes, status: int) -> None:
+    with pytest.raises(Refusal) as refused:
+        read_all(Pieces([stream]), Limits(head_bytes=100, body_bytes=50))
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("pieces", "seconds", "part"),
+    [
+        pytest.param([b"GET / HTTP/1.1\r\n"] + [b"X: y\r\n"] * 20, 1.0, "head", id="a header a second"),
+        pytest.param([b"G", b"ET / HTTP/1.1\r\n"], 11.0, "head", id="a pause in the head"),
+        pytest.param(
+            [encoded("", b"", 0).replace(b"0\r\n", b"99\r\n")] + [b"x"] * 99, 1.0, "body", id="a byte a second"
+        ),
+    ],
+)
+def test_slowness(pieces: list[bytes], seconds: float, part: str) -> None:
+    clock = ManualClock()
+    with pytest.raises(Refusal, match=part) as refused:
+        read_all(Pieces(pieces, clock, seconds), Limits(idle_seconds=100, head_seconds=10, body_seconds=60), clock)
+    assert refused.value.status == 408
+
+
+def test_idling_is_no_slowness() -> None:
+    assert read_all(Pieces([b"G"], seconds=121.0)) == []
+
+
+def test_continue_is_sent_only_when_somebody_waits_for_it() -> None:
+    request = b"POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    waiting, hasty = Pieces([request, b"{}"]), Pieces([request + b"{}"])
+    assert [each.body for source in (waiting, hasty) for each in read_all(source)] == [b"{}", b"{}"]
+    assert (waiting.sent, hasty.sent) == (b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+
+
+def test_unfinished_bodies_share_one_budget() -> None:
+    budget, limits = Budget(100_000), Limits()
+    request = encoded("", b"x" * 80_000, 0)
+    readers = [RequestReader(Pieces([request[:10_000], request[10_000:]]), limits, budget, lambda: 0.0) for _ in "ab"]
+    for reader in readers:
+        assert reader.wait()
+    assert readers[0].read() is not None
+    with pytest.raises(Refusal) as refused:
+        readers[1].read()
+    assert refused.value.status == 503
+    readers[0].release()
+    budget.take(100_000)

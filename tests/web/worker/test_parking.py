@@ -1,0 +1,35 @@
+"""Threads are used again, and nobody waits for one."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from threading import Event, current_thread, get_ident
+
+from extender.web.worker.parking import ParkedThreads
+from tests.stock.waiting import wait_until
+
+
+def test_the_next_item_finds_the_thread_that_is_done() -> None:
+    done: SimpleQueue[int] = SimpleQueue()
+    threads: ParkedThreads[str] = ParkedThreads(lambda _: done.put(get_ident()), "test")
+    threads.take("first")
+    first = done.get(timeout=10)
+    wait_until(lambda: threads.parked == 1, 10)
+    threads.take("second")
+    assert done.get(timeout=10) == first
+
+
+def test_an_item_does_not_wait_for_those_under_way() -> None:
+    release, done = Event(), SimpleQueue[str]()
+
+    def work(item: str) -> None:
+        if item == "slow":
+            release.wait(10)
+        done.put(f"{item} in {current_thread().name}")
+
+    threads = ParkedThreads(work, "test")
+    threads.take("slow")
+    threads.take("quick")
+    assert done.get(timeout=10) == "quick in test"
+    release.set()
+    assert done.get(timeout=10) == "slow in test"
