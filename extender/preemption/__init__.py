@@ -1,17 +1,31 @@
-"""Which pods would have to go so that another can come: victims on every node at once, and the node to prefer."""
+"""Preemption: the pods that have to leave a node so that a more important one fits, and the node that costs least.
+
+In: a profile, a pod, a table, and the fit of the pod's failed attempt (`preempt`), or the victims that a scheduler has
+chosen itself (`process_preemption`). Out: candidates, each a node with its victims, and the node to nominate. It reads
+as upstream's preemption.go does: `evaluator` is the story, `dry_run` finds the victims on all nodes at once, `victims`
+and `importance` say who may go and in what order, `candidates` picks one node. Begin with `evaluator.preempt`.
+"""
 
 from extender.preemption.candidates import Candidate, Candidates, candidates_of
-from extender.preemption.eligibility import ineligibility
-from extender.preemption.preempt import Preemption, preempt
-from extender.preemption.revision import Revision, revise
+from extender.preemption.evaluator import (
+    NOT_HELPFUL,
+    Preemption,
+    ProcessedPreemption,
+    pod_ineligible_to_preempt_others,
+    pod_terminating_by_preemption,
+    preempt,
+    process_preemption,
+)
 
 __all__ = [
+    "NOT_HELPFUL",
     "Candidate",
     "Candidates",
     "Preemption",
-    "Revision",
+    "ProcessedPreemption",
     "candidates_of",
-    "ineligibility",
+    "pod_ineligible_to_preempt_others",
+    "pod_terminating_by_preemption",
     "preempt",
-    "revise",
+    "process_preemption",
 ]

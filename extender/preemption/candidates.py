@@ -1,7 +1,4 @@
-"""Nodes that would do, each with its victims, and the best of them.
-
-Source: upstream preemption.pickOneNodeForPreemption.
-"""
+"""Nodes that would do, each with its victims, and the one to nominate."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.preemption.victims import Victims
+from extender.preemption.victims import VictimColumns
 from extender.table import PodInfo, Table
 from extender.table.labels import IntColumn, Rows
 
@@ -21,9 +18,9 @@ _PRIORITY_OFFSET = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that can take the preemptor once the victims, in descending importance, have left it.
+    """A node that can take the preemptor once the victims have left it, in upstream's order.
 
-    `num_pdb_violations`: how many of them a PodDisruptionBudget protects.
+    `num_pdb_violations` counts those that a PodDisruptionBudget protects.
     """
 
     node: str
@@ -32,10 +29,10 @@ class Candidate:
 
 
 class Candidates(Mapping[str, Candidate]):
-    """Candidates by node name. They hold on to nothing of the table that they come from."""
+    """Candidates by node name; they keep no reference to the table that they come from."""
 
-    def __init__(self, table: Table, victims: Victims, num_pdb_violations: IntColumn | None = None) -> None:
-        """`num_pdb_violations` int64[nodes]: where somebody else has counted them."""
+    def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
+        """`num_pdb_violations`: int64[nodes]; None: they are counted here."""
         begins = victims.begins()
         names = [table.nodes.names[row] for row in victims.rows[begins[:-1]].tolist()]
         self._index = dict(zip(names, range(len(names)), strict=True))
@@ -43,8 +40,8 @@ class Candidates(Mapping[str, Candidate]):
         self._victims = table.pods.at(victims.slots)
         counted = _sums(victims.violating, begins) if num_pdb_violations is None else num_pdb_violations
         self._num_pdb_violations = counted
-        self.best = names[_cheapest(table, victims, begins, self._num_pdb_violations)] if names else None
-        """The node to be preferred, the first of several; None without candidates."""
+        self.best = names[_pick_one_node(table, victims, begins, self._num_pdb_violations)] if names else None
+        """The node to nominate, the first of several; None without candidates."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -59,16 +56,19 @@ class Candidates(Mapping[str, Candidate]):
 
 
 def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
-    """Candidates as another has chosen them, on nodes of the table and with victims that stand there."""
+    """Candidates that an extender has left, on nodes of the table and with victims that stand there."""
     uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
     slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
-    victims = Victims(slots, table.pods.row[slots], np.zeros(len(slots), np.bool_))
+    victims = VictimColumns(slots, table.pods.row[slots], np.zeros(len(slots), np.bool_), np.arange(len(slots)))
     violations = [candidate.num_pdb_violations for candidate in chosen.values()]
     return Candidates(table, victims, np.array(violations, np.int64))
 
 
-def _cheapest(table: Table, victims: Victims, begins: Rows, num_pdb_violations: IntColumn) -> int:
-    """The index of the node that it costs least to preempt on; what is equal by one measure goes on to the next."""
+def _pick_one_node(table: Table, victims: VictimColumns, begins: Rows, num_pdb_violations: IntColumn) -> int:
+    """The index of the node where preemption costs least; equal ones are compared by the next cost.
+
+    Source: upstream preemption.pickOneNodeForPreemption.
+    """
     first = begins[:-1]
     priority = table.pods.priority[victims.slots]
     costs = (

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.preemption.slice_order import STABLE_UP_TO, slice_order
+from extender.preemption.go_sort import STABLE_UP_TO, slice_order
 from extender.table import Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
 _PRIORITY_BITS = 32
 
 
-def by_importance(table: Table, slots: Rows) -> Rows:
-    """The slots by node, on each node by descending priority, then by ascending start.
+def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
+    """The slots by node, on each node by descending priority, then by ascending start; and their ranks, int64[n].
 
-    Those that are equal stand where the scheduler's sort leaves them, if its cache holds them by namespace and name, as
-    it does after a list. Pods that have not started yet are never equal to it: it takes the time of looking for theirs.
+    Equal ones stand where the scheduler's sort leaves them, if its cache holds them by namespace and name, as it does
+    after a list. Pods that have not started are never equal for it: it takes the present time for each of them.
     """
     pods = table.pods
     key = (pods.row[slots] << _PRIORITY_BITS) - pods.priority[slots]
@@ -24,12 +24,20 @@ def by_importance(table: Table, slots: Rows) -> Rows:
     slots, key, started = slots[order], key[order], started[order]
     differs = (key[1:] != key[:-1]) | (started[1:] != started[:-1])
     if differs.all():
-        return slots
+        return slots, np.arange(len(slots))
     slots = _ties_by_name(table, slots, _ranked(differs))
     rank = _ranked(differs | np.isinf(started[1:]))
     for begin, end in _unstable(pods.row[slots], rank):
-        slots[begin:end] = _as_sliced(table, slots[begin:end], rank[begin:end])
-    return slots
+        cached = _order_of_names(table, slots[begin:end])
+        slots[begin:end] = slots[begin:end][cached[slice_order(rank[begin:end][cached].tolist())]]
+    return slots, rank
+
+
+def sorted_by_rank(rank: IntColumn) -> Rows:
+    """The positions in the order in which the scheduler's sort leaves them: intp[n]."""
+    if len(rank) <= STABLE_UP_TO:
+        return np.argsort(rank, kind="stable")
+    return np.array(slice_order(rank.tolist()), np.intp)
 
 
 def _ranked(differs: BoolColumn) -> IntColumn:
@@ -46,18 +54,11 @@ def _ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> Rows:
 
 
 def _unstable(rows: Rows, rank: IntColumn) -> list[tuple[int, int]]:
-    """Where the pods of those nodes stand that the scheduler's sort leaves in disorder: too many, and some equal."""
+    """The ranges of the nodes whose pods an unstable sort may reorder: too many, and some equal."""
     edges = np.concatenate(([0], np.flatnonzero(np.diff(rows)) + 1, [len(rows)]))
     begins, ends = edges[:-1], edges[1:]
     unstable = (ends - begins > STABLE_UP_TO) & (rank[ends - 1] - rank[begins] + 1 < ends - begins)
     return list(zip(begins[unstable].tolist(), ends[unstable].tolist(), strict=True))
-
-
-def _as_sliced(table: Table, slots: Rows, rank: IntColumn) -> Rows:
-    """One node's slots as the scheduler's sort leaves them."""
-    cached = _order_of_names(table, slots)
-    sliced: Rows = slots[cached[slice_order(rank[cached].tolist())]]
-    return sliced
 
 
 def _order_of_names(table: Table, slots: Rows) -> Rows:

@@ -1,63 +1,84 @@
-"""The pods that would have to go: which may, in what order, and which of them a PodDisruptionBudget protects.
-
-Source: upstream preemption.FilterVictimsWithPDBViolation.
-"""
+"""The pods that may be evicted, the order they are reprieved in, and which of them a PodDisruptionBudget protects."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from extender.model.workloads import PodDisruptionBudget
-from extender.preemption.importance import by_importance
+from extender.preemption.importance import by_importance, sorted_by_rank
 from extender.table import PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, IntColumn, Rows
 
 
-class Victims(NamedTuple):
+class VictimColumns(NamedTuple):
     """Pods of any number of nodes, those of one node together and the most important first.
 
     Attributes:
         slots: intp[n]: their slots in the table's pod columns.
         rows: intp[n]: the rows of their nodes.
-        violating: bool[n]: whether evicting the pod would violate a PodDisruptionBudget.
+        violating: bool[n]: evicting the pod would violate a PodDisruptionBudget.
+        rank: int64[n]: smaller for the more important; equal only for pods of one node.
     """
 
     slots: Rows
     rows: Rows
     violating: BoolColumn
+    rank: IntColumn
 
-    def only(self, chosen: BoolColumn) -> Victims:
-        """Those that are chosen, bool[n]."""
-        return Victims(self.slots[chosen], self.rows[chosen], self.violating[chosen])
+    def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
+        """Those that are chosen, bool[n], or those at these positions, in this order: intp[m]."""
+        return VictimColumns(self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen])
 
-    def joined(self, others: Victims) -> Victims:
+    def joined(self, others: VictimColumns) -> VictimColumns:
         """These and those of other nodes."""
-        return Victims(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
+        return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
 
     def begins(self) -> Rows:
-        """Where each node's victims begin; the number of victims at the end: intp[nodes + 1]."""
+        """The index where each node's victims begin; the number of victims at the end: intp[nodes + 1]."""
         changes = np.flatnonzero(self.rows[1:] != self.rows[:-1]) + 1
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
+    def without(self, reprieved: BoolColumn) -> VictimColumns:
+        """Those that are not reprieved, bool[n], in upstream's order.
 
-NO_VICTIMS = Victims(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_))
+        Where a node had both kinds, upstream lists the violating ones first, and sorts them all by importance again.
+        """
+        if not self.violating.any():
+            return self.only(~reprieved)
+        begins = self.begins()[:-1]
+        both = np.minimum.reduceat(self.violating, begins) != np.maximum.reduceat(self.violating, begins)
+        sorted_again = np.isin(self.rows, self.rows[begins[both]])[~reprieved]
+        victims = self.only(~reprieved)
+        order = np.lexsort((~victims.violating, victims.rows))
+        return victims.only(order)._sorted_where(sorted_again[order])
+
+    def _sorted_where(self, chosen: BoolColumn) -> VictimColumns:
+        order = np.arange(len(self.slots))
+        for begin, end in pairwise(self.begins().tolist()):
+            if chosen[begin]:
+                order[begin:end] = begin + sorted_by_rank(self.rank[begin:end])
+        return self.only(order)
 
 
-def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> Victims:
+NO_VICTIMS = VictimColumns(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_), np.zeros(0, np.int64))
+
+
+def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
     """Every pod of a lower priority than `pod` on the nodes at `rows`."""
     pods = table.pods
     asked = np.zeros(table.nodes.capacity, np.bool_)
     asked[rows] = True
     lesser = (pods.row >= 0) & (pods.priority < pod.priority) & asked[pods.row]
-    slots = by_importance(table, np.flatnonzero(lesser))
-    return Victims(slots, pods.row[slots], violating(table, slots))
+    slots, rank = by_importance(table, np.flatnonzero(lesser))
+    return VictimColumns(slots, pods.row[slots], violating(table, slots), rank)
 
 
 def violating(table: Table, slots: Rows) -> BoolColumn:
-    """Whether evicting each pod, in this order, would violate a budget: bool[len(slots)].
+    """Tells the pods whose eviction, in this order, would violate a budget: bool[n] (FilterVictimsWithPDBViolation).
 
     `slots` are ordered as by `by_importance`. On each node by itself a budget's disruptions go to the more important
     pods first; a pod that violates one budget takes nothing from those after it.
@@ -67,7 +88,7 @@ def violating(table: Table, slots: Rows) -> BoolColumn:
     for key, budget in table.objects.all(PodDisruptionBudget).items():
         if key in covered:
             at = np.sort(np.concatenate(covered[key]))
-            at = _still_counted(table, budget, slots, at[~violating[at]])
+            at = _not_disrupted(table, budget, slots, at[~violating[at]])
             rows = table.pods.row[slots[at]]
             nth = np.arange(len(at)) - np.searchsorted(rows, rows)
             violating[at[nth >= budget.status.disruptions_allowed]] = True
@@ -88,10 +109,10 @@ def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
     return covered
 
 
-def _still_counted(table: Table, budget: PodDisruptionBudget, slots: Rows, at: Rows) -> Rows:
-    """Without the pods whose eviction the API server has granted already: they are in the budget's count."""
+def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, at: Rows) -> Rows:
+    """Drops the pods whose eviction the API server has granted already: they are in the budget's count."""
     disrupted = budget.status.disrupted_pods
     if not disrupted:
         return at
-    counted = [info.pod.name not in disrupted for info in table.pods.at(slots[at])]
-    return at[np.array(counted, np.bool_)]
+    kept = [info.pod.name not in disrupted for info in table.pods.at(slots[at])]
+    return at[np.array(kept, np.bool_)]

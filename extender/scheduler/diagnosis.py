@@ -11,8 +11,7 @@ import numpy as np
 
 from extender.framework.algorithm import Fit, Profile
 from extender.framework.status import Code
-from extender.preemption import Preemption
-from extender.preemption.preempt import NOT_HELPFUL
+from extender.preemption import NOT_HELPFUL, Preemption
 from extender.queue.queued_pod import Rejection
 from extender.scheduler.extenders import NAME as EXTENDER
 from extender.table import PodInfo, Table

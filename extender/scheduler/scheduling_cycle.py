@@ -17,8 +17,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.predicate import DynamicResources
 from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
 from extender.plugins.volume_binding.predicate import VolumeBinding
-from extender.preemption import Candidate, preempt
-from extender.preemption.preempt import NOT_HELPFUL
+from extender.preemption import NOT_HELPFUL, Candidate, preempt
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders

@@ -15,7 +15,7 @@ from extender.extender_v1.types import (
     encode,
 )
 from extender.framework.profiles import Profiles
-from extender.preemption import revise
+from extender.preemption import process_preemption
 from extender.table import PodInfo, Table
 from extender.verbs.validation import validate_preempt
 from extender.verbs.verb import Summary
@@ -45,12 +45,14 @@ class Preempt:
         if profile.preemption is None:  # the policy has it disabled
             return ExtenderPreemptionResult(answered)
         with self._cache.snapshot(self.name) as table:
-            revision = revise(profile, info, table, {node: given.uids for node, given in request.victims.items()})
-            for node, candidate in revision.candidates.items():
+            processed = process_preemption(
+                profile, info, table, {node: given.uids for node, given in request.victims.items()}
+            )
+            for node, candidate in processed.candidates.items():
                 uids = _ordered(candidate.victims, request.victims[node])
                 uids += _unseen(request.victims[node], node, info, table)
                 answered[node] = _meta_victims(uids, candidate.num_pdb_violations)
-            for node in revision.needless:
+            for node in processed.feasible:
                 given = request.victims[node]
                 answered[node] = _meta_victims(_lesser(given, info, table), given.pdb_violations)
         return ExtenderPreemptionResult({node: victims for node, victims in answered.items() if victims.pods})

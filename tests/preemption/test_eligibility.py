@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.preemption.eligibility import NEVER, WAITS_FOR_VICTIMS
+from extender.preemption.evaluator import NEVER, WAITS_FOR_VICTIMS
 from tests.builders import Object, PodBuilder
 from tests.preemption.clusters import node, preempted, preemptor, victim
 

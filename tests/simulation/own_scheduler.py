@@ -7,8 +7,7 @@ from typing import Any
 
 from extender.app import schedule as wiring_schedule
 from extender.errors import ClusterError
-from extender.preemption import Candidate
-from extender.preemption.eligibility import terminating_by_preemption
+from extender.preemption import Candidate, pod_terminating_by_preemption
 from extender.queue.scheduling_queue import SchedulingQueue
 from extender.scheduler.preemption import Preemptions
 from extender.table import PodInfo
@@ -117,7 +116,7 @@ class WitnessedPreemptions(Preemptions):
             pods = facts["cache"].held_pods()
             # A victim that left before it was bound holds no place: to wait for it would help nobody.
             known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name]
-            leaving = [pod.uid for pod in known if pod is not None and terminating_by_preemption(pod)]
+            leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]
             others = [one.uid for one in candidate.victims if not one.pod.terminating and one.uid not in before]
             again = f"{preemptor.pod.key} makes {others} leave {candidate.node}, though {leaving} leave {node} for it"
             self.judge.require(self.judge.disturbed or not (leaving and others), again)

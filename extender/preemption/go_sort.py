@@ -1,7 +1,7 @@
-"""The order in which Go's sort.Slice leaves what compares as equal.
+"""The order in which Go's sort.Slice leaves equal elements.
 
-The scheduler sorts a node's pods by importance with it, and it is not stable: which of two equally important pods goes
-depends on its every swap. So that the same pods go here, this sorts in the same steps: pattern-defeating quicksort,
+The scheduler sorts a node's pods by importance with it, and it is not stable: its swaps decide which of two equally
+important pods is evicted. To evict the same pods, this sorts in the same steps: pattern-defeating quicksort,
 https://arxiv.org/abs/2106.05123, with the constants of Go's library.
 """
 
@@ -72,7 +72,7 @@ class _Slice:
         self.positions[begin:end] = [position for _, position in pairs]
 
     def _partition(self, begin: int, end: int, pivot: int) -> tuple[int, bool]:
-        """Smaller ranks to the left of the pivot; where it ends up, and whether it all was so before."""
+        """Moves smaller ranks to the left of the pivot; returns its place, and whether they were there before."""
         self._swap(begin, pivot)
         i, j = self._next_pair(begin + 1, end - 1, self.ranks[begin])
         already = i > j
@@ -83,7 +83,7 @@ class _Slice:
         return j, already
 
     def _next_pair(self, i: int, j: int, pivot: int) -> tuple[int, int]:
-        """The next two that stand on the wrong sides."""
+        """The next two elements on the wrong sides."""
         while i <= j and self.ranks[i] < pivot:
             i += 1
         while i <= j and not self.ranks[j] < pivot:
@@ -91,7 +91,7 @@ class _Slice:
         return i, j
 
     def _partition_equal(self, begin: int, end: int, pivot: int) -> int:
-        """Ranks equal to the pivot, the smallest of all, to the left; where the greater ones begin."""
+        """Moves ranks equal to the pivot, the smallest, to the left; returns where the greater ones begin."""
         self._swap(begin, pivot)
         rank = self.ranks[begin]
         i, j = begin + 1, end - 1
@@ -106,7 +106,7 @@ class _Slice:
             i, j = i + 1, j - 1
 
     def _is_nearly_sorted(self, begin: int, end: int) -> bool:
-        """Puts a few misplaced ones right; whether everything is in order now."""
+        """Moves a few misplaced elements; returns whether all are in order then."""
         ranks = self.ranks
         i = begin + 1
         for _ in range(_MAX_STEPS):
@@ -142,7 +142,7 @@ class _Slice:
             self._swap(index, begin + (other if other < length else other - length))
 
     def _choose_pivot(self, begin: int, end: int) -> tuple[int, int]:
-        """The median of three, or of three medians; and how many of them were the wrong way round."""
+        """The median of three, or of three medians; and the number of swaps needed to find it."""
         quarter = (end - begin) // 4
         chosen, swaps = [begin + quarter, begin + quarter * 2, begin + quarter * 3], 0
         if end - begin >= _NINTHER_FROM:
@@ -153,7 +153,7 @@ class _Slice:
         return pivot, swaps + more
 
     def _median(self, a: int, b: int, c: int) -> tuple[int, int]:
-        """Which of the three has the median rank, and how many swaps tell."""
+        """The index with the median rank of three, and the number of swaps needed to find it."""
         ranks, swaps = self.ranks, 0
         if ranks[b] < ranks[a]:
             a, b, swaps = b, a, swaps + 1

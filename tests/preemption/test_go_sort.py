@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.preemption.slice_order import STABLE_UP_TO, slice_order
+from extender.preemption.go_sort import STABLE_UP_TO, slice_order
 
 # Each line: ranks, and the positions in the order in which go1.26 left them.
 SORTED_BY_GO = [
