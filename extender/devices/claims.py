@@ -48,11 +48,6 @@ class PodDeviceClaims:
         return [claim for claim in self.user if claim.allocation is None]
 
 
-def wants_devices(pod: PodInfo) -> bool:
-    """Whether the pod may have claims: its own, or for resources that a device class may stand behind."""
-    return bool(pod.pod.spec.resource_claims) or any(map(may_be_backed, pod.requests))
-
-
 def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
     """The claims of the pod; None if it has none; a Refusal if they keep it from every node."""
     backed = _backed(pod, table)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.candidate_limits import DEFAULT_LIMITS, CandidateLimits
-from extender.framework.rules import Check, Predicate, Priority, Scores, Verdict, applicable_rules
+from extender.framework.rules import Check, Predicate, Priority, Scores, Verdict
 from extender.framework.status import Code, Refusal, merged, unresolvable
 from extender.framework.trace import NO_TRACE, Trace
 from extender.table import PodInfo, Table
@@ -156,7 +156,7 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     others are asked, for one of them may know better.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
-    for predicate in applicable_rules(profile.predicates, pod):
+    for predicate in profile.predicates:
         made = predicate.prepare(pod, table)
         if isinstance(made, Refusal):
             prepared.refusal = made
@@ -261,7 +261,7 @@ def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows, trace: Trace
     """Every priority's map and reduce over the feasible `rows`, weighted and added up (upstream prioritizeNodes)."""
     total = np.zeros(len(rows), np.int64)
     by_plugin: list[PluginScores] = []
-    for weighted in applicable_rules(profile.priorities, pod):
+    for weighted in profile.priorities:
         scorer = weighted.priority.prepare(pod, table, rows)
         if scorer is None:
             continue

@@ -9,7 +9,7 @@ arguments, so one rule serves any number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar, cast
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
 MAX_SCORE = 100
-_MOST_KEPT = 8
-R = TypeVar("R")
 Scores = NDArray[np.int64]
 
 # Which of the rows that were asked about are refused for one and the same cause. The masks of a verdict do not overlap.
@@ -64,27 +62,6 @@ class Predicate(Protocol):
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         """What the rule makes of the pod; a Refusal turns down every node, None means that it has nothing to say."""
         ...
-
-
-def applicable_rules(rules: Sequence[R], pod: PodInfo) -> Sequence[R]:
-    """Those of the rules (or of what has a `priority`) that may have something to say of the pod.
-
-    A rule may tell by a method `applies_to(pod)` which pods it has nothing to say of, whatever else there is in the
-    cluster. It is asked once for all pods of a template, so it looks only at what these have in common (see
-    table.templates): not at names, the node, tolerations, the status.
-    """
-    known = pod.applicable_rules.get(id(rules))
-    if known is None or known[0] is not rules:
-        if len(pod.applicable_rules) >= _MOST_KEPT:
-            pod.applicable_rules.clear()
-        known = rules, [rule for rule in rules if _applies_to(getattr(rule, "priority", rule), pod)]
-        pod.applicable_rules[id(rules)] = known
-    return cast("Sequence[R]", known[1])
-
-
-def _applies_to(rule: object, pod: PodInfo) -> bool:
-    applies_to = getattr(rule, "applies_to", None)
-    return applies_to is None or applies_to(pod)
 
 
 class Scorer:

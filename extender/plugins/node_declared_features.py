@@ -24,9 +24,6 @@ class NodeDeclaredFeatures:
 
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(required_features(pod.pod))
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         required = required_features(pod.pod)
         return _Check(required, table) if required else None
@@ -51,8 +48,11 @@ def required_features(pod: Pod) -> frozenset[str]:
 
 
 def _restarts_all(pod: Pod) -> bool:
-    containers = (*pod.init_containers, *pod.containers)
-    return any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_policy_rules or ())
+    for container in (*pod.init_containers, *pod.containers):
+        for rule in container.restart_policy_rules or ():
+            if rule.action == "RestartAllContainers":
+                return True
+    return False
 
 
 def _has_host_network_and_own_users(pod: Pod) -> bool:
@@ -65,7 +65,11 @@ def _binds_with_options(pod: Pod) -> bool:
         *pod.containers,
         *(pod.spec.ephemeral_containers or ()),
     )
-    return any(mount.bind_mount_options for container in containers for mount in container.volume_mounts or ())
+    for container in containers:
+        for mount in container.volume_mounts or ():
+            if mount.bind_mount_options:
+                return True
+    return False
 
 
 _NEEDS: Mapping[str, Callable[[Pod], bool]] = {

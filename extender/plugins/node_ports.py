@@ -24,9 +24,6 @@ class NodePorts:
 
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(pod.host_ports)
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         return _Check(pod.host_ports, table) if pod.host_ports else None
 

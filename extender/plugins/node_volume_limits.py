@@ -26,9 +26,6 @@ class NodeVolumeLimits:
 
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(pod.volumes)
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         if not pod.attachables:
             return None

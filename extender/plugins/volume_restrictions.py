@@ -29,10 +29,9 @@ class VolumeRestrictions:
 
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(pod.volumes)
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        if not (pod.claims or pod.mounts):
+            return None
         exclusive: list[ClaimUse] = []
         for use in pod.claims:
             if use.owner is not None:

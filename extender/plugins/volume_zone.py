@@ -24,10 +24,9 @@ class VolumeZone:
 
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(pod.volumes)
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        if not pod.claims:
+            return None
         topologies = volume_topologies(pod, table)
         if isinstance(topologies, str):
             return unresolvable(NAME, topologies)

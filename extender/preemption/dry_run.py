@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.framework.algorithm import FITS, Prepared, Profile, awaited_pods, run
-from extender.framework.rules import Check, Predicate, Verdict, applicable_rules
+from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
 from extender.preemption.victims import VictimColumns
 from extender.table import HypotheticalRemovals, PodInfo, Table
@@ -45,7 +45,7 @@ class DryRun:
         self._pod, self._table = pod, table
         self._fixed = Prepared()
         self._dependent: list[_PodDependent] = []
-        for predicate in applicable_rules(profile.predicates, pod):
+        for predicate in profile.predicates:
             self._prepare(predicate)
         row_of = table.nodes.row_of
         self._nominated = {row_of[name]: infos for name, infos in awaited_pods(pod, table) if name in row_of}

@@ -105,11 +105,6 @@ class PodInfo:
         )
 
     @lazy_attribute
-    def applicable_rules(self) -> dict[int, tuple[object, object]]:
-        """See engine.rules.applicable_rules."""
-        return {}
-
-    @lazy_attribute
     def volumes(self) -> tuple[Volume, ...]:
         """The volumes that rules look at; the projected token that every pod has, and its like, are none of them."""
         return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims, wants_devices
+from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.placement import Placement
 from extender.devices.readiness import unavailable
 from extender.framework.rules import Check, Verdict
@@ -27,9 +27,6 @@ class DynamicResources:
     binding_timeout_seconds: float = 600
     clock: Clock | None = None
     name: str = NAME
-
-    def applies_to(self, pod: PodInfo) -> bool:
-        return wants_devices(pod)
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         claims = pod_device_claims(pod, table)

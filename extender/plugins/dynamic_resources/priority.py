@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.devices.answers import BEST_ALTERNATIVE, FITS
-from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims, wants_devices
+from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.placement import Placement
 from extender.framework.rules import Scorer, Scores, normalised
 from extender.model.devices.claims import ResourceClaim
@@ -20,9 +20,6 @@ class DynamicResources:
     """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
 
     name: str = NAME
-
-    def applies_to(self, pod: PodInfo) -> bool:
-        return wants_devices(pod)
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         claims = pod_device_claims(pod, table)

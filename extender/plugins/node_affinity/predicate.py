@@ -32,9 +32,6 @@ class NodeAffinity:
     added: NodeSelector | None = None
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return self.added is not None or selects_nodes(pod.pod)
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         required = required_node_selector(pod.pod)
         if self.added is None and not selects_nodes(pod.pod):

@@ -23,9 +23,6 @@ class NodeAffinity:
     added: tuple[PreferredSchedulingTerm, ...] = ()
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(self.added) or pod.pod.spec.affinity is not None
-
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         affinity = pod.pod.spec.affinity.node_affinity if pod.pod.spec.affinity else None
         own = affinity.preferred if affinity else None

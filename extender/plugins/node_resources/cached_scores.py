@@ -62,21 +62,19 @@ def cached_scores(
     key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
     known = table.derived.get(cached_scores, table.nodes.capacity, dict[Hashable, _Kept | None])
     met, kept = key in known, known.pop(key, None)
+    if not met:
+        if len(known) >= _MOST_KEPT:
+            del known[next(iter(known))]  # unasked for the longest
+        known[key] = None  # perhaps no other pod asks for the same
+        return work_out(rows)
     fills = None if kept is None else table.nodes.filled_since(kept.at)
     if fills is None or kept is None:
         everywhere = np.arange(len(table.nodes.names))
-        if not met and 2 * len(rows) < len(everywhere):
-            kept = None  # all others would cost more than these, and perhaps nobody asks for the same again
-        else:
-            kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
-            kept.scores[everywhere] = work_out(everywhere)
+        kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
+        kept.scores[everywhere] = work_out(everywhere)
     elif fills:
         kept.follow(fills, work_out)
-    if len(known) >= _MOST_KEPT:
-        del known[next(iter(known))]  # unasked for the longest
     known[key] = kept
-    if kept is None:
-        return work_out(rows)
     kept.at = table.nodes.changes.now
     return kept.scores[rows].astype(np.int64)
 

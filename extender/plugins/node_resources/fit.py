@@ -80,8 +80,8 @@ class _Check(Check):
         """Where anything may be short: bool[len(rows)]. Of nodes that have not changed it is known."""
         nodes, kept = self._nodes, self._kept
         everywhere = len(nodes.names)
-        if kept is None and not self._met and 2 * len(rows) < everywhere:
-            self._met = True  # perhaps nobody asks for the same again
+        if not self._met:
+            self._met = True  # perhaps no other pod asks for the same
             lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
             return lacking
         changed = None if kept is None or len(kept) < nodes.capacity else nodes.changes.since(self._kept_at)

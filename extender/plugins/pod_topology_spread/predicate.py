@@ -35,12 +35,6 @@ class PodTopologySpread:
     defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return any(
-            each.when_unsatisfiable == DO_NOT_SCHEDULE
-            for each in pod.pod.spec.topology_spread_constraints or self.defaults
-        )
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         constraints = constraints_of(pod, table, DO_NOT_SCHEDULE, self.defaults)
         if not constraints:

@@ -26,9 +26,6 @@ class VolumeBinding:
     bind_timeout_seconds: float = 600
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(pod.volumes)
-
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         claims = pod_claims(pod, table)
         return _Check(claims, table) if isinstance(claims, PodClaims) else claims

@@ -26,9 +26,6 @@ class VolumeBinding:
     shape: Sequence[ShapePoint] = LEAST_USED
     name: str = NAME
 
-    def applies_to(self, pod: PodInfo) -> bool:
-        return bool(pod.volumes)
-
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         claims = pod_claims(pod, table)
         if not isinstance(claims, PodClaims) or not claims.waiting:

@@ -9,7 +9,6 @@ from extender.table.podinfo import Group, PodInfo
 _MOST_GROUPS = 4096
 # None of these looks at a pod's name or UID, where it has no volumes and claims.
 _SHARED = (
-    "applicable_rules",
     "group",
     "requests",
     "requests_with_defaults",
