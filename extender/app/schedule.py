@@ -32,13 +32,13 @@ from extender.cluster.writers.volumes import ApiVolumes
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.algorithm import Profile
+from extender.plugins.hints import INTERESTS
+from extender.plugins.scheduling_gates import SchedulingGates
 from extender.plugins.users import CountedFailures
 from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
-from extender.queue.pre_enqueue import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.runtime import memory as malloc
 from extender.runtime.clock import SystemClock
 from extender.runtime.ticker import Ticker
@@ -62,7 +62,7 @@ from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 
-FLUSH_LEFTOVERS_SECONDS = 30.0
+FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
 POP_SECONDS, PAUSE_SECONDS, STOP_SECONDS = 0.5, 0.05, 5.0
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
@@ -148,7 +148,7 @@ class Process:
         under_way = EvictionsInProgress(self._cache)
         backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
         rules = (SchedulingGates(), under_way)
-        self._queue = SchedulingQueue(PriorityQueue(metrics, pre_enqueue=rules, backoff=backoff), clock)
+        self._queue = PriorityQueue(metrics, clock, INTERESTS, rules, backoff)
         self._cache.listener = EventRouter(self._cache, self._queue, cycles)
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
         self._feed = feed_factory_of(settings, whole, bound_by)(self._cache, metrics, clock)
@@ -198,7 +198,7 @@ class Process:
             Ticker("waiting", WAITING_SECONDS, waiting.poll),
             Ticker("claims", wiring.HOUSEKEEPING_SECONDS, device_claims.settle),
             Ticker("backoff", WINDOW_SECONDS, self._queue.flush_backoff),
-            Ticker("leftovers", FLUSH_LEFTOVERS_SECONDS, self._queue.flush_leftovers),
+            Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, self._queue.flush_unschedulable),
         )
         self._modeler = Modeler(self._cache, self._queue, clock, cycles)
         host, _, port = settings.bind.rpartition(":")

@@ -14,11 +14,13 @@ NAME = "SchedulingGates"
 class SchedulingGates:
     """Upstream schedulinggates.SchedulingGates, PreEnqueue.
 
-    Upstream keeps such pods out of the queue and never filters for them; so a profile that is to decide as its filters
-    do has no use for this, a queue or an explanation has.
+    The queue asks `admits`, and such pods are never filtered for; `prepare` says the same where pods are explained.
     """
 
     name: str = NAME
+
+    def admits(self, pod: PodInfo) -> bool:
+        return not pod.pod.spec.scheduling_gates
 
     def prepare(self, pod: PodInfo, table: Table) -> Refusal | None:
         gates = " ".join(gate.name for gate in pod.pod.spec.scheduling_gates or ())

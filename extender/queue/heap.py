@@ -14,7 +14,7 @@ _SLACK = 64
 class Heap:
     """Pods in the order of `order`; equal ones in the order of their arrival.
 
-    A pod that is taken out leaves its entry behind, which is passed over later: that is cheaper than mending the heap.
+    A pod that is taken out leaves its entry behind, which is skipped later: that is cheaper than sifting the heap.
     """
 
     def __init__(self, order: Order) -> None:
@@ -34,7 +34,7 @@ class Heap:
         return held[1] if held else None
 
     def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or puts it where it belongs now."""
+        """Adds the pod, or moves it to its present place in the order."""
         self._pushed += 1
         self._pods[pod.uid] = (self._pushed, pod)
         heapq.heappush(self._entries, (self._order(pod), self._pushed, pod.uid))
@@ -47,7 +47,7 @@ class Heap:
         return held[1] if held else None
 
     def peek(self) -> QueuedPod | None:
-        """The pod that goes first."""
+        """Returns the pod that goes first."""
         while self._entries:
             _, pushed, uid = self._entries[0]
             held = self._pods.get(uid)

@@ -1,7 +1,7 @@
-"""The pods that are being scheduled or bound, and what has happened since each of them was popped.
+"""The pods that are being scheduled or bound, and the events since each of them was popped.
 
-Without it an event that comes while a pod is being refused would be lost on it. Source: upstream active_queue.go
-(inFlightPods, inFlightEvents); it has taken the place of comparing the move-request cycle with the scheduling cycle.
+Without them an event that comes while a pod is being refused would be lost on it. Source: upstream active_queue.go
+(inFlightPods, inFlightEvents).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Flight:
     """One pod's attempt.
 
     Attributes:
-        started: how many changes had been told when it was popped.
+        started: the number of changes that had been recorded when it was popped.
         latest: the pod as the watch last described it.
-        own: changes that are about this pod alone.
-        activated: it was asked to be tried again at once.
+        own: the changes of this pod alone.
+        activated: it is to be tried again at once.
         gone: it was deleted, or bound by somebody.
     """
 
@@ -37,7 +37,7 @@ class Flight:
     gone: bool = False
 
     def update(self, info: PodInfo) -> None:
-        """The pod was modified while it is being scheduled."""
+        """Records that the pod was modified while it is being scheduled."""
         self.own += [Change(event, self.latest, info) for event in pod_events(self.latest, info, target=True)]
         self.latest = info
         self.gone = False
@@ -48,56 +48,56 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
-        self._deaf: dict[str, Flight] = {}
+        self._not_recording: dict[str, Flight] = {}
         self._changes: deque[Change] = deque()
-        self._forgotten = 0
+        self._dropped = 0
 
     def __len__(self) -> int:
-        return len(self._flights) + len(self._deaf)
+        return len(self._flights) + len(self._not_recording)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return (flight.pod for flight in chain(self._flights.values(), self._deaf.values()))
+        return (flight.pod for flight in chain(self._flights.values(), self._not_recording.values()))
 
     @property
-    def remembered(self) -> int:
-        """How many changes are kept."""
+    def recorded(self) -> int:
+        """The number of changes that are kept."""
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:
-        return self._flights.get(uid) or self._deaf.get(uid)
+        return self._flights.get(uid) or self._not_recording.get(uid)
 
     def start(self, pod: QueuedPod) -> None:
-        """The pod was popped."""
-        self._flights[pod.uid] = Flight(pod, self._forgotten + len(self._changes), pod.info)
+        """Begins the attempt of a pod that was popped."""
+        self._flights[pod.uid] = Flight(pod, self._dropped + len(self._changes), pod.info)
 
-    def tell(self, change: Change) -> None:
-        """Something happened."""
+    def record(self, change: Change) -> None:
+        """Keeps a change for every attempt that records them."""
         if self._flights:
             self._changes.append(change)
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """What has happened since this attempt began, up to when it was deafened."""
-        if flight.pod.uid in self._deaf:
+        """Yields the changes since this attempt began, until its recording was stopped."""
+        if flight.pod.uid in self._not_recording:
             return iter(flight.own)
-        return chain(flight.own, islice(self._changes, flight.started - self._forgotten, None))
+        return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))
 
     def stop_recording_events(self, uid: str) -> None:
-        """What happens from now on does not matter to the attempt, however it ends: it may take long."""
+        """Ends the recording for an attempt that may take long: later changes do not matter to it."""
         flight = self._flights.get(uid)
         if flight is not None:
             flight.own = list(self.changes_during(flight))
-            self._deaf[uid] = flight
+            self._not_recording[uid] = flight
             self._leave(uid)
 
     def end(self, uid: str) -> Flight | None:
-        """The attempt is over, whatever came of it; changes that nobody needs any more are let go."""
-        return self._deaf.pop(uid, None) or self._leave(uid)
+        """Ends the attempt, and drops the changes that no other needs."""
+        return self._not_recording.pop(uid, None) or self._leave(uid)
 
     def _leave(self, uid: str) -> Flight | None:
         flight = self._flights.pop(uid, None)
         oldest = next(iter(self._flights.values()), None)
-        needed_from = oldest.started if oldest else self._forgotten + len(self._changes)
-        while self._forgotten < needed_from:
+        needed_from = oldest.started if oldest else self._dropped + len(self._changes)
+        while self._dropped < needed_from:
             self._changes.popleft()
-            self._forgotten += 1
+            self._dropped += 1
         return flight

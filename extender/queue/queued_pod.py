@@ -11,7 +11,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Tier(Enum):
-    """Where a pod waits; the value is the label of `scheduler_pending_pods`."""
+    """A place where pods wait; the value is the label of `scheduler_pending_pods`."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -26,11 +26,11 @@ class Tier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Which rules kept the pod from being scheduled; none: the attempt ended in an error.
+    """The rules that kept the pod from being scheduled; none where the attempt ended in an error.
 
     Attributes:
-        unschedulable: rules that refused it.
-        pending: rules that wait for something to be done for it: once it is, the pod does not back off.
+        unschedulable: rules that refused it (upstream UnschedulablePlugins).
+        pending: rules that wait for something to be done for it, after which it does not back off (PendingPlugins).
         unresolvable: those of `unschedulable` that refused it as UnschedulableAndUnresolvable wherever they refused
             it. Pods that leave change nothing for them.
     """
@@ -49,16 +49,16 @@ ERROR = Rejection()
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """A pod and what the queue remembers of it. Who popped it owns it until it is given back.
+    """A pod and its history in the queue, owned by whoever popped it. Times are in monotonic seconds.
 
     Attributes:
-        timestamp: when it was added or last given back, in monotonic seconds.
-        first_attempt_at: when it could first be popped.
-        attempts: how often it was popped.
-        unschedulable_count: how often rules refused it.
-        consecutive_errors: how many attempts have ended in an error since.
+        timestamp: the time at which it was added or last given back.
+        first_attempt_at: the time from which it could first be popped.
+        attempts: the number of times it was popped.
+        unschedulable_count: the number of attempts in which rules refused it.
+        consecutive_errors: the number of attempts since then that ended in an error.
         gated_by: the PreEnqueue rule that does not admit it; empty: none.
-        flushed_at: when it was last taken out because it had waited for too long.
+        flushed_at: the time at which it was last taken out because it had waited for too long.
     """
 
     info: PodInfo
@@ -79,7 +79,7 @@ class QueuedPod:
         return self.info.uid
 
     def failed(self, info: PodInfo, rejection: Rejection, now: float) -> None:
-        """An attempt to schedule the pod, which is now as `info` describes it, has failed."""
+        """Notes a failed attempt; `info` is the pod as it is now."""
         self.info, self.rejection, self.timestamp, self.flushed_at = info, rejection, now, None
         if rejection.rules:
             self.unschedulable_count += 1
@@ -89,5 +89,5 @@ class QueuedPod:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Smaller goes first: the higher priority, then who has waited longer (upstream PrioritySort)."""
+        """The sort key, smaller first: the higher priority, then the longer wait (upstream PrioritySort)."""
         return (-self.info.priority, self.timestamp)

@@ -1,45 +1,56 @@
-"""The four places where a pod can wait, and how it gets from one to another.
+"""The four tiers in which a pod can wait, and how it gets from one to another.
 
 Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEntityWithQueueingStrategy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Protocol
 
 from extender.framework.events.cluster_events import POP_FROM_BACKOFF_Q
-from extender.plugins.hints import QueueingHints
+from extender.framework.events.queueing_hints import QueueingHints
 from extender.queue.backoff import Backoff, BackoffQueue
 from extender.queue.heap import Heap
-from extender.queue.pre_enqueue import PreEnqueue
 from extender.queue.queued_pod import QueuedPod, Tier
 from extender.queue.unschedulable import UnschedulablePods
+from extender.table import PodInfo
 
 
 class QueueTelemetry(Protocol):
-    """What the queue tells about itself."""
+    """The metrics of the queue."""
 
     def incoming(self, queue: str, event: str) -> None:
-        """A pod entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
+        """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
 
     def rule_failed(self, rule: str) -> None:
-        """A hint of `rule` raised."""
+        """Counts a hint of `rule` that raised."""
+
+
+class PreEnqueue(Protocol):
+    """A rule that a pod must pass before it may be tried (upstream PreEnqueuePlugin); asked under the queue's lock."""
+
+    @property
+    def name(self) -> str: ...
+
+    def admits(self, pod: PodInfo) -> bool:
+        """Returns whether the pod may be tried."""
+        ...
 
 
 class Strategy(IntEnum):
-    """What becomes of a pod that something has happened to; the higher wins."""
+    """The destination of a pod after an event (upstream queueingStrategy); the higher wins."""
 
     SKIP = 0
-    """It goes on waiting for an event."""
+    """The pod goes on waiting for an event."""
     AFTER_BACKOFF = 1
     AT_ONCE = 2
 
 
-class Waiting(Protocol):
-    """What the four have in common."""
+class SubQueue(Protocol):
+    """The interface of all four tiers."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[QueuedPod]: ...
@@ -49,52 +60,57 @@ class Waiting(Protocol):
 
 
 class SubQueues:
-    """Every waiting pod, in exactly one tier."""
+    """Every waiting pod, in exactly one tier; `on_ready` is called whenever `pop` may have one more."""
 
     def __init__(
-        self, hints: QueueingHints, pre_enqueue: Sequence[PreEnqueue], backoff: Backoff, telemetry: QueueTelemetry
+        self,
+        hints: QueueingHints,
+        pre_enqueue: Sequence[PreEnqueue],
+        backoff: Backoff,
+        telemetry: QueueTelemetry,
+        on_ready: Callable[[], object],
     ) -> None:
         self._pre_enqueue = {rule.name: rule for rule in pre_enqueue}
-        self._backoff, self._telemetry = backoff, telemetry
+        self._backoff, self._telemetry, self._on_ready = backoff, telemetry, on_ready
         self.active = Heap(lambda pod: pod.order)
         self.backoff = BackoffQueue(backoff)
         self.unschedulable = UnschedulablePods(hints)
         self.gated = UnschedulablePods(hints)
-        self._by_tier: Mapping[Tier, Waiting] = {
+        self._by_tier: Mapping[Tier, SubQueue] = {
             Tier.ACTIVE: self.active,
             Tier.BACKOFF: self.backoff,
             Tier.UNSCHEDULABLE: self.unschedulable,
             Tier.GATED: self.gated,
         }
 
-    def __getitem__(self, tier: Tier) -> Waiting:
+    def __getitem__(self, tier: Tier) -> SubQueue:
         return self._by_tier[tier]
 
     def find(self, uid: str) -> tuple[Tier, QueuedPod] | None:
-        """Where the pod waits."""
+        """Returns the pod and the tier that it waits in."""
         for tier, pods in self._by_tier.items():
             if pod := pods.get(uid):
                 return tier, pod
         return None
 
     def remove(self, uid: str) -> Tier | None:
-        """Takes the pod out; returns where it was."""
+        """Takes the pod out; returns the tier that it was in."""
         return next((tier for tier, pods in self._by_tier.items() if pods.remove(uid)), None)
 
     @property
     def ready(self) -> bool:
-        """Whether a pod can be popped."""
+        """True while a pod can be popped."""
         return bool(self.active) or self.backoff.can_pop
 
     def pop(self) -> QueuedPod | None:
-        """Takes out the pod to try next; when there is nothing else to do, the first of those that back off."""
+        """Takes out the pod to try next; while none is active, the first of those that back off."""
         pod = self.active.pop()
         if pod is None and (pod := self.backoff.pop()):
             self._telemetry.incoming(Tier.ACTIVE.queue, POP_FROM_BACKOFF_Q)
         return pod
 
     def requeue(self, pod: QueuedPod, strategy: Strategy, event: str, now: float) -> Tier:
-        """Puts the pod where it belongs after `event`, from wherever it is; returns where that is."""
+        """Moves the pod to the tier where it belongs after `event`; returns that tier."""
         if strategy is Strategy.SKIP:
             return self._put(pod, Tier.UNSCHEDULABLE, event)
         if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(pod, now):
@@ -114,7 +130,7 @@ class SubQueues:
         return self._put(pod, Tier.ACTIVE, event)
 
     def _admits(self, pod: QueuedPod) -> bool:
-        """Whether every PreEnqueue rule does; the one that did not the last time is asked first."""
+        """Returns whether every PreEnqueue rule admits the pod; the last one to refuse it is asked first."""
         names = sorted(self._pre_enqueue, key=lambda name: name != pod.gated_by)
         pod.gated_by = next((name for name in names if not self._pre_enqueue[name].admits(pod.info)), "")
         if pod.gated_by:
@@ -126,4 +142,6 @@ class SubQueues:
         self._by_tier[tier].add(pod)
         if origin is None or origin.queue != tier.queue:
             self._telemetry.incoming(tier.queue, event)
+        if tier in (Tier.ACTIVE, Tier.BACKOFF):
+            self._on_ready()
         return tier

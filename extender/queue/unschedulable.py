@@ -1,7 +1,7 @@
-"""The pods that wait for something to happen in the cluster, and which of them an event may help.
+"""The pods that wait for an event in the cluster, and the index by which an event finds those that it may help.
 
-They are filed under each rule that refused them, alike ones together. So an event costs what the rules that hear of it
-have to look at: one hint for each kind of pod, and nothing for the pods of rules that do not hear of it, however many.
+The index has the pods under each rule that refused them, equivalent ones together. So an event costs one hint for each
+equivalence class of the rules that registered for it, and nothing for the pods of all other rules, however many.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ Pods = dict[str, QueuedPod]
 K = TypeVar("K")
 
 
-class Kind(NamedTuple):
-    """What pods have in common that get the same answers from the hints of a rule.
+class EquivalenceClass(NamedTuple):
+    """The key of pods that get the same answers from the hints of a rule.
 
-    `unresolvable`: other pods' leaving changes nothing for them, the rule has said.
+    Attributes:
+        unresolvable: the rule has said that pods which leave change nothing for these.
     """
 
     unresolvable: bool
     alike: Hashable
 
 
-class Filing(NamedTuple):
-    """Where a pod is filed under one rule; `names`: the keys of the objects it uses."""
+class IndexKeys(NamedTuple):
+    """The keys of one pod in the index of one rule; `names`: the keys of the objects it uses."""
 
-    kind: Kind
+    equivalence: EquivalenceClass
     names: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class File:
+class RuleIndex:
     """The pods that one rule refused."""
 
-    by_kind: dict[Kind, Pods] = field(default_factory=dict)
+    by_class: dict[EquivalenceClass, Pods] = field(default_factory=dict)
     by_name: dict[str, Pods] = field(default_factory=dict)
 
 
@@ -50,8 +51,8 @@ class UnschedulablePods:
     def __init__(self, hints: QueueingHints) -> None:
         self._hints = hints
         self._pods: Pods = {}
-        self._filings: dict[str, dict[str, Filing]] = {}
-        self._files: dict[str, File] = {}
+        self._keys_of: dict[str, dict[str, IndexKeys]] = {}
+        self._indexes: dict[str, RuleIndex] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -63,72 +64,72 @@ class UnschedulablePods:
         return self._pods.get(uid)
 
     def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or files it anew."""
+        """Adds the pod, or indexes it anew."""
         self.remove(pod.uid)
         self._pods[pod.uid] = pod
-        filings = self._filings[pod.uid] = {rule: self._filing(rule, pod) for rule in pod.rejection.rules}
-        for rule, filing in filings.items():
-            file = self._files.setdefault(rule, File())
-            file.by_kind.setdefault(filing.kind, {})[pod.uid] = pod
-            for name in filing.names:
-                file.by_name.setdefault(name, {})[pod.uid] = pod
+        keys_of = self._keys_of[pod.uid] = {rule: self._index_keys(rule, pod) for rule in pod.rejection.rules}
+        for rule, keys in keys_of.items():
+            index = self._indexes.setdefault(rule, RuleIndex())
+            index.by_class.setdefault(keys.equivalence, {})[pod.uid] = pod
+            for name in keys.names:
+                index.by_name.setdefault(name, {})[pod.uid] = pod
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Takes the pod out, if it is in."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
-        for rule, filing in self._filings.pop(uid).items():
-            file = self._files[rule]
-            _unfile(file.by_kind, filing.kind, uid)
-            for name in filing.names:
-                _unfile(file.by_name, name, uid)
-            if not file.by_kind:
-                del self._files[rule]
+        for rule, keys in self._keys_of.pop(uid).items():
+            index = self._indexes[rule]
+            _remove(index.by_class, keys.equivalence, uid)
+            for name in keys.names:
+                _remove(index.by_name, name, uid)
+            if not index.by_class:
+                del self._indexes[rule]
         return pod
 
     def helped_by(self, change: Change) -> list[tuple[QueuedPod, frozenset[str]]]:
-        """The pods that rules which refused them may let pass after the change, with those rules; each pod once."""
+        """Returns each pod that the change may help, with the rules that may let it pass now."""
         helped: dict[str, frozenset[str]] = {}
-        for rule in self._files:
+        for rule in self._indexes:
             for uid in self._helped(rule, change):
                 helped[uid] = helped.get(uid, frozenset()) | {rule}
         return [(self._pods[uid], rules) for uid, rules in helped.items()]
 
     def _helped(self, rule: str, change: Change) -> Iterator[str]:
-        file = self._files[rule]
+        index = self._indexes[rule]
         for interest in self._hints.interests(rule, change.event):
             names = interest.about(change)
             if names is None:
-                yield from self._helped_kinds(rule, file, interest, change)
+                yield from self._helped_classes(rule, index, interest, change)
             else:
-                yield from self._helped_users(rule, file, names, interest, change)
+                yield from self._helped_by_name(rule, index, names, interest, change)
 
-    def _helped_kinds(self, rule: str, file: File, interest: Interest, change: Change) -> Iterator[str]:
+    def _helped_classes(self, rule: str, index: RuleIndex, interest: Interest, change: Change) -> Iterator[str]:
         frees_room = change.event.frees_room
-        for kind, pods in file.by_kind.items():
-            if kind.unresolvable and frees_room:
+        for equivalence, pods in index.by_class.items():
+            if equivalence.unresolvable and frees_room:
                 continue
-            any_of_them = next(iter(pods.values()))
-            if self._hints.helps(rule, interest, any_of_them.info, change):
+            representative = next(iter(pods.values()))
+            if self._hints.helps(rule, interest, representative.info, change):
                 yield from pods
 
-    def _helped_users(
-        self, rule: str, file: File, names: Iterable[str], interest: Interest, change: Change
+    def _helped_by_name(
+        self, rule: str, index: RuleIndex, names: Iterable[str], interest: Interest, change: Change
     ) -> Iterator[str]:
         frees_room = change.event.frees_room
-        for pod in chain.from_iterable(file.by_name.get(name, {}).values() for name in names):
+        for pod in chain.from_iterable(index.by_name.get(name, {}).values() for name in names):
             unresolvable = rule in pod.rejection.unresolvable
             if not (unresolvable and frees_room) and self._hints.helps(rule, interest, pod.info, change):
                 yield pod.uid
 
-    def _filing(self, rule: str, pod: QueuedPod) -> Filing:
-        kind = Kind(rule in pod.rejection.unresolvable, self._hints.alike(rule, pod.info))
-        return Filing(kind, tuple(dict.fromkeys(self._hints.names(rule, pod.info))))
+    def _index_keys(self, rule: str, pod: QueuedPod) -> IndexKeys:
+        equivalence = EquivalenceClass(rule in pod.rejection.unresolvable, self._hints.alike(rule, pod.info))
+        return IndexKeys(equivalence, tuple(dict.fromkeys(self._hints.names(rule, pod.info))))
 
 
-def _unfile(filed: dict[K, Pods], under: K, uid: str) -> None:
-    pods = filed[under]
+def _remove(indexed: dict[K, Pods], key: K, uid: str) -> None:
+    pods = indexed[key]
     del pods[uid]
     if not pods:
-        del filed[under]
+        del indexed[key]

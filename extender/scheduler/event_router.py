@@ -21,7 +21,7 @@ from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.queue.scheduling_queue import SchedulingQueue
+from extender.queue.priority_queue import PriorityQueue
 from extender.table import PodInfo
 
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
@@ -37,7 +37,7 @@ class EventRouter:
         scheduler_names: the schedulerNames of the pods that are ours to place.
     """
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue, scheduler_names: Collection[str]) -> None:
+    def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
         self._cache, self._queue = cache, queue
         self._scheduler_names = frozenset(scheduler_names)
 
@@ -67,7 +67,7 @@ class EventRouter:
         elif after.pod.node_name:
             self._assigned_pod_changed(before, after)
         elif self._is_ours(after.pod):
-            self._queue.update(after)
+            self._queue.add(after)
             if before is not None and before.pod.status.nominated_node_name != after.pod.status.nominated_node_name:
                 self._queue.nomination_ended(before)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.ports import Events, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
@@ -15,7 +15,7 @@ _ELLIPSIS = " ..."
 class Failures:
     """Puts pods back, and lets people know why."""
 
-    def __init__(self, queue: SchedulingQueue, nominations: Nominations, statuses: Statuses, events: Events) -> None:
+    def __init__(self, queue: PriorityQueue, nominations: Nominations, statuses: Statuses, events: Events) -> None:
         self._queue, self._nominations, self._statuses, self._events = queue, nominations, statuses, events
 
     def handle(self, pod: QueuedPod, unfit: Unfit) -> bool:

@@ -10,7 +10,6 @@ import msgspec
 from extender.cache.cache import Cache, Overview
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod, Tier
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
@@ -60,13 +59,14 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 class Modeler:
     """Takes pictures of the queue and the cache. `scheduler_names`: of the pods that are ours to place."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue, clock: Clock, scheduler_names: Collection[str]) -> None:
+    def __init__(self, cache: Cache, queue: PriorityQueue, clock: Clock, scheduler_names: Collection[str]) -> None:
         self._cache, self._queue, self._clock = cache, queue, clock
         self._scheduler_names = frozenset(scheduler_names)
 
     def picture(self, *, leading: bool) -> QueueStatus:
         """What there is now. Both locks are held for it, the queue's first, as when a PreEnqueue rule looks at pods."""
-        sections = self._queue.look(self._sections)
+        with self._queue.lock:
+            sections = self._sections()
         rows: dict[str, list[PodView]] = {
             name: [] for name in QueueStatus.__struct_fields__ if name not in _NO_SECTIONS
         }
@@ -74,11 +74,11 @@ class Modeler:
             rows["in_flight" if section == "inFlight" else section].append(view)
         return QueueStatus(**rows, scheduled=sections.scheduled, leading=leading)
 
-    def _sections(self, queue: PriorityQueue) -> _Sections:
-        now, nominations = self._clock.monotonic(), queue.nominator.nodes
+    def _sections(self) -> _Sections:
+        now, nominations = self._clock.monotonic(), self._queue.nominator.nodes
         overview = self._cache.overview()
         views: dict[str, tuple[Section, PodView]] = {
-            pod.uid: (_section(tier), _queued(pod, now, nominations)) for tier, pod in queue.queued()
+            pod.uid: (_section(tier), _queued(pod, now, nominations)) for tier, pod in self._queue.queued()
         }
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:

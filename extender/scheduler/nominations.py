@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.cache.cache import Cache
-from extender.queue.scheduling_queue import SchedulingQueue
+from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.ports import Statuses
 from extender.table import PodInfo
 
@@ -11,7 +11,7 @@ from extender.table import PodInfo
 class Nominations:
     """Which waiting pod is to have the next room on which node."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue, statuses: Statuses) -> None:
+    def __init__(self, cache: Cache, queue: PriorityQueue, statuses: Statuses) -> None:
         self._cache, self._queue, self._statuses = cache, queue, statuses
 
     def note(self, pod: PodInfo, node_name: str) -> None:
@@ -19,7 +19,7 @@ class Nominations:
 
         The room that was kept for it elsewhere is free now for others of the same or a lower priority.
         """
-        before = self._queue.nominated_node(pod.uid)
+        before = self._queue.nominator.node_of(pod.uid)
         self._queue.nominate(pod, node_name)
         self._cache.nominate(pod.uid, node_name)
         if before != node_name:
@@ -27,7 +27,7 @@ class Nominations:
 
     def end_lesser(self, node_name: str, priority: int) -> None:
         """Pods of a lower priority lose their nomination to the node, here and in their statuses."""
-        for pod in self._queue.nominated_on(node_name):
+        for pod in self._queue.nominator.on_node(node_name):
             if pod.priority < priority:
                 self.note(pod, "")
                 self._statuses.nominate(pod.pod, "")

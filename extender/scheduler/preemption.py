@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from extender.cache.cache import Cache
 from extender.errors import ClusterError
 from extender.preemption import Candidate
-from extender.queue.scheduling_queue import SchedulingQueue
+from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.ports import Events, SchedulerTelemetry, Victims, Workers
@@ -89,7 +89,7 @@ class Preemptions:
     """
 
     under_way: EvictionsInProgress
-    queue: SchedulingQueue
+    queue: PriorityQueue
     nominations: Nominations
     victims: Victims
     events: Events

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from extender.cache.cache import Cache
 from extender.errors import ExtenderError, IllegalTransition
 from extender.model.devices.claims import ResourceClaim
+from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.runtime.clock import Clock
 from extender.scheduler.binding.cycle import ERROR, UNSCHEDULABLE, Attempt, BindingCycle
 from extender.scheduler.failures import Failures
@@ -37,7 +37,7 @@ class Scheduler:
 
     cycles: Mapping[str, SchedulingCycle]
     cache: Cache
-    queue: SchedulingQueue
+    queue: PriorityQueue
     binding: BindingCycle
     failures: Failures
     preemptions: Preemptions
@@ -89,7 +89,7 @@ class Scheduler:
 
     def _as_nominated(self, info: PodInfo) -> PodInfo:
         """The pod with its latest nomination: its status may not tell of that yet, and it would evict others again."""
-        node_name = self.queue.nominated_node(info.uid)
+        node_name = self.queue.nominator.node_of(info.uid)
         told = info.pod.status.nominated_node_name
         return info if node_name == told else PodInfo(info.pod.nominated_to(node_name))
 

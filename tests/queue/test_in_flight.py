@@ -25,11 +25,11 @@ def heard(in_flight: InFlight, uid: str) -> list[Change]:
 
 def test_a_pod_hears_of_what_happened_since_it_was_popped() -> None:
     in_flight = InFlight()
-    in_flight.tell(COMES)
+    in_flight.record(COMES)
     first = start(in_flight, "first")
-    in_flight.tell(GOES)
+    in_flight.record(GOES)
     second = start(in_flight, "second")
-    in_flight.tell(COMES)
+    in_flight.record(COMES)
     assert heard(in_flight, first) == [GOES, COMES]
     assert heard(in_flight, second) == [COMES]
 
@@ -37,23 +37,23 @@ def test_a_pod_hears_of_what_happened_since_it_was_popped() -> None:
 def test_nothing_is_remembered_that_nobody_needs() -> None:
     in_flight = InFlight()
     first = start(in_flight, "first")
-    in_flight.tell(GOES)
+    in_flight.record(GOES)
     second = start(in_flight, "second")
-    in_flight.tell(COMES)
-    assert in_flight.remembered == 2
+    in_flight.record(COMES)
+    assert in_flight.recorded == 2
     in_flight.end(first)
-    assert in_flight.remembered == 1
+    assert in_flight.recorded == 1
     assert heard(in_flight, second) == [COMES]
     in_flight.end(second)
-    assert in_flight.remembered == 0
-    in_flight.tell(COMES)
-    assert in_flight.remembered == 0
+    assert in_flight.recorded == 0
+    in_flight.record(COMES)
+    assert in_flight.recorded == 0
 
 
 def test_the_later_pod_may_end_first() -> None:
     in_flight = InFlight()
     first, second = start(in_flight, "first"), start(in_flight, "second")
-    in_flight.tell(COMES)
+    in_flight.record(COMES)
     in_flight.end(second)
     assert heard(in_flight, first) == [COMES]
     assert in_flight.end("unknown") is None
@@ -70,14 +70,14 @@ def test_a_pods_own_updates_are_its_own() -> None:
     assert heard(in_flight, other) == []
 
 
-def test_what_happens_after_it_was_deafened_does_not_matter_and_is_not_kept() -> None:
+def test_what_happens_after_it_recording_stopped_does_not_matter_and_is_not_kept() -> None:
     in_flight = InFlight()
     uid = start(in_flight, "p")
-    in_flight.tell(COMES)
+    in_flight.record(COMES)
     in_flight.stop_recording_events(uid)
-    in_flight.tell(GOES)
+    in_flight.record(GOES)
     assert heard(in_flight, uid) == [COMES]
-    assert (in_flight.remembered, len(in_flight), [pod.uid for pod in in_flight]) == (0, 1, [uid])
+    assert (in_flight.recorded, len(in_flight), [pod.uid for pod in in_flight]) == (0, 1, [uid])
     in_flight.stop_recording_events(uid)
     assert in_flight.end(uid) is not None
     assert (len(in_flight), in_flight.get(uid)) == (0, None)

@@ -8,10 +8,13 @@ import pytest
 
 from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
+from extender.plugins.hints import INTERESTS
+from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
-from extender.queue.pre_enqueue import PreEnqueue, SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
+from extender.queue.sub_queues import PreEnqueue
+from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.queue.queueing import Told, info, node, refused
@@ -26,31 +29,39 @@ class Rig:
 
     def __init__(self, *pods: PodBuilder | str, pre_enqueue: Iterable[PreEnqueue] = (SchedulingGates(),)) -> None:
         self.told = Told()
-        self.queue = PriorityQueue(self.told, pre_enqueue=tuple(pre_enqueue))
-        self.now = 100.0
+        self.clock = ManualClock(100.0)
+        self.queue = PriorityQueue(self.told, self.clock, INTERESTS, tuple(pre_enqueue))
         for pod in pods:
             self.add(pod)
 
     def add(self, pod: PodBuilder | str) -> PodInfo:
-        self.now += 0.001
+        self.clock.advance(0.001)
         added = info(pod)
-        self.queue.add(added, self.now)
+        self.queue.add(added)
         return added
 
     def pop(self) -> QueuedPod:
-        pod = self.queue.pop()
+        pod = self.queue.pop(0)
         assert pod is not None
         return pod
 
     def fail(self, pod: QueuedPod, rejection: Rejection = ERROR) -> Tier | None:
-        return self.queue.add_unschedulable(pod, rejection, self.now)
+        return self.queue.add_unschedulable(pod, rejection)
 
     def refuse(self, *rules: str, unresolvable: str = "", pending: str = "", after_seconds: float = 10.0) -> QueuedPod:
         """Pops a pod, has it refused and lets so much time pass that it need not back off."""
         pod = self.pop()
         self.fail(pod, refused(*rules, unresolvable=unresolvable, pending=pending))
-        self.now += after_seconds
+        self.clock.advance(after_seconds)
         return pod
+
+    def flush_backoff(self, after_seconds: float) -> None:
+        self.clock.advance(after_seconds)
+        self.queue.flush_backoff()
+
+    def flush_unschedulable(self, after_seconds: float) -> int:
+        self.clock.advance(after_seconds)
+        return self.queue.flush_unschedulable()
 
     def tiers(self) -> dict[str, list[str]]:
         waiting = {tier.value: sorted(pod.pod.name for pod in pods) for tier, pods in self.queue.pods().items()}
@@ -63,8 +74,7 @@ class Rig:
 def test_the_higher_priority_is_popped_first_and_then_who_came_first() -> None:
     rig = Rig("first", "second", make_pod("urgent").priority(10))
     assert [rig.pop().info.pod.name for _ in range(3)] == ["urgent", "first", "second"]
-    assert rig.queue.pop() is None
-    assert rig.queue.scheduling_cycle == 3
+    assert rig.queue.pop(0) is None
     assert [pod.pod.name for pod in rig.queue.pods_in_flight()] == ["urgent", "first", "second"]
 
 
@@ -72,7 +82,7 @@ def test_who_was_refused_goes_behind_who_has_waited_since() -> None:
     rig = Rig("a")
     rig.refuse(FIT)
     rig.add("b")
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     rig.add("c")
     assert [rig.pop().info.pod.name for _ in range(3)] == ["a", "b", "c"]
 
@@ -80,9 +90,8 @@ def test_who_was_refused_goes_behind_who_has_waited_since() -> None:
 def test_a_backing_off_pod_is_popped_when_there_is_nothing_else() -> None:
     rig = Rig("refused")
     rig.refuse(FIT, after_seconds=0)
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"backoff": ["refused"]}
-    assert rig.queue.ready
     rig.add("fresh")
     assert [rig.pop().info.pod.name for _ in range(2)] == ["fresh", "refused"]
     assert ("active", "PopFromBackoffQ") in rig.told.arrivals
@@ -91,10 +100,10 @@ def test_a_backing_off_pod_is_popped_when_there_is_nothing_else() -> None:
 def test_an_error_backs_off_for_its_whole_time() -> None:
     rig = Rig("p")
     assert rig.fail(rig.pop()) is Tier.BACKOFF
-    assert not rig.queue.ready
-    rig.queue.flush_backoff(rig.now + 1.0)
-    assert rig.queue.pop() is None
-    rig.queue.flush_backoff(rig.now + 2.0)
+    assert rig.queue.pop(0) is None
+    rig.flush_backoff(after_seconds=1.0)
+    assert rig.queue.pop(0) is None
+    rig.flush_backoff(after_seconds=1.0)
     assert rig.pop().attempts == 2
 
 
@@ -120,7 +129,7 @@ def test_where_a_pod_goes_that_was_not_scheduled(rejection: Rejection, meanwhile
     rig = Rig("p")
     pod = rig.pop()
     for change in meanwhile:
-        rig.queue.move(change, rig.now)
+        rig.queue.move(change)
     assert rig.fail(pod, rejection) is tier
     assert rig.told.arrivals[-1] == (tier.queue, "ScheduleAttemptFailure")
 
@@ -128,14 +137,14 @@ def test_where_a_pod_goes_that_was_not_scheduled(rejection: Rejection, meanwhile
 def test_what_a_pending_rule_was_waiting_for_wins_over_what_came_before() -> None:
     rig = Rig(make_pod("p").req(cpu="64"))
     pod = rig.pop()
-    rig.queue.move(A_NODE_CAME, rig.now)  # helps with the name, but is too small
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_NODE_CAME)  # helps with the name, but is too small
+    rig.queue.move(A_POD_LEFT)
     assert rig.fail(pod, refused("NodeName", pending=FIT)) is Tier.ACTIVE
 
 
 def test_what_happened_before_the_pop_does_not_count() -> None:
     rig = Rig("p")
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     assert rig.fail(rig.pop(), refused(FIT)) is Tier.UNSCHEDULABLE
 
 
@@ -146,7 +155,7 @@ def test_refusals_and_errors_are_counted_apart() -> None:
         pod = rig.pop()
         rig.fail(pod, rejection)
         counts.append((pod.attempts, pod.unschedulable_count, pod.consecutive_errors))
-        rig.queue.activate([pod.uid], rig.now)
+        rig.queue.activate([pod.uid])
     assert counts == [(1, 1, 0), (2, 1, 1), (3, 1, 2), (4, 2, 0)]
 
 
@@ -178,17 +187,17 @@ def test_a_pod_that_is_not_in_flight_cannot_be_given_back(given_back: bool) -> N
 def test_an_event_moves_the_pods_that_it_may_help(rejection: Rejection, change: Change, moved: bool) -> None:
     rig = Rig("p")
     rig.fail(rig.pop(), rejection)
-    rig.now += 10
-    assert rig.queue.move(change, rig.now) == moved
+    rig.clock.advance(10)
+    assert rig.queue.move(change) == moved
     assert rig.tiers() == {"active" if moved else "unschedulable": ["p"]}
 
 
 def test_an_event_moves_a_pod_into_backoff_while_its_wait_lasts() -> None:
     rig = Rig("p")
     rig.refuse(FIT, after_seconds=0)
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"backoff": ["p"]}
-    rig.queue.flush_backoff(rig.now + 2)
+    rig.flush_backoff(after_seconds=2)
     assert rig.tiers() == {"active": ["p"]}
     assert rig.told.arrivals == [
         ("active", "UnscheduledPodAdd"),
@@ -201,7 +210,7 @@ def test_an_event_moves_a_pod_into_backoff_while_its_wait_lasts() -> None:
 def test_what_a_pending_rule_was_waiting_for_spares_the_backoff() -> None:
     rig = Rig("p")
     rig.refuse(PORTS, pending=FIT, after_seconds=0)
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"active": ["p"]}
 
 
@@ -209,7 +218,7 @@ def test_only_pods_of_low_priority_profit_from_a_nomination_that_ends() -> None:
     rig = Rig(make_pod("low").priority(1), make_pod("high").priority(9))
     rig.refuse(FIT)
     rig.refuse(FIT)
-    rig.queue.move(A_POD_LEFT, rig.now, up_to_priority=5)
+    rig.queue.move(A_POD_LEFT, up_to_priority=5)
     assert rig.tiers() == {"active": ["low"], "unschedulable": ["high"]}
 
 
@@ -217,31 +226,34 @@ def test_pods_go_back_for_which_the_room_is_enough() -> None:
     rig = Rig(make_pod("small").req(cpu="1"), make_pod("large").req(cpu="3"))
     rig.refuse(FIT)
     rig.refuse(FIT)
-    rig.queue.move(A_POD_LEFT._replace(room=lambda priority: {"cpu": 2000, "pods": 9}), rig.now)
+    rig.queue.move(A_POD_LEFT._replace(room=lambda priority: {"cpu": 2000, "pods": 9}))
     assert rig.tiers() == {"active": ["small"], "unschedulable": ["large"]}
 
 
 # ---- time
 
 
-def test_leftovers_are_tried_again_in_the_end() -> None:
+def test_pods_that_no_event_helps_are_tried_again_in_the_end() -> None:
     rig = Rig("p", make_pod("gated").gate("g"))
     rig.refuse("NodeAffinity", after_seconds=0)
-    assert rig.queue.flush_leftovers(rig.now + 300) == 0
-    assert rig.queue.flush_leftovers(rig.now + 301) == 2
+    assert rig.flush_unschedulable(300) == 0
+    assert rig.flush_unschedulable(1) == 2
     assert rig.tiers() == {"active": ["p"], "gated": ["gated"]}
-    assert rig.queue.flush_leftovers(rig.now + 302) == 0
-    assert rig.queue.flush_leftovers(rig.now + 603) == 1
+    assert rig.flush_unschedulable(1) == 0
+    assert rig.flush_unschedulable(301) == 1
 
 
-def test_the_time_for_leftovers_can_be_set() -> None:
-    queue = PriorityQueue(Told(), backoff=Backoff(max_seconds=0), max_unschedulable_seconds=20)
-    queue.add(info("p"), 0.0)
-    pod = queue.pop()
+def test_the_longest_wait_for_an_event_can_be_set() -> None:
+    clock = ManualClock()
+    queue = PriorityQueue(Told(), clock, INTERESTS, backoff=Backoff(max_seconds=0), max_unschedulable_seconds=20)
+    queue.add(info("p"))
+    pod = queue.pop(0)
     assert pod is not None
-    queue.add_unschedulable(pod, refused(FIT), 0.0)
-    assert queue.flush_leftovers(20.0) == 0
-    assert queue.flush_leftovers(21.0) == 1
+    queue.add_unschedulable(pod, refused(FIT))
+    clock.advance(20)
+    assert queue.flush_unschedulable() == 0
+    clock.advance(1)
+    assert queue.flush_unschedulable() == 1
 
 
 # ---- gates
@@ -250,11 +262,11 @@ def test_the_time_for_leftovers_can_be_set() -> None:
 def test_a_gated_pod_waits_until_its_last_gate_is_removed() -> None:
     rig = Rig(make_pod("p").gate("a").gate("b"))
     assert rig.tiers() == {"gated": ["p"]}
-    assert rig.queue.move(A_NODE_CAME, rig.now) == 0
-    rig.queue.update(info(make_pod("p").gate("b")), rig.now)
-    rig.queue.flush_leftovers(rig.now + 301)
+    assert rig.queue.move(A_NODE_CAME) == 0
+    rig.queue.add(info(make_pod("p").gate("b")))
+    rig.flush_unschedulable(301)
     assert rig.tiers() == {"gated": ["p"]}
-    rig.queue.update(info("p"), rig.now)
+    rig.queue.add(info("p"))
     assert rig.tiers() == {"active": ["p"]}
     assert rig.told.arrivals == [
         ("unschedulable", "UnscheduledPodAdd"),
@@ -282,12 +294,12 @@ def test_a_rule_gates_pods_on_their_way_back(backing_off: bool) -> None:
     rig = Rig("p", pre_enqueue=[preempting])
     pod = rig.refuse(FIT, after_seconds=0 if backing_off else 10)
     preempting.under_way = True
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"gated": ["p"]}
     preempting.under_way = False
-    rig.queue.move(A_NODE_CAME, rig.now)  # which the gating rule does not hear of
+    rig.queue.move(A_NODE_CAME)  # which the gating rule does not hear of
     assert rig.tiers() == {"gated": ["p"]}
-    rig.queue.move(A_POD_LEFT, rig.now)
+    rig.queue.move(A_POD_LEFT)
     assert rig.tiers() == {"backoff" if backing_off else "active": ["p"]}
     assert pod.gated_by == ""
 
@@ -306,14 +318,14 @@ def test_activate_makes_a_pod_ready_at_once(rejection: Rejection, before: Tier) 
     rig = Rig("p")
     pod = rig.pop()
     assert rig.fail(pod, rejection) is before
-    rig.queue.activate([pod.uid, "unknown"], rig.now)
+    rig.queue.activate([pod.uid, "unknown"])
     assert rig.tiers() == {"active": ["p"]}
     assert rig.told.arrivals[-1] == ("active", "ForceActivate")
 
 
 def test_activate_does_not_open_gates() -> None:
     rig = Rig(make_pod("p").gate("g"))
-    rig.queue.activate([info("p").uid], rig.now)
+    rig.queue.activate([info("p").uid])
     assert rig.tiers() == {"gated": ["p"]}
 
 
@@ -324,14 +336,14 @@ def test_activate_does_not_ask_again_what_was_asked_before_the_backoff() -> None
     pod = rig.pop()
     rig.fail(pod)
     preempting.under_way = True
-    rig.queue.activate([pod.uid], rig.now)
+    rig.queue.activate([pod.uid])
     assert rig.tiers() == {"active": ["p"]}
 
 
 def test_a_pod_that_is_activated_in_flight_does_not_wait_for_an_event() -> None:
     rig = Rig("p")
     pod = rig.pop()
-    rig.queue.activate([pod.uid], rig.now)
+    rig.queue.activate([pod.uid])
     assert rig.fail(pod, refused("NodeAffinity")) is Tier.BACKOFF
 
 
@@ -340,7 +352,7 @@ def test_a_pod_that_is_activated_in_flight_does_not_wait_for_an_event() -> None:
 
 def test_an_update_of_an_active_pod_moves_it_to_its_place() -> None:
     rig = Rig("a", "b")
-    rig.queue.update(info(make_pod("b").priority(5).label(v="2")), rig.now)
+    rig.queue.add(info(make_pod("b").priority(5).label(v="2")))
     popped = rig.pop()
     assert popped.info.pod.labels == {"v": "2"}
 
@@ -348,9 +360,9 @@ def test_an_update_of_an_active_pod_moves_it_to_its_place() -> None:
 def test_an_update_of_a_backing_off_pod_leaves_it_there() -> None:
     rig = Rig("p")
     rig.fail(rig.pop())
-    rig.queue.update(info(make_pod("p").label(v="2")), rig.now)
+    rig.queue.add(info(make_pod("p").label(v="2")))
     assert rig.tiers() == {"backoff": ["p"]}
-    rig.queue.flush_backoff(rig.now + 2)
+    rig.flush_backoff(after_seconds=2)
     assert rig.pop().info.pod.labels == {"v": "2"}
 
 
@@ -366,24 +378,24 @@ def test_an_update_of_a_backing_off_pod_leaves_it_there() -> None:
 def test_an_update_of_an_unschedulable_pod_may_help_it(rule: str, updated: PodBuilder, tier: str) -> None:
     rig = Rig(make_pod("p").req(cpu="2"))
     rig.refuse(rule)
-    rig.queue.update(info(updated), rig.now)
+    rig.queue.add(info(updated))
     assert rig.tiers() == {tier: ["p"]}
 
 
 def test_an_updated_pod_is_filed_by_what_it_is_now() -> None:
     rig = Rig(make_pod("p").node_selector(disk="ssd"))
     rig.refuse("NodeAffinity")
-    rig.queue.update(info(make_pod("p").node_selector(disk="hdd")), rig.now)
-    rig.queue.move(Change(NODE_ADD, None, node(make_node("n").label(disk="ssd"))), rig.now)
+    rig.queue.add(info(make_pod("p").node_selector(disk="hdd")))
+    rig.queue.move(Change(NODE_ADD, None, node(make_node("n").label(disk="ssd"))))
     assert rig.tiers() == {"unschedulable": ["p"]}
-    rig.queue.move(Change(NODE_ADD, None, node(make_node("n").label(disk="hdd"))), rig.now)
+    rig.queue.move(Change(NODE_ADD, None, node(make_node("n").label(disk="hdd"))))
     assert rig.tiers() == {"active": ["p"]}
 
 
 def test_a_pod_that_is_updated_in_flight_comes_back_as_it_is_now() -> None:
     rig = Rig(make_pod("p").req(cpu="2"))
     pod = rig.pop()
-    rig.queue.update(info(make_pod("p").req(cpu="1")), rig.now)
+    rig.queue.add(info(make_pod("p").req(cpu="1")))
     assert pod.info.requests["cpu"] == 2000
     assert rig.fail(pod, refused(FIT)) is Tier.BACKOFF
     assert pod.info.requests["cpu"] == 1000
@@ -393,13 +405,13 @@ def test_an_update_of_another_pod_in_flight_does_not_help() -> None:
     rig = Rig(make_pod("p").req(cpu="2"), make_pod("other").req(cpu="2"))
     pod = rig.pop()
     rig.pop()
-    rig.queue.update(info(make_pod("other").req(cpu="1")), rig.now)
+    rig.queue.add(info(make_pod("other").req(cpu="1")))
     assert rig.fail(pod, refused(FIT)) is Tier.UNSCHEDULABLE
 
 
 def test_an_update_of_an_unknown_pod_adds_it_and_an_addition_of_a_known_one_updates_it() -> None:
     rig = Rig()
-    rig.queue.update(info("p"), rig.now)
+    rig.queue.add(info("p"))
     assert rig.tiers() == {"active": ["p"]}
     rig.add(make_pod("p").label(v="2"))
     assert rig.tiers() == {"active": ["p"]}
@@ -417,8 +429,8 @@ def test_a_pod_is_deleted_from_any_tier(tier: Tier) -> None:
     assert rig.queue.pending() == {each.value: int(each is tier) for each in Tier}
     rig.queue.delete(info("p").uid)
     assert rig.tiers() == {}
-    assert rig.queue.pop() is None
-    assert rig.queue.move(A_POD_LEFT, rig.now) == 0
+    assert rig.queue.pop(0) is None
+    assert rig.queue.move(A_POD_LEFT) == 0
 
 
 def test_a_pod_that_is_deleted_in_flight_does_not_come_back() -> None:
@@ -447,7 +459,7 @@ def test_a_nomination_follows_the_pod() -> None:
 
 def test_an_update_of_the_status_is_taken_over() -> None:
     rig = Rig("p")
-    rig.queue.update(info(make_pod("p").nominated("n1")), rig.now)
+    rig.queue.add(info(make_pod("p").nominated("n1")))
     assert rig.queue.nominator.node_of(info("p").uid) == "n1"
 
 
@@ -467,8 +479,8 @@ def test_who_is_gone_is_not_nominated() -> None:
 def test_ten_thousand_pods_that_an_event_cannot_help_are_not_looked_at() -> None:
     rig = Rig()
     for number in range(10_000):
-        rig.queue.add(info(make_pod(f"p{number}").req(cpu="64")), rig.now)
-    while pod := rig.queue.pop():
+        rig.queue.add(info(make_pod(f"p{number}").req(cpu="64")))
+    while pod := rig.queue.pop(0):
         rig.fail(pod, refused(FIT))
     asked = []
 
@@ -476,6 +488,6 @@ def test_ten_thousand_pods_that_an_event_cannot_help_are_not_looked_at() -> None
         asked.append(priority)
         return {"cpu": 1000, "pods": 1}
 
-    assert rig.queue.move(A_POD_LEFT._replace(room=room), rig.now) == 0
+    assert rig.queue.move(A_POD_LEFT._replace(room=room)) == 0
     assert len(asked) == 1  # alike pods are asked about once
     assert rig.queue.pending()["unschedulable"] == 10_000

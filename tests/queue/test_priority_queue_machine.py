@@ -17,9 +17,11 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from extender.plugins.hints import Interest, Interests
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod, Rejection
+from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
 from tests.queue.queueing import Told, info
@@ -118,14 +120,18 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = PriorityQueue(Told(), INTERESTS)
-        self.now = 1_000.0
+        self.clock = ManualClock()
+        self.queue = PriorityQueue(Told(), self.clock, INTERESTS, (SchedulingGates(),))
         self.pods: dict[str, Modelled] = {}
         self.made = 0
         self.popped: dict[str, QueuedPod] = {}
 
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
     def pass_time(self, seconds: float = 0.001) -> None:
-        self.now += seconds
+        self.clock.advance(seconds)
 
     def waiting(self, *tiers: str) -> list[Modelled]:
         return [pod for pod in self.pods.values() if pod.tier in tiers]
@@ -148,7 +154,7 @@ class QueueMachine(RuleBasedStateMachine):
         if gated:
             pod.tier, pod.gated_by, pod.rules = "gated", GATE, frozenset((GATE,))
         self.pods[pod.name] = pod
-        self.queue.add(info(built(pod.name, priority, colour, gated)), self.now)
+        self.queue.add(info(built(pod.name, priority, colour, gated)))
 
     @rule()
     def pop(self) -> None:
@@ -156,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
         if first is None:
             refused = [pod for pod in self.waiting("backoff") if pod.rules]
             first = min(refused, key=lambda pod: (pod.expiry(), -pod.priority, pod.timestamp), default=None)
-        pod = self.queue.pop()
+        pod = self.queue.pop(0)
         assert (pod.info.pod.name if pod else None) == (first.name if first else None)
         if pod and first:
             first.tier, first.heard, first.activated = "flight", [], False
@@ -183,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
                 model.go_back(helped, self.now)
             else:
                 model.tier = "unschedulable"
-        self.queue.add_unschedulable(pod, Rejection(rules, pending, unresolvable), self.now)
+        self.queue.add_unschedulable(pod, Rejection(rules, pending, unresolvable))
 
     @precondition(lambda self: self.popped)
     @rule(data=st.data())
@@ -211,7 +217,7 @@ class QueueMachine(RuleBasedStateMachine):
                 if helped:
                     pod.go_back(helped, self.now)
                     moved += 1
-        assert self.queue.move(change, self.now, up_to_priority=up_to) == moved
+        assert self.queue.move(change, up_to_priority=up_to) == moved
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), colour=st.sampled_from(COLOURS), gated=st.booleans())
@@ -229,7 +235,7 @@ class QueueMachine(RuleBasedStateMachine):
         for change in changes:
             if pod.tier in ("unschedulable", "gated") and (helped := pod.helped_by(change)):
                 pod.go_back(helped, self.now)
-        self.queue.update(info(built(pod.name, pod.priority, pod.colour, pod.gated)), self.now)
+        self.queue.add(info(built(pod.name, pod.priority, pod.colour, pod.gated)))
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
@@ -252,7 +258,7 @@ class QueueMachine(RuleBasedStateMachine):
             pod.tier = "active"  # its gates were asked when it began to back off
         elif pod.tier != "active":
             pod.go_back(set(), pod.timestamp + 100.0)  # as if its backoff were over
-        self.queue.activate([self.uid(pod)], self.now)
+        self.queue.activate([self.uid(pod)])
 
     @rule(seconds=st.sampled_from((0.3, 1.0, 4.0, 400.0)))
     def time_passes(self, seconds: float) -> None:
@@ -260,17 +266,17 @@ class QueueMachine(RuleBasedStateMachine):
         for pod in self.waiting("backoff"):
             if not pod.backs_off(self.now):
                 pod.tier = "active"
-        self.queue.flush_backoff(self.now)
+        self.queue.flush_backoff()
 
     @rule()
-    def leftovers(self) -> None:
+    def long_waits(self) -> None:
         left = 0
         for pod in self.waiting("unschedulable", "gated"):
             if self.now - max(pod.timestamp, pod.flushed_at) > 300.0:
                 pod.flushed_at = self.now
                 pod.go_back(set(), self.now)
                 left += 1
-        assert self.queue.flush_leftovers(self.now) == left
+        assert self.queue.flush_unschedulable() == left
 
     @invariant()
     def every_pod_is_where_the_model_has_it(self) -> None:
@@ -282,7 +288,6 @@ class QueueMachine(RuleBasedStateMachine):
     def the_counts_agree(self) -> None:
         pods = self.queue.pods()
         assert self.queue.pending() == {tier.value: len(pods[tier]) for tier in pods}
-        assert self.queue.ready == bool(self.waiting("active") or [pod for pod in self.waiting("backoff") if pod.rules])
 
 
 TestQueue = QueueMachine.TestCase

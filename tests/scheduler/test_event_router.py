@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.framework.events.cluster_events import Change, Resource
-from extender.queue.scheduling_queue import SchedulingQueue
+from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.event_router import RESOURCE_OF
 from tests.builders import Builder, make_node
 from tests.builders.storage import make_pv
@@ -31,13 +31,13 @@ def test_every_resource_that_rules_register_for_is_routed() -> None:
 def moved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The labels of the events that the queue hears of."""
     labels: list[str] = []
-    move = SchedulingQueue.move
+    move = PriorityQueue.move
 
-    def noted(queue: SchedulingQueue, change: Change, **how: Any) -> int:
+    def noted(queue: PriorityQueue, change: Change, **how: Any) -> int:
         labels.append(change.event.label)
         return move(queue, change, **how)
 
-    monkeypatch.setattr(SchedulingQueue, "move", noted)
+    monkeypatch.setattr(PriorityQueue, "move", noted)
     return labels
 
 

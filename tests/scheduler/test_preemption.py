@@ -30,7 +30,7 @@ def test_the_victim_goes_and_the_preemptor_comes(world: World) -> None:
     world.delete("Pod", "default/victim")
     world.pass_time(3)
     assert world.node_of("p") == "n1"
-    assert world.queue.nominations() == {}
+    assert world.queue.nominator.nodes == {}
     assert world.telemetry.victims == [1]
 
 
@@ -76,7 +76,7 @@ def test_where_all_victims_terminate_already_nothing_holds_the_preemptor_back(wo
     world.preemptors.work()
     world.pass_time(3)
     assert world.node_of("greater") == "n1"
-    assert world.queue.nominations() == {}
+    assert world.queue.nominator.nodes == {}
     assert evicted(world) == ["victim"]
 
 
@@ -128,7 +128,7 @@ def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
     world.put(pod("victim").node("n1").priority(1))
     world.settle()
     assert world.pod("lesser").status.nominated_node_name == ""
-    assert world.queue.nominations() == {"p": "n1"}
+    assert world.queue.nominator.nodes == {"p": "n1"}
 
 
 def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:

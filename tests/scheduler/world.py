@@ -14,10 +14,10 @@ from extender.errors import ClusterError, Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
+from extender.plugins.hints import INTERESTS
+from extender.plugins.scheduling_gates import SchedulingGates
 from extender.policy.providers import provider
-from extender.queue.pre_enqueue import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.scheduler.binding.claims import DeviceClaims
@@ -100,9 +100,7 @@ class World:
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
         under_way = EvictionsInProgress(self.cache)
-        self.queue = SchedulingQueue(
-            PriorityQueue(self.telemetry, pre_enqueue=(SchedulingGates(), under_way)), self.clock
-        )
+        self.queue = PriorityQueue(self.telemetry, self.clock, INTERESTS, (SchedulingGates(), under_way))
         self.cache.listener = EventRouter(self.cache, self.queue, [NAME])
         nominations = Nominations(self.cache, self.queue, self)
         failures = Failures(self.queue, nominations, self, self)
@@ -243,6 +241,6 @@ class World:
             self.clock.advance(1)
             self.cache.expire(self.clock.monotonic())
             self.queue.flush_backoff()
-            self.queue.flush_leftovers()
+            self.queue.flush_unschedulable()
             self.device_claims.settle()
             self.settle()

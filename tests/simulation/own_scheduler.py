@@ -8,7 +8,7 @@ from typing import Any
 from extender.app import schedule as wiring_schedule
 from extender.errors import ClusterError
 from extender.preemption import Candidate, pod_terminating_by_preemption
-from extender.queue.scheduling_queue import SchedulingQueue
+from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.preemption import Preemptions
 from extender.table import PodInfo
 from tests.simulation.judge import Judge
@@ -72,7 +72,7 @@ class OwnScheduler:
             if queue is not None:
                 self._simulation.undisturbed(lambda queue=queue: self._check(queue))  # type: ignore[misc]  # bound here
 
-    def _check(self, queue: SchedulingQueue) -> None:
+    def _check(self, queue: PriorityQueue) -> None:
         in_flight = {info.uid for info in queue.pods_in_flight()}
         self.cache.check(lambda uid: uid in in_flight)
         queued = {info.uid for tier in queue.pods().values() for info in tier}
@@ -88,7 +88,7 @@ class OwnScheduler:
         self._judge.require(not both, f"{self.process.name}: queued and in flight: {sorted(both)}")
 
 
-class WitnessedQueue(SchedulingQueue):
+class WitnessedQueue(PriorityQueue):
     """Is found by those who check."""
 
     simulation: Simulation
@@ -106,7 +106,7 @@ class WitnessedPreemptions(Preemptions):
     judge: Judge
 
     def begin(self, preemptor: PodInfo, candidate: Candidate) -> None:
-        self._facts()["nominated"] = self.queue.nominations().get(preemptor.uid, "")
+        self._facts()["nominated"] = self.queue.nominator.nodes.get(preemptor.uid, "")
         super().begin(preemptor, candidate)
 
     def carry_out(self, preemptor: PodInfo, candidate: Candidate) -> None:

@@ -127,7 +127,7 @@ class World:
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.app.schedule.Connection": lambda _: SimulatedConnection(self.network, self._current()),
             "extender.app.schedule.Cache": WitnessedCache,
-            "extender.app.schedule.SchedulingQueue": WitnessedQueue,
+            "extender.app.schedule.PriorityQueue": WitnessedQueue,
             "extender.app.schedule.Preemptions": WitnessedPreemptions,
             "extender.app.schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
             "extender.app.schedule.PageServer": Pages,

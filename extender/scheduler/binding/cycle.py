@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown, Outdated, Refused
+from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.reservations import Awaited, Permit, Reservation, Reserver
@@ -52,7 +52,7 @@ class BindingCycle:
     """
 
     cache: Cache
-    queue: SchedulingQueue
+    queue: PriorityQueue
     binder: Binder
     events: Events
     statuses: Statuses

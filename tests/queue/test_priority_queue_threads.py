@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, Change
+from extender.plugins.hints import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR, Tier
-from extender.queue.scheduling_queue import SchedulingQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.queue.queueing import Told, info, refused
@@ -26,8 +26,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def queue(clock: ManualClock) -> SchedulingQueue:
-    return SchedulingQueue(PriorityQueue(Told()), clock)
+def queue(clock: ManualClock) -> PriorityQueue:
+    return PriorityQueue(Told(), clock, INTERESTS)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_pop_waits_for_a_pod(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+def test_pop_waits_for_a_pod(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     popped = pool.submit(queue.pop, WAIT_SECONDS)
     queue.add(info("p"))
     pod = popped.result(WAIT_SECONDS)
@@ -44,7 +44,7 @@ def test_pop_waits_for_a_pod(queue: SchedulingQueue, pool: ThreadPoolExecutor) -
     assert pod.info.pod.name == "p"
 
 
-def test_pop_wakes_for_a_pod_that_comes_back(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+def test_pop_wakes_for_a_pod_that_comes_back(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     queue.add(info("p"))
     pod = queue.pop()
     assert pod is not None
@@ -54,7 +54,7 @@ def test_pop_wakes_for_a_pod_that_comes_back(queue: SchedulingQueue, pool: Threa
     assert popped.result(WAIT_SECONDS) is pod
 
 
-def test_pop_wakes_when_a_backoff_ends(queue: SchedulingQueue, pool: ThreadPoolExecutor, clock: ManualClock) -> None:
+def test_pop_wakes_when_a_backoff_ends(queue: PriorityQueue, pool: ThreadPoolExecutor, clock: ManualClock) -> None:
     queue.add(info("p"))
     pod = queue.pop()
     assert pod is not None
@@ -65,11 +65,11 @@ def test_pop_wakes_when_a_backoff_ends(queue: SchedulingQueue, pool: ThreadPoolE
     assert popped.result(WAIT_SECONDS) is pod
 
 
-def test_pop_gives_up_in_time(queue: SchedulingQueue) -> None:
+def test_pop_gives_up_in_time(queue: PriorityQueue) -> None:
     assert queue.pop(timeout_seconds=0.0) is None
 
 
-def test_close_lets_everybody_go(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+def test_close_lets_everybody_go(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     waiting = [pool.submit(queue.pop) for _ in range(4)]
     queue.close()
     assert [each.result(WAIT_SECONDS) for each in waiting] == [None] * 4
@@ -77,7 +77,7 @@ def test_close_lets_everybody_go(queue: SchedulingQueue, pool: ThreadPoolExecuto
     assert queue.pop() is None
 
 
-def test_every_pod_is_popped_by_one_thread_and_none_is_lost(queue: SchedulingQueue, pool: ThreadPoolExecutor) -> None:
+def test_every_pod_is_popped_by_one_thread_and_none_is_lost(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     pods, scheduled, lock = 400, [], threading.Lock()
 
     def schedule() -> None:
@@ -100,28 +100,3 @@ def test_every_pod_is_popped_by_one_thread_and_none_is_lost(queue: SchedulingQue
     assert sorted(scheduled) == sorted(info(f"p{number}").uid for number in range(pods))
     assert queue.pending() == {tier.value: 0 for tier in Tier}
     assert queue.pods_in_flight() == []
-    assert queue.scheduling_cycle == 2 * pods
-
-
-def test_nominations_are_seen_by_node(queue: SchedulingQueue) -> None:
-    pod = info("p")
-    queue.add(pod)
-    queue.nominate(pod, "n1")
-    assert queue.nominated_on("n1") == [pod]
-    assert queue.nominations() == {pod.uid: "n1"}
-    queue.delete(pod.uid)
-    assert queue.nominations() == {}
-
-
-def test_time_is_the_clocks(queue: SchedulingQueue, clock: ManualClock) -> None:
-    queue.add(info("p"))
-    pod = queue.pop()
-    assert pod is not None
-    queue.add_unschedulable(pod, refused("NodeAffinity"))
-    clock.advance(300.0)
-    assert queue.flush_leftovers() == 0
-    clock.advance(1.0)
-    assert queue.flush_leftovers() == 1
-    queue.update(info(make_pod("p").label(v="2")))
-    queue.activate([pod.uid])
-    assert [each.pod.labels for each in queue.pods()[Tier.ACTIVE]] == [{"v": "2"}]
