@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.cel.values import PoolID
 from extender.devices.inventory.allocated import Allocated
-from extender.devices.inventory.class_totals import ClassTotals, Expressions, expressions_of
-from extender.devices.inventory.inventory import Inventories
+from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
+from extender.devices.inventory.inventory import INVENTORIES, Inventories
 from extender.devices.search.questions import AllocationError, Question, key_of, question_of
 from extender.devices.search.search import MAX_STEPS, ExhaustedError, Picks, search
 from extender.framework.status import Code
 from extender.model.devices.claims import ResourceClaim
 from extender.model.devices.slices import DeviceClass
 from extender.table import Table
+from extender.table.journal import Cursor, Journal
 from extender.table.labels import IntColumn, Rows
 
 FITS, _UNKNOWN = -1, -2
@@ -31,7 +31,6 @@ TIMED_OUT = "timed out trying to allocate devices"
 BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
 _KEPT = 64
 _PATIENCE, _SHORT_STEPS = 4, 128
-_REMEMBERED = 65536
 
 
 class Failure(NamedTuple):
@@ -49,19 +48,20 @@ class Devices:
         self._table, self._objects = table, table.objects
         self.inventories = Inventories(table)
         self.allocated = Allocated(table)
-        self.touched: list[int] = []
+        self._class_changes = Cursor(table.journal, DeviceClass.__name__)
         self._answers: OrderedDict[Hashable, Answers] = OrderedDict()
-        self._epoch = 0
-        self._totals: dict[Expressions, tuple[ClassTotals, set[PoolID]]] = {}
+        self._totals: dict[Expressions, ClassTotals] = {}
 
     def ask(self, claims: Sequence[ResourceClaim]) -> Answers:
         """What comes out for these claims together."""
         self.refresh()
-        key = key_of(claims), self._objects.version(DeviceClass)
+        if self._class_changes.advance():
+            self._answers.clear()
+        key = key_of(claims)
         answers = self._answers.get(key)
         if answers is None:
             question = question_of(claims, self._objects.all(DeviceClass))
-            answers = self._answers[key] = Answers(question, self)
+            answers = self._answers[key] = Answers(question, self, self._table.journal)
             if len(self._answers) > _KEPT:
                 self._answers.popitem(last=False)
         self._answers.move_to_end(key)
@@ -75,33 +75,27 @@ class Devices:
         if expressions not in self._totals:
             if len(self._totals) >= _KEPT:
                 self._totals.clear()
-            totals = ClassTotals(expressions, self._table, self.allocated)
-            self._totals[expressions] = totals, set(self.inventories.pools)
-        totals, stale = self._totals[expressions]
-        while stale:
-            pool = stale.pop()
-            totals.replace(pool, self.inventories.pools.get(pool))
+            self._totals[expressions] = ClassTotals(expressions, self._table, self.allocated)
+        totals = self._totals[expressions]
+        totals.refresh(self.inventories.pools)
         return totals
 
     def refresh(self) -> None:
         """Takes in what has changed of slices, nodes and claims."""
         changed = self.inventories.refresh()
         claimed = self.allocated.refresh()
+        journal = self._table.journal
+        for pool in changed | claimed:
+            note = journal.note if pool in self.inventories.pools else journal.note_removed
+            note(POOLS, pool)
         for pool in claimed:
-            self.touched.extend(self.inventories.reaching(pool))
-        for expressions, (_, stale) in list(self._totals.items()):
-            stale.update(changed, claimed)
-            if len(stale) > _REMEMBERED:
-                del self._totals[expressions]
-        if self.inventories.epoch != self._epoch or len(self.touched) > _REMEMBERED:
-            self._epoch = self.inventories.epoch
-            self.touched.clear()
-            self._answers.clear()
+            for number in self.inventories.reaching(pool):
+                journal.note(INVENTORIES, number)
 
 
 def devices_of(table: Table) -> Devices:
     """The devices of a table's cluster; there is one of these for each table."""
-    return table.derived.get(Devices, None, lambda: Devices(table))
+    return table.reader(Devices)
 
 
 class Answers:
@@ -111,20 +105,22 @@ class Answers:
         failures: the distinct failures; `outcomes` gives indices of them.
     """
 
-    def __init__(self, question: Question, devices: Devices) -> None:
+    def __init__(self, question: Question, devices: Devices, journal: Journal) -> None:
         self.failures: list[Failure] = []
         self._index_of: dict[Failure, int] = {}
         self._question, self._devices = question, devices
         self._outcome: Rows = np.zeros(0, np.intp)
         self._picks: dict[int, Picks] = {}
-        self._seen = len(devices.touched)
+        self._touched = Cursor(journal, INVENTORIES)
         self._exhausted = 0
 
     def refresh(self) -> None:
         """Forgets what is no longer true."""
-        touched = self._devices.touched[self._seen :]
-        self._seen = len(self._devices.touched)
-        self._outcome[[number for number in touched if number < len(self._outcome)]] = _UNKNOWN
+        touched = self._touched.read()
+        if touched is None:
+            self._outcome[:] = _UNKNOWN
+        else:
+            self._outcome[[number for number in touched if number < len(self._outcome)]] = _UNKNOWN
         missing = len(self._devices.inventories.views) - len(self._outcome)
         if missing > 0:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)

@@ -24,6 +24,7 @@ from extender.model.pod import Container, Pod
 from extender.model.quantity import NANO, nano
 from extender.model.requests import is_extended
 from extender.table import Table
+from extender.table.journal import Cursor
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"  # no claim of the API can have it
@@ -38,19 +39,31 @@ def class_behind(resource: str, table: Table) -> DeviceClass | None:
     """The device class behind an extended resource, if there is one."""
     if not table.objects.all(DeviceClass):
         return None
-    version = table.objects.version(DeviceClass)
-    return table.derived.get(class_behind, version, lambda: _by_resource(table)).get(resource)
+    return table.reader(_ClassesByResource).of(resource)
 
 
-def _by_resource(table: Table) -> dict[str, DeviceClass]:
-    by_resource: dict[str, DeviceClass] = {}
-    classes = sorted(table.objects.all(DeviceClass).values(), key=lambda each: each.name, reverse=True)
-    # Of classes with one name for their resource the newest counts, of equally old ones the first by name.
-    for each in sorted(classes, key=_created):
-        by_resource[f"{IMPLICIT_PREFIX}{each.name}"] = each
-        if each.spec.extended_resource_name is not None:
-            by_resource[each.spec.extended_resource_name] = each
-    return by_resource
+class _ClassesByResource:
+    """The device classes by the resources that they stand behind, read again when one of them changes."""
+
+    def __init__(self, table: Table) -> None:
+        self._objects = table.objects
+        self._changes = Cursor(table.journal, DeviceClass.__name__)
+        self._classes: dict[str, DeviceClass] = {}
+
+    def of(self, resource: str) -> DeviceClass | None:
+        if self._changes.advance():
+            self._classes = self._read()
+        return self._classes.get(resource)
+
+    def _read(self) -> dict[str, DeviceClass]:
+        by_resource: dict[str, DeviceClass] = {}
+        classes = sorted(self._objects.all(DeviceClass).values(), key=lambda each: each.name, reverse=True)
+        # Of classes with one name for their resource the newest counts, of equally old ones the first by name.
+        for each in sorted(classes, key=_created):
+            by_resource[f"{IMPLICIT_PREFIX}{each.name}"] = each
+            if each.spec.extended_resource_name is not None:
+                by_resource[each.spec.extended_resource_name] = each
+        return by_resource
 
 
 def _created(each: DeviceClass) -> float:

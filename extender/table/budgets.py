@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from extender.model.selectors import Selector, compile_selector
 from extender.model.workloads import PodDisruptionBudget
+from extender.table.journal import Cursor, Journal
 from extender.table.label_index import SelectorIndex
 from extender.table.objects import Objects
 from extender.table.podinfo import Group
@@ -14,14 +15,14 @@ from extender.table.podinfo import Group
 class Budgets:
     """The budgets, filed by their selectors; anew when one of them has changed."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
-        self._version = 0
+        self._changes = Cursor(journal, PodDisruptionBudget.__name__)
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
 
     def covering(self, group: Group) -> Iterator[str]:
         """The keys of the budgets that cover pods of this group, in no order."""
-        if self._version != self._objects.version(PodDisruptionBudget):
+        if self._changes.advance():
             self._renew()
         if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
             return
@@ -31,7 +32,6 @@ class Budgets:
                 yield key
 
     def _renew(self) -> None:
-        self._version = self._objects.version(PodDisruptionBudget)
         self._by_selector = SelectorIndex()
         for key, budget in self._objects.all(PodDisruptionBudget).items():
             selector = compile_selector(budget.spec.selector)

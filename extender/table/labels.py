@@ -74,10 +74,9 @@ class LabelColumn:
 
 
 class LabelColumns:
-    """All label columns of the nodes, made when a key is first seen. `version` changes whenever a label does."""
+    """All label columns of the nodes, made when a key is first seen."""
 
     def __init__(self, capacity: int) -> None:
-        self.version = 0
         self._capacity = capacity
         self._columns: dict[str, LabelColumn] = {}
         self._absent = LabelColumn(capacity)
@@ -92,7 +91,6 @@ class LabelColumns:
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Replaces the labels of one row."""
-        self.version += old != new
         for key in old.keys() - new.keys():
             self._columns[key].ids[row] = ABSENT
         for key, value in new.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from extender.model.selectors import Selector
 from extender.model.workloads import Namespace
+from extender.table.journal import Cursor, Journal
 from extender.table.objects import Objects
 
 NO_LABELS: frozenset[tuple[str, str]] = frozenset()
@@ -12,9 +13,9 @@ NO_LABELS: frozenset[tuple[str, str]] = frozenset()
 class Namespaces:
     """The Namespace objects among `objects`, asked by name and by selector."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
-        self._version = 0
+        self._changes = Cursor(journal, Namespace.__name__)
         self._labels: dict[str, frozenset[tuple[str, str]]] = {}
         self._matching: dict[Selector, frozenset[str]] = {}
 
@@ -33,8 +34,6 @@ class Namespaces:
         return names
 
     def _refresh(self) -> None:
-        version = self._objects.version(Namespace)
-        if version != self._version:
-            self._version = version
+        if self._changes.advance():
             self._matching.clear()
             self._labels = {n.name: frozenset(n.labels.items()) for n in self._objects.all(Namespace).values()}

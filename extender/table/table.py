@@ -10,14 +10,16 @@ storage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from extender.model.meta import Object
 from extender.model.node import Node
+from extender.model.volumes.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.table.budgets import Budgets
-from extender.table.derived import Derived
+from extender.table.journal import Journal
 from extender.table.namespaces import Namespaces
 from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
@@ -29,26 +31,30 @@ from extender.table.pods.terms import Terms
 from extender.table.services import Services
 from extender.table.volumes.storage import Storage
 
+R = TypeVar("R")
+
 
 class Table:
     """Nodes, the pods on them, nominated pods and the other objects that rules look at.
 
     Attributes:
+        journal: what has changed in all of it.
         supposed: (pod, row) by UID, of the pods that stand on a node only within `supposing`.
     """
 
     def __init__(self) -> None:
-        self.nodes = NodeColumns()
+        self.journal = Journal()
+        self.nodes = NodeColumns(self.journal)
         self.pods = PodColumns()
         self.matches = Matches(self.nodes.capacity)
         self.terms = Terms(self.nodes.capacity)
         self.ports = PortColumns()
-        self.objects = Objects()
-        self.storage = Storage(self.nodes, self.pods, self.objects)
-        self.budgets = Budgets(self.objects)
-        self.namespaces = Namespaces(self.objects)
+        self.objects = Objects(self.journal)
+        self.storage = Storage(self.nodes, self.pods, self.objects, self.journal)
+        self.budgets = Budgets(self.objects, self.journal)
+        self.namespaces = Namespaces(self.objects, self.journal)
         self.services = Services()
-        self.derived = Derived()
+        self._readers: dict[Callable[[Table], Any], Any] = {}
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.supposed: dict[str, tuple[PodInfo, int]] = {}
         self._nominations: dict[str, str] = {}
@@ -57,16 +63,12 @@ class Table:
 
     def set_node(self, node: Node) -> None:
         """Adds the node or replaces what was known of it."""
-        is_new = not self.nodes.knows(node.name)
         self.nodes.write(node)
         self._fit_capacity()
-        if is_new:
-            self.storage.node_changed(node.name)
 
     def remove_node(self, name: str) -> None:
         """Forgets the node; pods on it stay counted for the day it comes back. Unknown names are ignored."""
         self.nodes.erase(name)
-        self.storage.node_changed(name)
 
     # ---- pods
 
@@ -99,7 +101,7 @@ class Table:
         self.ports.remove(info.host_ports, row)
         self.matches.remove(info.group, row, info.pod.terminating)
         self.terms.remove(int(self.pods.terms[slot]), row)
-        self._release(self.nodes.names[row])
+        self.nodes.release(self.nodes.names[row])
 
     # ---- nominated pods
 
@@ -122,22 +124,34 @@ class Table:
     def set_object(self, kind: str, obj: Object) -> None:
         """Adds or replaces an object of another kind."""
         self.objects.set(kind, obj)
-        self.storage.object_changed(kind, obj.key)
         if isinstance(obj, Service):
             self.services.set(obj)
+        elif isinstance(obj, PersistentVolume):
+            self.storage.unbound.set(obj)
 
     def remove_object(self, kind: str, key: str) -> None:
         """Forgets an object; unknown keys are ignored."""
         self.objects.remove(kind, key)
-        self.storage.object_changed(kind, key)
         if kind == Service.__name__:
             self.services.remove(key)
+        elif kind == PersistentVolume.__name__:
+            self.storage.unbound.remove(key)
 
     # ---- questions
 
     def matching(self, question: PodCountQuery) -> MatchCount:
         """How many pods the question finds on each node; asked once, it is kept up to date."""
         return self.matches.ask(question)
+
+    def reader(self, of: Callable[[Table], R]) -> R:
+        """Returns what `of`, a class or function of a module, makes of this table: made once, and kept with it.
+
+        What it makes keeps itself up to date by the journal.
+        """
+        reader: R | None = self._readers.get(of)
+        if reader is None:
+            reader = self._readers[of] = of(self)
+        return reader
 
     @contextmanager
     def supposing(self, placed: Iterable[tuple[PodInfo, str]] = (), gone: Iterable[str] = ()) -> Iterator[None]:
@@ -165,11 +179,6 @@ class Table:
 
     def _stands_like(self, slot: int, info: PodInfo, node_name: str) -> bool:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_like(info)
-
-    def _release(self, name: str) -> None:
-        self.nodes.release(name)
-        if name not in self.nodes.row_of:  # the last pod of a node that went before it
-            self.storage.node_changed(name)
 
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)

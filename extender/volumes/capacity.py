@@ -6,7 +6,7 @@ Source: upstream volumeBinder.hasEnoughCapacity (KEP-1472).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from extender.framework.rules import Scores
 from extender.model.quantity import units
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from extender.table import Table
+from extender.table.journal import TOPOLOGY, Cursor
 from extender.volumes.reach import Picked, Reach, reach_by_label_selector
 
 _UNKNOWN = -1
@@ -39,16 +40,27 @@ def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: 
     driver = table.objects.get(CSIDriver, storage_class.provisioner)
     if claim.requested_storage is None or driver is None or not driver.spec.storage_capacity:
         return None
-    version = table.objects.version(CSIStorageCapacity), table.storage.topology_version
-    by_class = table.storage.derived.get(Pools, version, lambda: _pools_by_class(table))
-    return by_class.get(storage_class.name) or Pools((), table)
+    return table.reader(_PoolsByClass).of(storage_class.name)
 
 
-def _pools_by_class(table: Table) -> Mapping[str, Pools]:
-    by_class: defaultdict[str, list[CSIStorageCapacity]] = defaultdict(list)
-    for capacity in table.objects.all(CSIStorageCapacity).values():
-        by_class[capacity.storage_class_name].append(capacity)
-    return {name: Pools(capacities, table) for name, capacities in by_class.items()}
+class _PoolsByClass:
+    """What is kept until a capacity or a node changes."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._changes = Cursor(table.journal, CSIStorageCapacity.__name__, TOPOLOGY)
+        self._by_class: dict[str, Pools] = {}
+
+    def of(self, class_name: str) -> Pools:
+        if self._changes.advance():
+            self._by_class = self._pools()
+        return self._by_class.get(class_name) or Pools((), self._table)
+
+    def _pools(self) -> dict[str, Pools]:
+        by_class: defaultdict[str, list[CSIStorageCapacity]] = defaultdict(list)
+        for capacity in self._table.objects.all(CSIStorageCapacity).values():
+            by_class[capacity.storage_class_name].append(capacity)
+        return {name: Pools(capacities, self._table) for name, capacities in by_class.items()}
 
 
 def _largest_volume_bytes(capacity: CSIStorageCapacity) -> int:

@@ -13,6 +13,7 @@ from extender.framework.rules import Scores
 from extender.model.selectors import compile_selector
 from extender.model.volumes.storage import FILESYSTEM, PersistentVolumeClaim
 from extender.table import Table
+from extender.table.journal import FREE_VOLUMES, TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn
 from extender.table.volumes.unbound import Offer, Traits
 from extender.volumes.reach import Reach, reach_by_node_selector
@@ -41,11 +42,28 @@ class FreeVolumes:
         return suitable
 
 
+class _FreeVolumesByClass:
+    """What is kept of each class until one of its volumes, or a node, changes."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._nodes, self._volumes = Cursor(table.journal, TOPOLOGY), Cursor(table.journal, FREE_VOLUMES)
+        self._by_class: dict[str, FreeVolumes] = {}
+
+    def of(self, class_name: str) -> FreeVolumes:
+        changed = self._volumes.read()
+        if self._nodes.advance() or changed is None:
+            self._by_class.clear()
+        for name in changed or ():
+            self._by_class.pop(name, None)
+        if class_name not in self._by_class:
+            self._by_class[class_name] = FreeVolumes(class_name, self._table)
+        return self._by_class[class_name]
+
+
 def free_volumes(class_name: str, table: Table) -> FreeVolumes:
-    """The free volumes of the class; worked out again when one of them, or a node, has changed."""
-    storage = table.storage
-    version = storage.unbound.version(class_name), storage.topology_version
-    return storage.derived.get((FreeVolumes, class_name), version, lambda: FreeVolumes(class_name, table))
+    """Returns the free volumes of the class."""
+    return table.reader(_FreeVolumesByClass).of(class_name)
 
 
 def reserved_volume(claim: PersistentVolumeClaim, table: Table) -> Offer | None:

@@ -14,6 +14,7 @@ from extender.framework.rules import Scores
 from extender.model.meta import LabelSelector, NodeSelector, NodeSelectorTerm
 from extender.model.selectors import compile_selector
 from extender.table import Table
+from extender.table.journal import TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn, Rows
 
 NONE = -1
@@ -107,11 +108,22 @@ def _nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolCo
     return labelled
 
 
+class _SelectedRows:
+    """The rows that each selector selects, kept until a node comes, goes or gets other labels."""
+
+    def __init__(self, table: Table) -> None:
+        self._changes = Cursor(table.journal, TOPOLOGY)
+        self._rows: dict[Hashable, Rows] = {}
+
+    def known(self) -> dict[Hashable, Rows]:
+        if self._changes.advance() or len(self._rows) > _KEPT:  # of volumes long gone
+            self._rows.clear()
+        return self._rows
+
+
 def _reach(selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table) -> Reach:
     """Each distinct selector is tried once, and not again until a node changes."""
-    known = table.storage.derived.get(_reach, table.storage.topology_version, dict[Hashable, Rows])
-    if len(known) > _KEPT:  # selectors of volumes long gone
-        known.clear()
+    known = table.reader(_SelectedRows).known()
     index: dict[Hashable, int] = {}
     group = np.zeros(len(selections), np.intp)
     for item, (key, select) in enumerate(selections):

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.devices import answers
 from extender.framework.algorithm import Profile, find_fit
 from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.plugins.dynamic_resources.predicate import DynamicResources
 from extender.table import Table
-from extender.table import objects as objects_of_table
+from extender.table.journal import Journal
 from tests.builders import (
     Object,
     make_claim,
@@ -56,10 +55,9 @@ def test_kept_answers_are_true(claim: Object, happened: Sequence[Change]) -> Non
 
 @pytest.fixture(scope="module")
 def little_remembered() -> None:
-    """Logs of changes are cut short, and all is worked out anew."""
+    """Journals forget removed keys at once, and readers begin anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "_REMEMBERED", 1)
-        patch.setattr(objects_of_table, "_REMEMBERED", 1)
+        patch.setattr(Journal.__init__, "__defaults__", (1,))
         yield
 
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from extender.devices import answers
 from extender.devices.answers import devices_of
 from extender.model.devices.slices import DeviceClass
 from extender.plugins.node_resources.allocation import ResourceWeight
@@ -17,6 +16,7 @@ from extender.plugins.node_resources.balanced_allocation import NodeResourcesBal
 from extender.plugins.node_resources.fit_score import NodeResourcesFit
 from extender.plugins.node_resources.scoring_strategies import most_allocated
 from extender.table import Table
+from extender.table.journal import Journal
 from tests.builders import (
     Object,
     make_claim,
@@ -128,7 +128,7 @@ def test_totals_that_are_kept_are_true(happened: Sequence[Change]) -> None:
 @given(changes())
 def test_totals_are_true_when_little_is_remembered(happened: Sequence[Change]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "_REMEMBERED", 1)
+        patch.setattr(Journal.__init__, "__defaults__", (1,))
         check_kept_totals(happened)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.table.journal import Journal
 from extender.table.nodes.columns import NodeColumns
 from tests.builders import make_node
 from tests.framework.cluster import table_of
@@ -13,7 +14,7 @@ NAMES = [f"node-{number}.example.com" for number in range(3000)]
 
 
 def columns() -> NodeColumns:
-    nodes = NodeColumns()
+    nodes = NodeColumns(Journal())
     for name in NAMES:
         nodes.claim(name)
     return nodes

@@ -53,8 +53,8 @@ def test_the_last_version_counts(first: str, second: str) -> None:
 
 def test_one_that_counts_alike_is_no_change_of_the_node() -> None:
     table = table_with(version("nothing"))
-    moment = table.nodes.changes.now
+    moment = table.journal.now
     table.place(version("its start"), "n1")
-    assert table.nodes.changes.now == moment
+    assert table.journal.now == moment
     table.place(version("requests"), "n1")
-    assert table.nodes.changes.now > moment
+    assert table.journal.now > moment

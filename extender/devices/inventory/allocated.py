@@ -14,6 +14,7 @@ from extender.model.devices.claims import (
 )
 from extender.model.quantity import nano
 from extender.table import Table
+from extender.table.journal import Cursor
 
 _NOTHING: Amounts = {}
 
@@ -30,7 +31,7 @@ class Allocated:
 
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
-        self._versions = (0, 0)
+        self._changed_claims = Cursor(table.journal, ResourceClaim.__name__, PendingClaim.__name__)
         self._held: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
         self._owners: dict[str, str] = {}
         self.devices: Counter[DeviceID] = Counter()
@@ -48,17 +49,11 @@ class Allocated:
 
     def refresh(self) -> set[PoolID]:
         """Takes in what has changed of the claims; returns the pools that are concerned."""
-        objects = self._objects
-        versions = objects.version(ResourceClaim), objects.version(PendingClaim)
-        if versions == self._versions:
-            return set()
-        claims = objects.changed_since(ResourceClaim, self._versions[0])
-        pending = objects.changed_since(PendingClaim, self._versions[1])
-        self._versions = versions
-        if claims is None or pending is None:
-            every = (objects.all(ResourceClaim), objects.all(PendingClaim), self._held, self._owners)
-            claims, pending = [key for keys in every for key in keys], []
-        return {pool for key in {*claims, *pending} for pool in self._replace(key)}
+        keys = self._changed_claims.read()
+        if keys is None:
+            objects = self._objects
+            keys = [*objects.all(ResourceClaim), *objects.all(PendingClaim), *self._held, *self._owners]
+        return {pool for key in set(keys) for pool in self._replace(key)}
 
     def _replace(self, key: str) -> Iterator[PoolID]:
         claim, pending = self._objects.get(ResourceClaim, key), self._objects.get(PendingClaim, key)

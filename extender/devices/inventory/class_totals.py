@@ -6,7 +6,7 @@ whatever its generation, and tells selectors nothing of multiple allocations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,9 +20,12 @@ from extender.devices.inventory.pools import Pool
 from extender.framework.node_affinity import nodes_in_selector
 from extender.model.devices.slices import Device, DeviceClass, ResourceSliceSpec
 from extender.table import Table
+from extender.table.journal import Cursor
 from extender.table.labels import IntColumn, Rows
 
 Expressions = tuple[str, ...]
+POOLS = "device pools"
+"""A topic of the table's journal: slices of the pool, or what claims have of it, have changed."""
 _COUNTED, _TAKEN, _FAULTS = range(3)
 
 
@@ -45,8 +48,15 @@ class ClassTotals:
 
     def __init__(self, expressions: Expressions, table: Table, allocated: Allocated) -> None:
         self._expressions, self._table, self._allocated = expressions, table, allocated
+        self._changed_pools = Cursor(table.journal, POOLS)
         self._parts: dict[PoolID, list[_Part]] = {}
         self._columns = np.zeros((3, table.nodes.capacity), np.int64)
+
+    def refresh(self, pools: Mapping[PoolID, Pool]) -> None:
+        """Counts the pools anew in which something has changed."""
+        changed = self._changed_pools.read()
+        for pool_id in (*self._parts, *pools) if changed is None else changed:
+            self.replace(pool_id, pools.get(pool_id))
 
     def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
         """Counts a pool anew; None: it is gone."""

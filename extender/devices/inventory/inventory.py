@@ -16,11 +16,14 @@ from extender.devices.inventory.pools import NOWHERE, Pool, PoolView
 from extender.framework.node_affinity import nodes_in_selector
 from extender.model.devices.slices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 from extender.table import Table
+from extender.table.journal import TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn, Rows
 
 Views = tuple[PoolView, ...]
 NO_DEVICES = 0
 _STALE_ALLOWED = 4096
+INVENTORIES = "device inventories"
+"""A topic of the table's journal, by number: claims have taken or set free devices of the inventory."""
 
 
 class Inventories:
@@ -30,7 +33,6 @@ class Inventories:
         number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
         views: by number, the pools in the order in which they are tried.
         pools: those of all nodes.
-        epoch: changes when the numbers are given out anew.
     """
 
     def __init__(self, table: Table) -> None:
@@ -39,16 +41,19 @@ class Inventories:
         self._names: defaultdict[PoolID, set[str]] = defaultdict(set)
         self.pools: dict[PoolID, Pool] = {}
         self._rules: list[DeviceTaintRule] = []
-        self._versions = (0, 0)
-        self._topology: tuple[int, int] | None = None
+        self._changed_nodes = Cursor(table.journal, TOPOLOGY)
+        self._changed_slices = Cursor(table.journal, ResourceSlice.__name__)
+        self._changed_rules = Cursor(table.journal, DeviceTaintRule.__name__)
         self._views_of: defaultdict[int, list[PoolView]] = defaultdict(list)
         self._rows_of: defaultdict[PoolID, list[int]] = defaultdict(list)
-        self.epoch = 0
+        self.views: list[Views] = []
         self._start_over()
 
     def _start_over(self) -> None:
-        self.epoch += 1
-        self.views: list[Views] = [()]
+        """Gives the numbers out anew: nothing that was found out for one of them holds."""
+        for number in range(len(self.views)):
+            self._table.journal.note(INVENTORIES, number)
+        self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
         self._reaching: dict[PoolID, set[int]] = {}
         self.number: Rows = np.zeros(self._table.nodes.capacity, np.intp)
@@ -60,9 +65,7 @@ class Inventories:
     def refresh(self) -> set[PoolID]:
         """Takes in what has changed of slices, taint rules and nodes; returns the pools that are concerned."""
         changed = self._read_slices()
-        topology = self._table.storage.topology_version
-        if topology != self._topology:
-            self._topology = topology
+        if self._changed_nodes.advance():
             self._views_of.clear()
             self._rows_of.clear()
             self.number = np.zeros(self._table.nodes.capacity, np.intp)
@@ -79,15 +82,11 @@ class Inventories:
     def _read_slices(self) -> set[PoolID]:
         """Makes the pools anew whose slices have changed; returns which they are."""
         objects = self._table.objects
-        versions = objects.version(ResourceSlice), objects.version(DeviceTaintRule)
-        if versions == self._versions:
-            return set()
-        changed = objects.changed_since(ResourceSlice, self._versions[0])
-        if versions[1] != self._versions[1]:
+        changed = self._changed_slices.read()
+        if self._changed_rules.advance():
             self._rules, changed = list(objects.all(DeviceTaintRule).values()), None
         if changed is None:
             changed = list(self._slices.keys() | objects.all(ResourceSlice).keys())
-        self._versions = versions
         stale = {pool for name in changed for pool in self._replace(name, objects.get(ResourceSlice, name))}
         for pool in stale:
             self._make_pool(pool)

@@ -49,6 +49,18 @@ class _Kept:
             self.scores[row] = self.of_fill[fill]
 
 
+class _CachedScores:
+    def __init__(self, table: Table) -> None:
+        self._table, self._capacity = table, 0
+        self._known: dict[Hashable, _Kept | None] = {}
+
+    def of_all_rows(self) -> dict[Hashable, _Kept | None]:
+        """Returns the scores by rule and request, as long as there are no more rows than when they were kept."""
+        if self._table.nodes.capacity != self._capacity:
+            self._known, self._capacity = {}, self._table.nodes.capacity
+        return self._known
+
+
 def cached_scores(
     rule: Hashable, resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, work_out: WorkOut
 ) -> Scores:
@@ -60,14 +72,14 @@ def cached_scores(
     if _may_be_devices(resources):
         return work_out(rows)  # counted elsewhere
     key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
-    known = table.derived.get(cached_scores, table.nodes.capacity, dict[Hashable, _Kept | None])
+    known = table.reader(_CachedScores).of_all_rows()
     met, kept = key in known, known.pop(key, None)
     if not met:
         if len(known) >= _MOST_KEPT:
             del known[next(iter(known))]  # unasked for the longest
         known[key] = None  # perhaps no other pod asks for the same
         return work_out(rows)
-    fills = None if kept is None else table.nodes.filled_since(kept.at)
+    fills = None if kept is None else table.nodes.fingerprints_since(kept.at)
     if fills is None or kept is None:
         everywhere = np.arange(len(table.nodes.names))
         kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
@@ -75,7 +87,7 @@ def cached_scores(
     elif fills:
         kept.follow(fills, work_out)
     known[key] = kept
-    kept.at = table.nodes.changes.now
+    kept.at = table.journal.now
     return kept.scores[rows].astype(np.int64)
 
 

@@ -13,9 +13,9 @@ from extender.framework.status import Code, Refusal, unschedulable
 from extender.model.devices.slices import DeviceClass
 from extender.model.requests import is_counted, is_extended
 from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.journal import BEGINNING, MOST_FOLLOWED, RESOURCES, Cursor
 from extender.table.labels import BoolColumn, Rows
 from extender.table.nodes.columns import PODS, NodeColumns
-from extender.table.row_changes import MOST_FOLLOWED
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
@@ -32,8 +32,7 @@ class NodeResourcesFit:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        version = table.objects.version(DeviceClass), len(table.nodes.resources)
-        checks = table.derived.get(self, version, dict[tuple[tuple[str, int], ...], _Check])
+        checks = table.reader(_Checks).of(self)
         requests = tuple(pod.requests.items())
         check = checks.get(requests)
         if check is None:  # else a pod that asks for the same has been here before
@@ -41,7 +40,7 @@ class NodeResourcesFit:
                 checks.clear()
             wanted = {name: amount for name, amount in requests if amount and self._counts(name)}
             backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
-            check = checks[requests] = _Check(wanted, backed, table.nodes)
+            check = checks[requests] = _Check(wanted, backed, table)
         return check
 
     def _counts(self, resource: str) -> bool:
@@ -49,14 +48,30 @@ class NodeResourcesFit:
         return is_counted(resource) and not (ignored and is_extended(resource))
 
 
+class _Checks:
+    """The checks of a table's pods, by rule and requests: as long as device classes and known resources stay."""
+
+    def __init__(self, table: Table) -> None:
+        self._nodes, self._resources = table.nodes, 0
+        self._class_changes = Cursor(table.journal, DeviceClass.__name__)
+        self._by_rule: dict[NodeResourcesFit, dict[tuple[tuple[str, int], ...], _Check]] = {}
+
+    def of(self, rule: NodeResourcesFit) -> dict[tuple[tuple[str, int], ...], _Check]:
+        if self._class_changes.advance() or len(self._nodes.resources) != self._resources:
+            self._by_rule.clear()
+            self._resources = len(self._nodes.resources)
+        return self._by_rule.setdefault(rule, {})
+
+
 class _Check(Check):
     sees_pods = True
     sees_own_pods_only = True
 
-    def __init__(self, wanted: dict[str, int], backed: frozenset[str], nodes: NodeColumns) -> None:
+    def __init__(self, wanted: dict[str, int], backed: frozenset[str], table: Table) -> None:
+        nodes: NodeColumns = table.nodes
         # What a device class stands behind is left to DynamicResources where no device plugin offers it
         # (upstream shouldDelegateResourceToDRA).
-        self._wanted, self._backed, self._nodes = wanted, backed, nodes
+        self._wanted, self._backed, self._nodes, self._journal = wanted, backed, nodes, table.journal
         self._known = [name for name in wanted if name in nodes.resources]
         self._nowhere = wanted.keys() - set(self._known) - backed  # no node has ever had any
         self._indices = np.array([PODS, *[nodes.resources[name] for name in self._known]])
@@ -64,7 +79,7 @@ class _Check(Check):
         self._each = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
         self._met = False
         self._kept: BoolColumn | None = None  # bool[row]: where anything is short
-        self._kept_at = 0
+        self._cursor = BEGINNING
 
     def refuse(self, rows: Rows) -> Verdict:
         if not (self._nowhere or np.count_nonzero(self._lacking(rows))):
@@ -84,14 +99,14 @@ class _Check(Check):
             self._met = True  # perhaps no other pod asks for the same
             lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
             return lacking
-        changed = None if kept is None or len(kept) < nodes.capacity else nodes.changes.since(self._kept_at)
+        changed = None if kept is None or len(kept) < nodes.capacity else self._journal.since(self._cursor, RESOURCES)
         if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
             self._kept = kept = np.zeros(nodes.capacity, np.bool_)
             kept[:everywhere] = self._shortage(np.arange(everywhere))[0].any(axis=0)
         else:
             for row in changed:
                 kept[row] = self._is_short(row)
-        self._kept_at = nodes.changes.now
+        self._cursor = self._journal.now
         return kept[rows]
 
     def _is_short(self, row: int) -> bool:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from extender.model.node import Node, Taint
 from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
+from extender.table.journal import MOST_FOLLOWED, NODES, RESOURCES, TOPOLOGY, Journal
 from extender.table.labels import LabelColumns, Rows
 from extender.table.nodes.facts import FactColumn, NodeFacts
 from extender.table.podinfo import Footprint
-from extender.table.row_changes import MOST_FOLLOWED, RowChanges
 
 # The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
 # that ask for nothing.
@@ -46,10 +46,9 @@ class NodeColumns:
         taint_set: intp[row]: index into `taint_sets`.
         unschedulable: bool[row]; `cordoned` of them are true.
         present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
-        changes: the rows whose resources, or requests, have changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.objects: list[Node | None] = []
@@ -63,15 +62,15 @@ class NodeColumns:
         self.present = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.labels = LabelColumns(_FIRST_CAPACITY)
         self.images: dict[str, Image] = {}
-        self.changes = RowChanges()
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._vectors: dict[Footprint, NDArray[np.int64]] = {}
         self._free: list[int] = []
         self._rows: Rows | None = None
         self._index: _NameIndex | None = None
         self._looked_up: tuple[list[str] | None, Rows | None] = None, None
-        self._filled: tuple[tuple[int, int], dict[int, ResourceFingerprint] | None] = (-1, -1), None
-        self._facts = NodeFacts(self.objects)
+        self._fingerprints: tuple[tuple[int, int], dict[int, ResourceFingerprint] | None] = (-1, -1), None
+        self._journal = journal
+        self._facts = NodeFacts(self.objects, journal)
 
     @property
     def capacity(self) -> int:
@@ -141,16 +140,19 @@ class NodeColumns:
             self.names[row] = ""
             self._names_changed()
             self._free.append(row)
+            self._journal.note_removed(TOPOLOGY, name)  # of a node that was gone before its last pod, only now
 
     def write(self, node: Node) -> int:
         """Adds the node, or replaces what was known of it; returns its row."""
         row = self.claim(node.name)
         old = self.objects[row]
         self.objects[row] = node
-        self._facts.changed(row)
-        if not self.present[row]:
+        self._journal.note(NODES, row)
+        if old is None:
             self.present[row] = True
             self._rows = None
+        if old is None or old.labels != node.labels:
+            self._journal.note(TOPOLOGY, node.name)
         if old is None or old.allocatable != node.allocatable:
             self._write_allocatable(row, node)
         if old is None or old.taints != node.taints:
@@ -171,31 +173,32 @@ class NodeColumns:
         self.present[row] = False
         self._rows = None
         self.allocatable[:, row] = 0
-        self.changes.note(row)
+        self._journal.note(RESOURCES, row)
         self.taint_set[row] = 0
         self._cordon(row, False)
         self.labels.write(row, old.labels, {})
         self._write_images(row, old, None)
+        self._journal.note_removed(TOPOLOGY, name)
         self.release(name)
 
     def request(self, row: int, vector: NDArray[np.int64]) -> None:
         """Counts what a pod on the row asks for: int64[resource], negative for one that leaves."""
         self.requested[:, row] += vector
-        self.changes.note(row)
+        self._journal.note(RESOURCES, row)
 
-    def filled_since(self, moment: int) -> Mapping[int, ResourceFingerprint] | None:
-        """The fill of each row of which `changes` knows since then; None: that was too long ago to tell, or too many.
+    def fingerprints_since(self, cursor: int) -> Mapping[int, ResourceFingerprint] | None:
+        """Returns the fingerprint of each row that has changed after `cursor`; None: too long ago to tell, or too many.
 
-        Equal fills: nodes that no rule can tell apart by their resources.
+        No rule can tell nodes with equal fingerprints apart by their resources.
         """
-        span = moment, self.changes.now
-        if self._filled[0] != span:  # else another rule has just asked
-            rows = self.changes.since(moment)
+        span = cursor, self._journal.now
+        if self._fingerprints[0] != span:  # else another rule has just asked
+            rows = self._journal.since(cursor, RESOURCES)
             followed = rows is not None and len(rows) <= MOST_FOLLOWED
-            self._filled = span, {row: self._fill(row) for row in rows or ()} if followed else None
-        return self._filled[1]
+            self._fingerprints = span, {row: self._fingerprint(row) for row in rows or ()} if followed else None
+        return self._fingerprints[1]
 
-    def _fill(self, row: int) -> ResourceFingerprint:
+    def _fingerprint(self, row: int) -> ResourceFingerprint:
         return self.allocatable[:, row].tobytes() + self.requested[:, row].tobytes()
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
@@ -224,7 +227,7 @@ class NodeColumns:
     def _write_allocatable(self, row: int, node: Node) -> None:
         offered = {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}
         indices = [self._resource(name) for name in offered]
-        self.changes.note(row)
+        self._journal.note(RESOURCES, row)
         self.allocatable[:, row] = 0
         self.allocatable[indices, row] = list(offered.values())
         self.allocatable[NONZERO_CPU, row] = offered.get("cpu", 0)

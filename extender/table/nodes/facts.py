@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from extender.model.node import Node
+from extender.table.journal import NODES, Cursor, Journal
 
 F = TypeVar("F", bound=Hashable)
 
@@ -19,21 +20,21 @@ F = TypeVar("F", bound=Hashable)
 class FactColumn(Generic[F]):
     """One fact. `ids`: intp[capacity], index into `values`; rows without a node hold what they held last."""
 
-    def __init__(self, fact: Callable[[Node], F]) -> None:
+    def __init__(self, fact: Callable[[Node], F], journal: Journal) -> None:
         self.fact = fact
         self.ids = np.zeros(0, np.intp)
         self.values: list[F] = []
         self._id_of: dict[F, int] = {}
-        self.stale: set[int] = set()
+        self._changed_rows = Cursor(journal, NODES)
 
     def refresh(self, objects: Sequence[Node | None], capacity: int) -> None:
         """Asks the nodes that have changed."""
         self.ids = np.pad(self.ids, (0, capacity - len(self.ids)))
-        for row in self.stale:
+        changed = self._changed_rows.read()
+        for row in range(len(objects)) if changed is None else changed:
             node = objects[row]
             if node is not None:
                 self.ids[row] = self._intern(self.fact(node))
-        self.stale.clear()
 
     def _intern(self, value: F) -> int:
         known = self._id_of.get(value)
@@ -46,21 +47,15 @@ class FactColumn(Generic[F]):
 class NodeFacts:
     """The facts that rules have asked for, by the function that tells them: a module's own, not one made on the way."""
 
-    def __init__(self, objects: Sequence[Node | None]) -> None:
-        self._objects = objects
+    def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
+        self._objects, self._journal = objects, journal
         self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
-
-    def changed(self, row: int) -> None:
-        """The node at this row is another, or looks otherwise."""
-        for column in self._columns.values():
-            column.stale.add(row)
 
     def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
         """The column of a fact, up to date."""
         column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # a key has its own type
         if column is None:
-            column = FactColumn(fact)
-            column.stale.update(range(len(self._objects)))
+            column = FactColumn(fact, self._journal)
             self._columns[fact] = column  # type: ignore[assignment]  # as above
         column.refresh(self._objects, capacity)
         return column

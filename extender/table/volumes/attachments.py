@@ -1,13 +1,14 @@
 """Which CSI volumes are attached to which nodes, and how many a node can take.
 
 A volume counts once for a node, however many pods there use it; so the unit is the pair of a volume and a node. What
-a claim comes down to may change with the claim, its volume or its class: then the claim is looked up again, once, when
-somebody asks. Source: upstream nodevolumelimits CSILimits.
+a claim comes down to may change with the claim, its volume or its class: the journal tells, and when somebody asks the
+claim is looked up again. Source: upstream nodevolumelimits CSILimits.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from extender.model.volumes.csi_migration import CSIVolume, Fault
 from extender.model.volumes.pod_volumes import Attachable
 from extender.model.volumes.storage import VolumeAttachment
+from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns
-from extender.table.volumes.csi_volumes import Answer, Key, look_up, look_up_attached
+from extender.table.volumes.csi_volumes import READ_KINDS, Answer, Key, look_up, look_up_attached
 from extender.table.volumes.pairs import Pairs
 
 
@@ -39,8 +41,9 @@ _UNKNOWN = Answer(None)
 class Attachments:
     """The volumes that pods and VolumeAttachments put on nodes."""
 
-    def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects) -> None:
+    def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self._nodes, self._pods, self._objects = nodes, pods, objects
+        self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
         self._pairs = Pairs()
         self._users: defaultdict[Attachable, dict[int, int | None]] = defaultdict(dict)  # slot: use in _pairs
         self._held: dict[Attached, int] = {}  # pair
@@ -49,7 +52,7 @@ class Attachments:
         self._faulty: dict[Attachable, Fault] = {}
         self._node_of: dict[Attached, str] = {}
         self._on_node: defaultdict[str, set[Attached]] = defaultdict(set)
-        self._stale: dict[Source, None] = {}
+        self._unread: dict[Attachable, None] = {}  # of pods that have come since somebody asked
 
     # ---- what happens
 
@@ -57,10 +60,10 @@ class Attachments:
         """The pod stands in `slot` now."""
         for source in info.attachables:
             self._users[source][slot] = None
-            if source in self._answers and source not in self._stale:
+            if source in self._answers:
                 self._use(source, slot)
             else:
-                self._stale[source] = None
+                self._unread[source] = None
 
     def remove(self, info: PodInfo, slot: int) -> None:
         """The pod has left `slot`."""
@@ -71,17 +74,7 @@ class Attachments:
             if not self._users[source]:
                 del self._users[source]
                 self._unlearn(source)
-                self._stale.pop(source, None)
-
-    def changed(self, kind: str, key: str) -> None:
-        """An object has come, gone or changed."""
-        self._stale.update(dict.fromkeys(self._readers.get((kind, key), ())))
-        if kind == _ATTACHMENT:
-            self._stale[Attached(key)] = None
-
-    def node_changed(self, name: str) -> None:
-        """A node has come or gone, and with it the row that its attachments belong to."""
-        self._stale.update(dict.fromkeys(self._on_node.get(name, ())))
+                self._unread.pop(source, None)
 
     # ---- what is asked
 
@@ -115,12 +108,30 @@ class Attachments:
     # ---- keeping up
 
     def _refresh(self) -> None:
-        stale, self._stale = self._stale, {}
-        for source in stale:
+        changed, self._unread = self._changed() | self._unread, {}
+        for source in changed:
             if isinstance(source, Attached):
                 self._reattach(source)
             elif source in self._users:
                 self._reuse(source)
+
+    def _changed(self) -> dict[Source, None]:
+        """Returns the sources that may be something else now, VolumeAttachments also where their node came or went."""
+        changes = [(topic, cursor.read()) for topic, cursor in self._changes.items()]
+        changed: dict[Source, None] = {}
+        for topic, keys in changes:
+            if keys is None:
+                return dict.fromkeys(
+                    (*self._users, *self._node_of, *map(Attached, self._objects.all(VolumeAttachment)))
+                )
+            for key in keys:
+                changed |= dict.fromkeys(self._concerned(topic, key))
+        return changed
+
+    def _concerned(self, topic: str, key: str) -> Iterable[Source]:
+        if topic == TOPOLOGY:
+            return self._on_node.get(key, ())
+        return (Attached(key),) if topic == _ATTACHMENT else self._readers.get((topic, key), ())
 
     def _reuse(self, source: Attachable) -> None:
         before = self._answers.get(source, _UNKNOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from extender.model.volumes.storage import CSINode
+from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
@@ -15,19 +16,15 @@ NO_LIMIT = np.iinfo(np.int64).max
 class CSINodes:
     """Columns over node rows, brought up to date when somebody asks."""
 
-    def __init__(self, nodes: NodeColumns, objects: Objects) -> None:
+    def __init__(self, nodes: NodeColumns, objects: Objects, journal: Journal) -> None:
         self._nodes, self._objects = nodes, objects
+        self._changed_names = Cursor(journal, TOPOLOGY, CSINode.__name__)
         self._known = np.zeros(0, np.bool_)
         self._limited = np.zeros(0, np.bool_)
         self._limits: dict[str, IntColumn] = {}
         self._drivers: dict[str, BoolColumn] = {}
         self._migrated: dict[str, BoolColumn] = {}
         self._row_of: dict[str, int] = {}
-        self._stale: set[str] = set()
-
-    def changed(self, name: str) -> None:
-        """The node or its CSINode has come, gone or changed."""
-        self._stale.add(name)
 
     def known(self) -> BoolColumn:
         """Which nodes have a CSINode: bool[row]."""
@@ -57,14 +54,15 @@ class CSINodes:
     def _refresh(self) -> None:
         if len(self._known) != self._nodes.capacity:
             self._grow(self._nodes.capacity)
-        for name in self._stale:
+        names = self._changed_names.read()
+        changed = {*self._row_of, *self._objects.all(CSINode)} if names is None else set(names)
+        for name in changed:
             if name in self._row_of:
                 self._clear(self._row_of.pop(name))
-        for name in self._stale:
+        for name in changed:
             node, row = self._objects.get(CSINode, name), self._nodes.row_of.get(name)
             if node is not None and row is not None:
                 self._write(node, row)
-        self._stale = set()
 
     def _write(self, node: CSINode, row: int) -> None:
         self._row_of[node.name] = row

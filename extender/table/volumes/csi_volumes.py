@@ -19,6 +19,7 @@ from extender.model.volumes.storage import PersistentVolume, PersistentVolumeCla
 from extender.table.objects import Objects
 
 Key = tuple[str, str]
+READ_KINDS = (PersistentVolumeClaim.__name__, PersistentVolume.__name__, StorageClass.__name__)
 
 
 class Missing(NamedTuple):

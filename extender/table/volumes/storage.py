@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from extender.model.volumes.storage import CSINode, PersistentVolume
-from extender.table.derived import Derived
+from extender.table.journal import Journal
 from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
@@ -15,22 +14,13 @@ from extender.table.volumes.usage import VolumeUsage
 
 
 class Storage:
-    """Volumes in use, attached and still to be had; told by the table of all that happens."""
+    """Volumes in use, attached and still to be had."""
 
-    def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self.usage = VolumeUsage()
-        self.attachments = Attachments(nodes, pods, objects)
-        self.csi_nodes = CSINodes(nodes, objects)
-        self.unbound = UnboundVolumes()
-        self.derived = Derived()
-        self._membership = 0
-        self._labels = nodes.labels
-
-    @property
-    def topology_version(self) -> tuple[int, int]:
-        """Changes whenever a node comes, goes or is labelled otherwise."""
-        return self._membership, self._labels.version
+        self.attachments = Attachments(nodes, pods, objects, journal)
+        self.csi_nodes = CSINodes(nodes, objects, journal)
+        self.unbound = UnboundVolumes(journal)
 
     def add(self, info: PodInfo, slot: int) -> None:
         """The pod stands in `slot` now."""
@@ -43,24 +33,3 @@ class Storage:
         if info.volumes:
             self.usage.remove(info, slot)
             self.attachments.remove(info, slot)
-
-    def node_changed(self, name: str) -> None:
-        """The node has come or gone."""
-        self._membership += 1
-        self.attachments.node_changed(name)
-        self.csi_nodes.changed(name)
-
-    def object_changed(self, kind: str, key: str) -> None:
-        """An object has come, gone or changed."""
-        self.attachments.changed(kind, key)
-        if kind == CSINode.__name__:
-            self.csi_nodes.changed(key)
-        elif kind == PersistentVolume.__name__:
-            self._volume_changed(key)
-
-    def _volume_changed(self, name: str) -> None:
-        volume = self._objects.get(PersistentVolume, name)
-        if volume is None:
-            self.unbound.remove(name)
-        else:
-            self.unbound.set(volume)

@@ -10,6 +10,7 @@ import msgspec
 
 from extender.model.quantity import nano, units_from_nano
 from extender.model.volumes.storage import FILESYSTEM, PersistentVolume
+from extender.table.journal import FREE_VOLUMES, Journal
 
 
 class Traits(NamedTuple):
@@ -34,10 +35,10 @@ class Offer(NamedTuple):
 class UnboundVolumes:
     """The volumes that no claim has, by storage class; and those that are kept for a claim, by the claim."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._free: defaultdict[str, dict[str, Offer]] = defaultdict(dict)
         self._reserved: defaultdict[str, dict[str, Offer]] = defaultdict(dict)
-        self._versions: dict[str, int] = {}
         self._known: dict[str, PersistentVolume] = {}
 
     def set(self, volume: PersistentVolume) -> None:
@@ -67,10 +68,6 @@ class UnboundVolumes:
         free = {("free", class_name): frozenset(shelf) for class_name, shelf in self._free.items() if shelf}
         return free | {("reserved", claim): frozenset(shelf) for claim, shelf in self._reserved.items() if shelf}
 
-    def version(self, class_name: str) -> int:
-        """How often the free volumes of the class have changed."""
-        return self._versions.get(class_name, 0)
-
     def _shelf(self, volume: PersistentVolume) -> dict[str, Offer]:
         reference = volume.spec.claim_ref
         if reference is None:
@@ -79,7 +76,7 @@ class UnboundVolumes:
 
     def _note(self, volume: PersistentVolume) -> None:
         if volume.spec.claim_ref is None:
-            self._versions[volume.class_name] = self._versions.get(volume.class_name, 0) + 1
+            self._journal.note(FREE_VOLUMES, volume.class_name)
         elif not self._shelf(volume):
             del self._reserved[f"{volume.spec.claim_ref.namespace}/{volume.spec.claim_ref.name}"]
 
