@@ -33,13 +33,6 @@ def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     return slots, rank
 
 
-def sorted_by_rank(rank: IntColumn) -> Rows:
-    """The positions in the order in which the scheduler's sort leaves them: intp[n]."""
-    if len(rank) <= STABLE_UP_TO:
-        return np.argsort(rank, kind="stable")
-    return np.array(slice_order(rank.tolist()), np.intp)
-
-
 def _ranked(differs: BoolColumn) -> IntColumn:
     """A number that grows wherever one differs from the one before it: int64[n + 1]."""
     return np.concatenate(([0], np.cumsum(differs)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from extender.model.workloads import PodDisruptionBudget
-from extender.preemption.importance import by_importance, sorted_by_rank
+from extender.preemption.go_sort import STABLE_UP_TO, slice_order
+from extender.preemption.importance import by_importance
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -47,21 +47,28 @@ class VictimColumns(NamedTuple):
 
         Where a node had both kinds, upstream lists the violating ones first, and sorts them all by importance again.
         """
-        if not self.violating.any():
-            return self.only(~reprieved)
-        begins = self.begins()[:-1]
-        both = np.minimum.reduceat(self.violating, begins) != np.maximum.reduceat(self.violating, begins)
-        sorted_again = np.isin(self.rows, self.rows[begins[both]])[~reprieved]
         victims = self.only(~reprieved)
-        order = np.lexsort((~victims.violating, victims.rows))
-        return victims.only(order)._sorted_where(sorted_again[order])
+        if not self.violating.any():
+            return victims
+        tied = victims.rank[1:] == victims.rank[:-1]
+        unstable = self._unstable(victims, tied)
+        if not unstable and not (tied & victims.violating[1:] & ~victims.violating[:-1]).any():
+            return victims
+        order = np.lexsort((~victims.violating, victims.rank))
+        for begin, end in unstable:
+            listed = begin + np.argsort(~victims.violating[begin:end], kind="stable")
+            order[begin:end] = listed[slice_order(victims.rank[listed].tolist())]
+        return victims.only(order)
 
-    def _sorted_where(self, chosen: BoolColumn) -> VictimColumns:
-        order = np.arange(len(self.slots))
-        for begin, end in pairwise(self.begins().tolist()):
-            if chosen[begin]:
-                order[begin:end] = begin + sorted_by_rank(self.rank[begin:end])
-        return self.only(order)
+    def _unstable(self, victims: VictimColumns, tied: BoolColumn) -> list[tuple[int, int]]:
+        """The ranges of the nodes where sorting `victims` again is unstable; their pods here were of both kinds."""
+        edges = victims.begins()
+        edges = edges[np.flatnonzero(np.diff(edges) > STABLE_UP_TO)[:, None] + [0, 1]]
+        violating = np.concatenate(([0], np.cumsum(self.violating)))
+        first, last = (np.searchsorted(self.rows, victims.rows[edges[:, 0]], side) for side in ("left", "right"))
+        violations = violating[last] - violating[first]
+        edges = edges[(violations > 0) & (violations < last - first)]
+        return [(begin, end) for begin, end in edges.tolist() if tied[begin : end - 1].any()]
 
 
 NO_VICTIMS = VictimColumns(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_), np.zeros(0, np.int64))
