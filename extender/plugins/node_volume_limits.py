@@ -12,9 +12,9 @@ from extender.model.volumes.csi_migration import Fault
 from extender.model.volumes.storage import CSIDriver
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
-from extender.table.volumes.csi_volumes import Missing
-from extender.volumes.reasons import claim_not_found
-from extender.volumes.wanted import WantedVolumes, wanted_volumes
+from extender.table.volumes.csi_volumes import MissingClaim
+from extender.volumes.attachable import AttachableVolumes, attachable_volumes
+from extender.volumes.claims import claim_not_found
 
 NAME = "NodeVolumeLimits"
 REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
@@ -29,15 +29,15 @@ class NodeVolumeLimits:
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         if not pod.attachables:
             return None
-        wanted = wanted_volumes(pod, table)
-        return _Check(wanted, table) if wanted.volumes or wanted.unknown else None
+        volumes = attachable_volumes(pod, table)
+        return _Check(volumes, table) if volumes.by_driver or volumes.errors else None
 
 
 class _Check(Check):
     sees_pods = True
 
-    def __init__(self, wanted: WantedVolumes, table: Table) -> None:
-        self._wanted, self._table = wanted, table
+    def __init__(self, volumes: AttachableVolumes, table: Table) -> None:
+        self._volumes, self._table = volumes, table
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows, None)
@@ -50,43 +50,43 @@ class _Check(Check):
     def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
         standing = np.ones(len(rows), np.bool_)
         verdict: list[tuple[BoolColumn, Refusal]] = []
-        for mask, refusal in (*self._unknown(rows), *self._not_installed(rows), *self._unable(rows, gone)):
+        for mask, refusal in (*self._errors(rows), *self._not_installed(rows), *self._exceeding(rows, gone)):
             verdict.append((mask & standing, refusal))
             standing &= ~mask
         return verdict
 
-    def _unknown(self, rows: Rows) -> Verdict:
+    def _errors(self, rows: Rows) -> Verdict:
         known = self._table.storage.csi_nodes.known()[rows]
-        return [(known | everywhere, _refusal(cause)) for cause, everywhere in self._wanted.unknown]
+        return [(known | everywhere, _refusal(cause)) for cause, everywhere in self._volumes.errors]
 
     def _not_installed(self, rows: Rows) -> Verdict:
         return [
             (self._lacking(driver, rows), unschedulable(NAME, f"{driver} CSI driver is not installed on the node"))
-            for driver in sorted(self._wanted.volumes)
+            for driver in sorted(self._volumes.by_driver)
             if _must_be_installed(driver, self._table)
         ]
 
     def _lacking(self, driver: str, rows: Rows) -> BoolColumn:
         csi_nodes = self._table.storage.csi_nodes
-        concerned = csi_nodes.known()[rows] | (driver in self._wanted.everywhere)
+        concerned = csi_nodes.known()[rows] | (driver in self._volumes.native_drivers)
         return concerned & ~csi_nodes.has_driver(driver)[rows]
 
-    def _unable(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
-        """Nodes whose count cannot be told, and nodes where it would be too high."""
-        if not self._wanted.volumes:
+    def _exceeding(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
+        """Nodes whose volumes cannot be counted, and nodes that would have too many."""
+        if not self._volumes.by_driver:
             return ()
         limited = self._table.storage.csi_nodes.limited()[rows]
         faulty = [
             (limited & np.isin(rows, where), _refusal(fault))
             for fault, where in self._table.storage.attachments.faults(gone).items()
         ]
-        full = np.logical_or.reduce([self._full(driver, rows, gone) for driver in self._wanted.volumes])
+        full = np.logical_or.reduce([self._full(driver, rows, gone) for driver in self._volumes.by_driver])
         return [*faulty, (full, REFUSAL)]
 
     def _full(self, driver: str, rows: Rows, gone: BoolColumn | None) -> BoolColumn:
         attachments = self._table.storage.attachments
         added = np.zeros(len(rows), np.int64)
-        for volume in self._wanted.volumes[driver]:
+        for volume in self._volumes.by_driver[driver]:
             added += ~attachments.used(volume, gone)[rows]
         limit = self._table.storage.csi_nodes.limit(driver)[rows]
         full: BoolColumn = (added > 0) & (attachments.counted(driver, gone)[rows] + added > limit)
@@ -98,7 +98,7 @@ def _must_be_installed(driver: str, table: Table) -> bool:
     return registered is not None and bool(registered.spec.prevent_pod_scheduling_if_missing)
 
 
-def _refusal(cause: Fault | Missing) -> Refusal:
-    if isinstance(cause, Missing):
+def _refusal(cause: Fault | MissingClaim) -> Refusal:
+    if isinstance(cause, MissingClaim):
         return unresolvable(NAME, f"looking up PVC {cause.use.key}: {claim_not_found(cause.use.name)}")
     return failed(NAME, f'running "{NAME}" filter plugin: {cause.message}')

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, unresolvable
-from extender.model.volumes.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE
+from extender.model.volumes.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
+from extender.model.volumes.pod_volumes import ClaimUse
+from extender.model.volumes.storage import (
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, Rows
-from extender.volumes.zones import TOPOLOGY_LABELS, Topology, volume_topologies
+from extender.volumes.claims import claim_not_found, class_not_found, volume_not_found
 
 NAME = "VolumeZone"
 REFUSAL = unresolvable(NAME, "node(s) had no available volume zone")
-_TODAYS_LABEL = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+TOPOLOGY_LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+_GA_LABEL = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+
+class Topology(NamedTuple):
+    """A label of a volume: the nodes' label `key` must have one of `values`."""
+
+    key: str
+    values: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +44,7 @@ class VolumeZone:
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         if not pod.claims:
             return None
-        topologies = volume_topologies(pod, table)
+        topologies = _topologies_of(pod, table)
         if isinstance(topologies, str):
             return unresolvable(NAME, topologies)
         return _Check(topologies, table) if topologies else None
@@ -47,12 +64,63 @@ class _Check(Check):
 
     def _inside(self, topology: Topology, rows: Rows) -> BoolColumn:
         inside = self._having(topology.key, topology.values, rows)
-        todays = _TODAYS_LABEL.get(topology.key)
-        if todays is not None:
+        ga_label = _GA_LABEL.get(topology.key)
+        if ga_label is not None:
             unlabelled = self._labels[topology.key].ids[rows] == ABSENT
-            inside |= unlabelled & self._having(todays, topology.values, rows)
+            inside |= unlabelled & self._having(ga_label, topology.values, rows)
         return inside
 
     def _having(self, key: str, values: frozenset[str], rows: Rows) -> BoolColumn:
         column = self._labels[key]
         return np.isin(column.ids[rows], [known for value in values if (known := column.find(value)) is not None])
+
+
+def _topologies_of(pod: PodInfo, table: Table) -> list[Topology] | str:
+    """The zone and region labels of the pod's volumes, or the reason why it has to wait (upstream getPVbyPod).
+
+    Claims of ephemeral volumes are left out.
+    """
+    topologies: list[Topology] = []
+    for use in pod.claims:
+        if use.owner is not None:
+            continue
+        volume = _volume(use, table)
+        if isinstance(volume, str):
+            return volume
+        if volume is not None:
+            topologies.extend(_topologies(volume))
+    return topologies
+
+
+def _volume(use: ClaimUse, table: Table) -> PersistentVolume | str | None:
+    """The claim's volume; None where it is bound once the pod has a node."""
+    if not use.name:
+        return "PersistentVolumeClaim had no name"
+    claim = table.objects.get(PersistentVolumeClaim, use.key)
+    if claim is None:
+        return claim_not_found(use.name)
+    if not claim.spec.volume_name:
+        return _unbound(claim, table)
+    volume = table.objects.get(PersistentVolume, claim.spec.volume_name)
+    return volume_not_found(claim.spec.volume_name) if volume is None else volume
+
+
+def _unbound(claim: PersistentVolumeClaim, table: Table) -> str | None:
+    if not claim.class_name:
+        return "PersistentVolumeClaim had no pv name and storageClass name"
+    storage_class = table.objects.get(StorageClass, claim.class_name)
+    if storage_class is None:
+        return class_not_found(claim.class_name)
+    if storage_class.volume_binding_mode is None:
+        return f'VolumeBindingMode not set for StorageClass "{claim.class_name}"'
+    if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
+        return None
+    return "PersistentVolume had no name"
+
+
+def _topologies(volume: PersistentVolume) -> Iterator[Topology]:
+    for key in TOPOLOGY_LABELS:
+        if key in volume.labels:
+            values = frozenset(value.strip() for value in volume.labels[key].split(ZONE_DELIMITER))
+            if "" not in values:  # a label that cannot be read says nothing
+                yield Topology(key, values)

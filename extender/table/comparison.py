@@ -151,7 +151,7 @@ def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
         "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},
         "disk": {disk: {uids[slot]: reads for slot, reads in users.items()} for disk, users in usage.disks().items()},
         "object": {(kind, key): obj for kind, objects in table.objects.kinds() for key, obj in objects.items()},
-        "volume": unbound.shelves(),
+        "volume": unbound.names(),
     }
 
 

@@ -1,7 +1,4 @@
-"""A pod's claims, told apart by how far they are.
-
-Source: upstream VolumeBinding.PreFilter, volumeBinder.GetPodVolumeClaims.
-"""
+"""The claims of a pod, bound and unbound. Source: upstream VolumeBinding.PreFilter, volumeBinder.GetPodVolumeClaims."""
 
 from __future__ import annotations
 
@@ -11,22 +8,21 @@ from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.volumes.pod_volumes import ClaimUse
 from extender.model.volumes.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
-from extender.volumes.reasons import claim_not_found
 
 NAME = "VolumeBinding"
 UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaims:
-    """Claims that are bound, and claims that wait for the pod to get a node; in the order of the pod's volumes."""
+class PodVolumeClaims:
+    """The bound claims, and those whose binding is delayed until the pod has a node; in the order of its volumes."""
 
     bound: tuple[PersistentVolumeClaim, ...]
-    waiting: tuple[PersistentVolumeClaim, ...]
+    delayed: tuple[PersistentVolumeClaim, ...]
 
 
-def pod_claims(pod: PodInfo, table: Table) -> PodClaims | Refusal | None:
-    """The pod's claims, None if it has none; a Refusal where one is missing, lost or should have been bound by now."""
+def pod_volume_claims(pod: PodInfo, table: Table) -> PodVolumeClaims | Refusal | None:
+    """The pod's claims, None if it has none; a Refusal if one is missing, lost, or of immediate binding and unbound."""
     if not pod.claims:
         return None
     found: list[PersistentVolumeClaim] = []
@@ -35,11 +31,11 @@ def pod_claims(pod: PodInfo, table: Table) -> PodClaims | Refusal | None:
         if isinstance(claim, str):
             return unresolvable(NAME, claim)
         found.append(claim)
-    return _told_apart(found, table)
+    return _by_state(found, table)
 
 
 def _usable(use: ClaimUse, table: Table) -> PersistentVolumeClaim | str:
-    """The claim, or why the pod cannot use it."""
+    """The claim, or the reason why the pod cannot use it."""
     claim = table.objects.get(PersistentVolumeClaim, use.key)
     if claim is None:
         waiting = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
@@ -51,10 +47,10 @@ def _usable(use: ClaimUse, table: Table) -> PersistentVolumeClaim | str:
     return use.objection(claim) or claim
 
 
-def _told_apart(claims: list[PersistentVolumeClaim], table: Table) -> PodClaims | Refusal:
+def _by_state(claims: list[PersistentVolumeClaim], table: Table) -> PodVolumeClaims | Refusal:
     bound: list[PersistentVolumeClaim] = []
-    waiting: list[PersistentVolumeClaim] = []
-    late = False
+    delayed: list[PersistentVolumeClaim] = []
+    immediate = False
     for claim in claims:
         if claim.fully_bound:
             bound.append(claim)
@@ -63,14 +59,14 @@ def _told_apart(claims: list[PersistentVolumeClaim], table: Table) -> PodClaims 
         if isinstance(mode, Refusal):
             return mode
         if mode == WAIT_FOR_FIRST_CONSUMER and not claim.spec.volume_name:
-            waiting.append(claim)
+            delayed.append(claim)
         else:
-            late = True
-    return UNBOUND if late else PodClaims(tuple(bound), tuple(waiting))
+            immediate = True
+    return UNBOUND if immediate else PodVolumeClaims(tuple(bound), tuple(delayed))
 
 
 def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
-    """When the claim's class has it bound; empty where there is no class to say."""
+    """The volumeBindingMode of the claim's class; empty without a class."""
     storage_class = table.objects.get(StorageClass, claim.class_name) if claim.class_name else None
     if storage_class is None:
         return ""
@@ -78,3 +74,18 @@ def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
         cause = f'VolumeBindingMode not set for StorageClass "{claim.class_name}"'
         return failed(NAME, f'running PreFilter plugin "{NAME}": {cause}')
     return storage_class.volume_binding_mode
+
+
+# The API's words for an object that is missing, which the scheduler passes on as a reason.
+
+
+def claim_not_found(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" not found'
+
+
+def volume_not_found(name: str) -> str:
+    return f'persistentvolume "{name}" not found'
+
+
+def class_not_found(name: str) -> str:
+    return f'storageclass.storage.k8s.io "{name}" not found'

@@ -15,7 +15,7 @@ from extender.framework.status import unschedulable
 from extender.model.volumes.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
-from extender.volumes.wanted import wanted_volumes
+from extender.volumes.attachable import attachable_volumes
 
 REASON = "node(s) exceed max volume count"
 INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -38,15 +38,15 @@ class MaxVolumeCount:
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         if not pod.attachables:
             return None
-        wanted = wanted_volumes(pod, table).volumes.get(MIGRATED_PLUGINS[self.plugin])
-        return _Check(self, wanted, table) if wanted else None
+        volumes = attachable_volumes(pod, table).by_driver.get(MIGRATED_PLUGINS[self.plugin])
+        return _Check(self, volumes, table) if volumes else None
 
 
 class _Check(Check):
     sees_pods = True
 
-    def __init__(self, rule: MaxVolumeCount, wanted: set[CSIVolume], table: Table) -> None:
-        self._rule, self._wanted, self._table = rule, wanted, table
+    def __init__(self, rule: MaxVolumeCount, volumes: set[CSIVolume], table: Table) -> None:
+        self._rule, self._volumes, self._table = rule, volumes, table
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows, None)
@@ -59,7 +59,7 @@ class _Check(Check):
     def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
         attachments = self._table.storage.attachments
         count = attachments.counted(MIGRATED_PLUGINS[self._rule.plugin], gone)
-        for volume in self._wanted:
+        for volume in self._volumes:
             count = count + ~attachments.used(volume, gone)
         too_many = (count > self._limits()) & ~self._table.storage.csi_nodes.migrated(self._rule.plugin)
         return [(too_many[rows], unschedulable(self._rule.name, REASON))]

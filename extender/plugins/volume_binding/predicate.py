@@ -1,4 +1,4 @@
-"""VolumeBinding: the pod's volumes must be within reach of the node, or to be had there."""
+"""VolumeBinding: the pod's volumes must be accessible from the node, or be bindable there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
-from extender.volumes.claims import NAME, PodClaims, pod_claims
-from extender.volumes.placement import Placement
+from extender.volumes.claims import NAME, PodVolumeClaims, pod_volume_claims
+from extender.volumes.pod_volumes import PodVolumes
 
-OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
-UNBINDABLE = "node(s) didn't find available persistent volumes to bind"
-NO_SPACE = "node(s) did not have enough free storage"
-VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
+VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +27,34 @@ class VolumeBinding:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
-        claims = pod_claims(pod, table)
-        return _Check(claims, table) if isinstance(claims, PodClaims) else claims
+        claims = pod_volume_claims(pod, table)
+        return _Check(claims, table) if isinstance(claims, PodVolumeClaims) else claims
 
 
 class _Check(Check):
-    def __init__(self, claims: PodClaims, table: Table) -> None:
+    def __init__(self, claims: PodVolumeClaims, table: Table) -> None:
         self._claims, self._table = claims, table
 
     def refuse(self, rows: Rows) -> Verdict:
-        return verdict(Placement(self._claims, self._table, rows))
+        return verdict(PodVolumes(self._claims, self._table, rows))
 
 
-def verdict(placement: Placement) -> Verdict:
-    """One refusal for each combination of what is wrong; what could not be told goes before all else."""
+def verdict(volumes: PodVolumes) -> Verdict:
+    """One refusal for each combination of conflicts; errors come first."""
     refused: list[tuple[BoolColumn, Refusal]] = []
-    told = np.ones(len(placement.rows), np.bool_)
-    for mask, message in placement.faults:
-        refused.append((mask & told, failed(NAME, f'running "{NAME}" filter plugin: {message}')))
-        told &= ~mask
+    no_error = np.ones(len(volumes.rows), np.bool_)
+    for mask, message in volumes.errors:
+        refused.append((mask & no_error, failed(NAME, f'running "{NAME}" filter plugin: {message}')))
+        no_error &= ~mask
     causes = {
-        OUT_OF_REACH: placement.out_of_reach,
-        UNBINDABLE: placement.unbindable,
-        NO_SPACE: placement.no_space,
-        VOLUME_GONE: placement.volume_gone,
+        NODE_CONFLICT: volumes.node_conflict,
+        BIND_CONFLICT: volumes.bind_conflict,
+        NOT_ENOUGH_SPACE: volumes.not_enough_space,
+        VOLUME_MISSING: volumes.volume_missing,
     }
-    combination = np.zeros(len(placement.rows), np.int64)
+    combination = np.zeros(len(volumes.rows), np.int64)
     for bit, mask in enumerate(causes.values()):
-        combination |= (mask & told).astype(np.int64) << bit
+        combination |= (mask & no_error).astype(np.int64) << bit
     for code in np.unique(combination[combination > 0]):
         reasons = [reason for bit, reason in enumerate(causes) if code >> bit & 1]
         refused.append((combination == code, unresolvable(NAME, *reasons)))

@@ -1,21 +1,22 @@
-"""VolumeBinding: nodes whose storage would be used best, by a shape that says what share of it is best."""
+"""VolumeBinding: prefers nodes by the utilization of their storage classes, scored by a shape."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from extender.framework.rules import Scorer, Scores
 from extender.framework.shape import MAX_POINT_SCORE, MAX_UTILIZATION, ShapePoint, score_by_utilization
+from extender.model.quantity import units
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
-from extender.volumes.claims import NAME, PodClaims, pod_claims
-from extender.volumes.class_usage import ClassUsage, usage_by_class
-from extender.volumes.placement import Placement
+from extender.table.labels import BoolColumn, Rows
+from extender.volumes.accessibility import NONE
+from extender.volumes.claims import NAME, PodVolumeClaims, pod_volume_claims
+from extender.volumes.pod_volumes import DynamicProvision, PodVolumes, StaticBinding
 
-# What is used least is best.
 LEAST_USED = (ShapePoint(0, MAX_POINT_SCORE), ShapePoint(MAX_UTILIZATION, 0))
 
 
@@ -27,19 +28,19 @@ class VolumeBinding:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        claims = pod_claims(pod, table)
-        if not isinstance(claims, PodClaims) or not claims.waiting:
+        claims = pod_volume_claims(pod, table)
+        if not isinstance(claims, PodVolumeClaims) or not claims.delayed:
             return None
         return _Scorer(claims, table, score_by_utilization(self.shape))
 
 
 class _Scorer(Scorer):
-    def __init__(self, claims: PodClaims, table: Table, by_utilization: Scores) -> None:
+    def __init__(self, claims: PodVolumeClaims, table: Table, by_utilization: Scores) -> None:
         self._claims, self._table, self._by_utilization = claims, table, by_utilization
 
     def map(self, rows: Rows) -> Scores:
         total, classes = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        for usage in usage_by_class(Placement(self._claims, self._table, rows)).values():
+        for usage in _usage_by_class(PodVolumes(self._claims, self._table, rows)).values():
             total += np.where(usage.counts, self._by_utilization[_utilization(usage)], 0)
             classes += usage.counts
         # Halves are rounded up, as math.Round does; whole numbers keep that exact.
@@ -52,3 +53,39 @@ def _utilization(usage: ClassUsage) -> Scores:
     overfull = (usage.capacity == 0) | (usage.requested > usage.capacity)
     share = usage.requested * MAX_UTILIZATION // np.where(overfull, 1, usage.capacity)
     return np.where(overfull, MAX_UTILIZATION, share)
+
+
+class ClassUsage:
+    """Bytes requested of a storage class and its capacity: int64[n]. `counts`: the nodes where it counts: bool[n]."""
+
+    def __init__(self, rows: int) -> None:
+        self.requested: Scores = np.zeros(rows, np.int64)
+        self.capacity: Scores = np.zeros(rows, np.int64)
+        self.counts: BoolColumn = np.zeros(rows, np.bool_)
+
+    def bind(self, binding: StaticBinding) -> None:
+        """Adds the claim, and the volume it is bound to."""
+        here = binding.picked != NONE
+        self.counts |= here
+        self.requested += np.where(here, units(binding.claim.requested_storage), 0)
+        self.capacity += binding.bytes
+
+    def provision(self, provision: DynamicProvision, here: BoolColumn, left: Scores) -> None:
+        """Adds the claim. All claims of the class are provisioned from one pool, which is not added up."""
+        self.counts |= here
+        self.requested += np.where(here, units(provision.claim.requested_storage), 0)
+        self.capacity = np.where(here, left, self.capacity)
+
+
+def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
+    """By storage class. Where any claim matches a volume only such claims count; elsewhere those with a known pool."""
+    usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
+    found = np.zeros(len(volumes.rows), np.bool_)
+    for binding in volumes.static_bindings:
+        usage[binding.claim.class_name].bind(binding)
+        found |= binding.picked != NONE
+    for provision in volumes.dynamic_provisions:
+        if provision.bytes_left is not None:
+            here = provision.needed & ~found
+            usage[provision.claim.class_name].provision(provision, here, provision.bytes_left)
+    return usage

@@ -1,8 +1,8 @@
-"""Which CSI volumes are attached to which nodes, and how many a node can take.
+"""The CSI volumes attached to each node. Source: upstream nodevolumelimits CSILimits.
 
-A volume counts once for a node, however many pods there use it; so the unit is the pair of a volume and a node. What
-a claim comes down to may change with the claim, its volume or its class: the journal tells, and when somebody asks the
-claim is looked up again. Source: upstream nodevolumelimits CSILimits.
+A volume counts once for a node, however many pods there use it; so the unit is the pair of a volume and a node. A claim
+may resolve to another volume when the claim, its volume or its class changes: the journal tells, and the next reader
+resolves it again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,14 @@ from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns
-from extender.table.volumes.csi_volumes import READ_KINDS, Answer, Key, look_up, look_up_attached
-from extender.table.volumes.pairs import Pairs
+from extender.table.volumes.csi_volumes import (
+    READ_KINDS,
+    ObjectKey,
+    ResolvedVolume,
+    attached_volume,
+    csi_volume_of,
+)
+from extender.table.volumes.volume_pairs import VolumePairs
 
 
 class Attached(NamedTuple):
@@ -35,7 +41,7 @@ class Attached(NamedTuple):
 
 Source = Attachable | Attached
 _ATTACHMENT = VolumeAttachment.__name__
-_UNKNOWN = Answer(None)
+_UNKNOWN = ResolvedVolume(None)
 
 
 class Attachments:
@@ -44,23 +50,23 @@ class Attachments:
     def __init__(self, nodes: NodeColumns, pods: PodColumns, objects: Objects, journal: Journal) -> None:
         self._nodes, self._pods, self._objects = nodes, pods, objects
         self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
-        self._pairs = Pairs()
+        self._pairs = VolumePairs()
         self._users: defaultdict[Attachable, dict[int, int | None]] = defaultdict(dict)  # slot: use in _pairs
         self._held: dict[Attached, int] = {}  # pair
-        self._answers: dict[Source, Answer] = {}
-        self._readers: defaultdict[Key, set[Source]] = defaultdict(set)
+        self._resolved: dict[Source, ResolvedVolume] = {}
+        self._readers: defaultdict[ObjectKey, set[Source]] = defaultdict(set)
         self._faulty: dict[Attachable, Fault] = {}
         self._node_of: dict[Attached, str] = {}
         self._on_node: defaultdict[str, set[Attached]] = defaultdict(set)
         self._unread: dict[Attachable, None] = {}  # of pods that have come since somebody asked
 
-    # ---- what happens
+    # ---- changes
 
     def add(self, info: PodInfo, slot: int) -> None:
         """The pod stands in `slot` now."""
         for source in info.attachables:
             self._users[source][slot] = None
-            if source in self._answers:
+            if source in self._resolved:
                 self._use(source, slot)
             else:
                 self._unread[source] = None
@@ -76,36 +82,32 @@ class Attachments:
                 self._unlearn(source)
                 self._unread.pop(source, None)
 
-    # ---- what is asked
-
-    def look_up(self, source: Attachable) -> Answer:
-        """What is behind a claim or an inline volume now."""
-        return look_up(source, self._objects)
+    # ---- reading
 
     def counted(self, driver: str, gone: BoolColumn | None = None) -> IntColumn:
-        """How many volumes of a driver each node has: int64[row]. `gone`: bool[slot], pods thought away."""
+        """The number of volumes of a driver on each node: int64[row]. `gone`: bool[slot], pods to leave out."""
         self._refresh()
         return self._pairs.counted(driver, self._nodes.capacity, gone)
 
     def drivers(self) -> tuple[str, ...]:
-        """The drivers that any volume has had."""
+        """The drivers of all volumes that were ever used."""
         self._refresh()
         return self._pairs.drivers()
 
     def used(self, volume: CSIVolume, gone: BoolColumn | None = None) -> BoolColumn:
-        """On which nodes a pod uses the volume already: bool[row]. `gone` as above."""
+        """Tells the nodes where a pod uses the volume: bool[row]. `gone` as above."""
         self._refresh()
         return self._pairs.used(volume, self._nodes.capacity, gone)
 
     def faults(self, gone: BoolColumn | None = None) -> dict[Fault, NDArray[np.intp]]:
-        """What cannot be told of pods' volumes, with the rows of those pods. `gone` as above."""
+        """The faults of pods' volumes, with the rows of those pods. `gone` as above."""
         self._refresh()
         return {
             fault: self._pods.row[[slot for slot in self._users[source] if gone is None or not gone[slot]]]
             for source, fault in self._faulty.items()
         }
 
-    # ---- keeping up
+    # ---- catching up
 
     def _refresh(self) -> None:
         changed, self._unread = self._changed() | self._unread, {}
@@ -134,8 +136,8 @@ class Attachments:
         return (Attached(key),) if topic == _ATTACHMENT else self._readers.get((topic, key), ())
 
     def _reuse(self, source: Attachable) -> None:
-        before = self._answers.get(source, _UNKNOWN)
-        after = self._learn(source, look_up(source, self._objects))
+        before = self._resolved.get(source, _UNKNOWN)
+        after = self._learn(source, csi_volume_of(source, self._objects))
         for slot, use in self._users[source].items():
             if use is None or before.found != after.found:
                 if use is not None:
@@ -143,7 +145,7 @@ class Attachments:
                 self._use(source, slot)
 
     def _use(self, source: Attachable, slot: int) -> None:
-        volume = self._answers[source].found
+        volume = self._resolved[source].found
         if isinstance(volume, CSIVolume):
             self._users[source][slot] = self._pairs.add_use(volume, int(self._pods.row[slot]), slot)
         else:
@@ -157,7 +159,7 @@ class Attachments:
             return
         node = self._node_of[source] = attachment.spec.node_name
         self._on_node[node].add(source)
-        volume = self._learn(source, look_up_attached(attachment, self._objects)).found
+        volume = self._learn(source, attached_volume(attachment, self._objects)).found
         row = self._nodes.row_of.get(node)
         if isinstance(volume, CSIVolume) and row is not None:
             self._held[source] = self._pairs.attach(volume, row)
@@ -171,19 +173,19 @@ class Attachments:
             if not self._on_node[node]:
                 del self._on_node[node]
 
-    def _learn(self, source: Source, answer: Answer) -> Answer:
+    def _learn(self, source: Source, resolved: ResolvedVolume) -> ResolvedVolume:
         self._unlearn(source)
-        self._answers[source] = answer
-        if isinstance(answer.found, Fault) and not isinstance(source, Attached):
-            self._faulty[source] = answer.found
-        for key in answer.read:
+        self._resolved[source] = resolved
+        if isinstance(resolved.found, Fault) and not isinstance(source, Attached):
+            self._faulty[source] = resolved.found
+        for key in resolved.read:
             self._readers[key].add(source)
-        return answer
+        return resolved
 
     def _unlearn(self, source: Source) -> None:
         if not isinstance(source, Attached):
             self._faulty.pop(source, None)
-        for key in self._answers.pop(source, _UNKNOWN).read:
+        for key in self._resolved.pop(source, _UNKNOWN).read:
             self._readers[key].discard(source)
             if not self._readers[key]:
                 del self._readers[key]

@@ -1,4 +1,4 @@
-"""What CSINodes say of their nodes, as columns: drivers, how many volumes each can attach, plugins migrated."""
+"""CSINodes as columns: the drivers of each node, the volumes each can attach, the migrated plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_LIMIT = np.iinfo(np.int64).max
 
 
 class CSINodes:
-    """Columns over node rows, brought up to date when somebody asks."""
+    """Columns over node rows, brought up to date by the next reader."""
 
     def __init__(self, nodes: NodeColumns, objects: Objects, journal: Journal) -> None:
         self._nodes, self._objects = nodes, objects
@@ -27,27 +27,27 @@ class CSINodes:
         self._row_of: dict[str, int] = {}
 
     def known(self) -> BoolColumn:
-        """Which nodes have a CSINode: bool[row]."""
+        """Tells the nodes with a CSINode: bool[row]."""
         self._refresh()
         return self._known
 
     def limited(self) -> BoolColumn:
-        """Which nodes have a limit for any driver: bool[row]."""
+        """Tells the nodes with a limit for any driver: bool[row]."""
         self._refresh()
         return self._limited
 
     def limit(self, driver: str) -> IntColumn:
-        """How many volumes of the driver a node can have, or NO_LIMIT: int64[row]."""
+        """The number of volumes of the driver that a node can have, or NO_LIMIT: int64[row]."""
         self._refresh()
         return self._limits.get(driver, np.full(len(self._known), NO_LIMIT))
 
     def has_driver(self, driver: str) -> BoolColumn:
-        """Which nodes the driver is installed on: bool[row]."""
+        """Tells the nodes where the driver is installed: bool[row]."""
         self._refresh()
         return self._drivers.get(driver, np.zeros(len(self._known), np.bool_))
 
     def migrated(self, plugin: str) -> BoolColumn:
-        """Which nodes leave the in-tree plugin's volumes to its CSI driver: bool[row]."""
+        """Tells the nodes that leave the in-tree plugin's volumes to its CSI driver: bool[row]."""
         self._refresh()
         return self._migrated.get(plugin, np.zeros(len(self._known), np.bool_))
 

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from extender.framework.status import failed, unresolvable
-from extender.plugins.volume_binding.predicate import NO_SPACE, OUT_OF_REACH, UNBINDABLE, VOLUME_GONE, VolumeBinding
+from extender.plugins.volume_binding.predicate import (
+    BIND_CONFLICT,
+    NODE_CONFLICT,
+    NOT_ENOUGH_SPACE,
+    VOLUME_MISSING,
+    VolumeBinding,
+)
 from tests.builders import (
     HOSTNAME,
     ZONE,
@@ -122,13 +128,13 @@ def test_ephemeral_volumes(owner: str | None, reason: str | None) -> None:
 )
 def test_bound_volumes(terms: list[Object], refused: set[str]) -> None:
     volume = make_pv("v", node_terms=terms, claim="default/c")
-    assert reasons(POD, make_pvc("c", volume="v"), volume) == {node: [OUT_OF_REACH] for node in refused}
+    assert reasons(POD, make_pvc("c", volume="v"), volume) == {node: [NODE_CONFLICT] for node in refused}
 
 
 def test_a_volume_that_is_gone() -> None:
     pod = make_pod("p").pvc("d").pvc("c").obj()
     objects = [make_pvc("c", volume="gone"), make_pvc("d", volume="v"), make_pv("v", node_terms=in_zone("z0"))]
-    assert reasons(pod, *objects) == {"n0": [VOLUME_GONE], "n1": [OUT_OF_REACH], "n2": [OUT_OF_REACH]}
+    assert reasons(pod, *objects) == {"n0": [VOLUME_MISSING], "n1": [NODE_CONFLICT], "n2": [NODE_CONFLICT]}
 
 
 def test_a_migrated_volume_is_where_its_driver_says() -> None:
@@ -136,7 +142,7 @@ def test_a_migrated_volume_is_where_its_driver_says() -> None:
     migrated = make_csi_node("n1", {})
     migrated["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-pd,x"}
     there = make_node("n1").zone("z1").label({"topology.gke.io/zone": "z0"}).obj()
-    assert reasons(POD, make_pvc("c", volume="v"), volume, migrated, there) == {"n2": [OUT_OF_REACH]}
+    assert reasons(POD, make_pvc("c", volume="v"), volume, migrated, there) == {"n2": [NODE_CONFLICT]}
 
 
 @pytest.mark.parametrize(
@@ -194,14 +200,14 @@ def test_a_migrated_volume_is_where_its_driver_says() -> None:
 )
 def test_free_volumes(wanted: Object, volume: Object | None, refused: set[str]) -> None:
     objects = [wanted, STATIC, *([volume] if volume else [])]
-    assert reasons(POD, *objects) == {node: [UNBINDABLE] for node in refused}
+    assert reasons(POD, *objects) == {node: [BIND_CONFLICT] for node in refused}
 
 
 def test_two_claims_need_two_volumes() -> None:
     pod = make_pod("p").pvc("c").pvc("d").obj()
     claims = [make_pvc(name, storage_class="s") for name in "cd"]
     volumes = [make_pv("v", storage_class="s", node_terms=in_zone("z0", "z1")), make_pv("w", storage_class="s")]
-    assert reasons(pod, STATIC, *claims, *volumes) == {"n2": [UNBINDABLE]}
+    assert reasons(pod, STATIC, *claims, *volumes) == {"n2": [BIND_CONFLICT]}
 
 
 def test_the_smaller_claim_takes_the_smaller_volume() -> None:
@@ -238,7 +244,7 @@ def test_the_smaller_claim_takes_the_smaller_volume() -> None:
     ],
 )
 def test_provisioning(storage_class: Object, refused: set[str]) -> None:
-    assert reasons(POD, claim(), storage_class) == {node: [UNBINDABLE] for node in refused}
+    assert reasons(POD, claim(), storage_class) == {node: [BIND_CONFLICT] for node in refused}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ def test_provisioning(storage_class: Object, refused: set[str]) -> None:
 def test_a_node_selected_before(selected: str, refused: set[str]) -> None:
     chosen = changed(claim(), "metadata", annotations={"volume.kubernetes.io/selected-node": selected})
     objects = [chosen, make_storage_class("s"), make_pv("v", storage_class="s")]
-    assert reasons(POD, *objects) == {node: [UNBINDABLE] for node in refused}
+    assert reasons(POD, *objects) == {node: [BIND_CONFLICT] for node in refused}
 
 
 @pytest.mark.parametrize(
@@ -271,14 +277,14 @@ def test_capacity(tells: bool, capacities: list[tuple[str | None, Object]], refu
         for i, (zone, fields) in enumerate(capacities)
     ]
     objects = [claim(), make_storage_class("s"), make_csi_driver("csi.example.com", storageCapacity=tells), *pools]
-    assert reasons(POD, *objects) == {node: [NO_SPACE] for node in refused}
+    assert reasons(POD, *objects) == {node: [NOT_ENOUGH_SPACE] for node in refused}
 
 
 def test_all_that_is_wrong_is_told() -> None:
     pod = make_pod("p").pvc("b").pvc("c").obj()
     far = [make_pvc("b", volume="v"), make_pv("v", node_terms=in_zone("z0"), claim="default/b")]
     assert reasons(pod, *far, claim(), STATIC) == {
-        "n0": [UNBINDABLE],
-        "n1": [OUT_OF_REACH, UNBINDABLE],
-        "n2": [OUT_OF_REACH, UNBINDABLE],
+        "n0": [BIND_CONFLICT],
+        "n1": [NODE_CONFLICT, BIND_CONFLICT],
+        "n2": [NODE_CONFLICT, BIND_CONFLICT],
     }

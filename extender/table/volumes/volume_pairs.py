@@ -1,4 +1,4 @@
-"""Pairs of a CSI volume and a node that has it, as columns; and which pod slots use which pair."""
+"""Pairs of a CSI volume and a node that has it, and the pod slots that use each pair, as columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FIRST_CAPACITY = 16
 _FREE = -1
 
 
-class Pairs:
-    """One slot a pair, one slot a use of a pair by a pod."""
+class VolumePairs:
+    """One slot for each pair, one slot for each use of a pair by a pod."""
 
     def __init__(self) -> None:
         self._pair_of: defaultdict[CSIVolume, dict[int, int]] = defaultdict(dict)  # row: pair
@@ -40,7 +40,7 @@ class Pairs:
         return use
 
     def drop_use(self, use: int) -> None:
-        """The pod uses the volume no more."""
+        """The pod stops using the volume."""
         pair = int(self._use_pair[use])
         self._use_pair[use] = _FREE
         self._free_uses.append(use)
@@ -59,17 +59,17 @@ class Pairs:
         self._release(pair)
 
     def drivers(self) -> tuple[str, ...]:
-        """The drivers that any volume has had."""
+        """The drivers of all volumes that were ever used."""
         return tuple(self._drivers)
 
     def counted(self, driver: str, capacity: int, gone: BoolColumn | None) -> IntColumn:
-        """How many volumes of the driver each row has: int64[capacity]."""
+        """The number of volumes of the driver on each row: int64[capacity]."""
         there = (self._uses_without(gone) > 0) | (self._attachments > 0)
         there &= self._driver == self._drivers.get(driver, _FREE - 1)
         return np.bincount(self._row[there], minlength=capacity)
 
     def used(self, volume: CSIVolume, capacity: int, gone: BoolColumn | None) -> BoolColumn:
-        """On which rows pods use the volume: bool[capacity]."""
+        """Tells the rows where pods use the volume: bool[capacity]."""
         used = np.zeros(capacity, np.bool_)
         pairs = list(self._pair_of.get(volume, {}).values())
         used[self._row[pairs]] = self._uses_without(gone)[pairs] > 0

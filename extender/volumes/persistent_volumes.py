@@ -1,7 +1,4 @@
-"""The free persistent volumes of a storage class, the smallest first, and which of them suit a claim.
-
-Source: component-helpers volume.FindMatchingVolume.
-"""
+"""The persistent volumes that a claim can be bound to. Source: component-helpers volume.FindMatchingVolume."""
 
 from __future__ import annotations
 
@@ -15,35 +12,41 @@ from extender.model.volumes.storage import FILESYSTEM, PersistentVolumeClaim
 from extender.table import Table
 from extender.table.journal import FREE_VOLUMES, TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn
-from extender.table.volumes.unbound import Offer, Traits
-from extender.volumes.reach import Reach, reach_by_node_selector
+from extender.table.volumes.persistent_volumes import UnboundVolume, VolumeTraits
+from extender.volumes.accessibility import Accessibility, accessibility_by_node_selector
 
 
 class FreeVolumes:
-    """The volumes with their sizes (`bytes`: int64[volume]) and the nodes that reach them."""
+    """The free volumes of a class, the smallest first.
+
+    Attributes:
+        bytes: int64[volume]: their sizes.
+        access: the nodes that can access them.
+    """
 
     def __init__(self, class_name: str, table: Table) -> None:
-        self.offers = sorted(table.storage.unbound.free(class_name), key=lambda offer: offer.nanos)
-        self.bytes: Scores = np.array([offer.size_bytes for offer in self.offers], np.int64)
-        self.reach: Reach = reach_by_node_selector([(o.place, o.volume.node_selector) for o in self.offers], table)
-        self._nanos = [offer.nanos for offer in self.offers]
-        index: dict[Traits, int] = {}
-        self._kind = np.array([index.setdefault(offer.traits, len(index)) for offer in self.offers], np.intp)
+        self.volumes = sorted(table.storage.unbound.free(class_name), key=lambda each: each.nanos)
+        self.bytes: Scores = np.array([each.size_bytes for each in self.volumes], np.int64)
+        selectors = [(each.selector_key, each.volume.node_selector) for each in self.volumes]
+        self.access: Accessibility = accessibility_by_node_selector(selectors, table)
+        self._nanos = [each.nanos for each in self.volumes]
+        index: dict[VolumeTraits, int] = {}
+        self._kind = np.array([index.setdefault(each.traits, len(index)) for each in self.volumes], np.intp)
         self._kinds = list(index)
 
     def suitable(self, claim: PersistentVolumeClaim) -> BoolColumn:
-        """Which of the volumes the claim could be bound to, wherever they are: bool[volume]."""
+        """Tells the volumes that the claim could be bound to, wherever they are: bool[volume]."""
         suitable: BoolColumn = np.array([_suits(kind, claim) for kind in self._kinds], np.bool_)[self._kind]
         suitable[: bisect_left(self._nanos, claim.requested_nanos)] = False
         if claim.spec.selector is not None:
             selector = compile_selector(claim.spec.selector)
             for index in np.flatnonzero(suitable):
-                suitable[index] = selector.matches(self.offers[index].volume.labels)
+                suitable[index] = selector.matches(self.volumes[index].volume.labels)
         return suitable
 
 
 class _FreeVolumesByClass:
-    """What is kept of each class until one of its volumes, or a node, changes."""
+    """The free volumes of each class, kept until one of them, or a node, changes."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -66,25 +69,25 @@ def free_volumes(class_name: str, table: Table) -> FreeVolumes:
     return table.reader(_FreeVolumesByClass).of(class_name)
 
 
-def reserved_volume(claim: PersistentVolumeClaim, table: Table) -> Offer | None:
-    """The volume that is kept for the claim, if there is one; then it is that one or none."""
-    return next((offer for offer in table.storage.unbound.reserved(claim.key) if _is_for(offer, claim)), None)
+def reserved_volume(claim: PersistentVolumeClaim, table: Table) -> UnboundVolume | None:
+    """The volume whose claimRef names the claim, if there is one; then it is that one or none."""
+    return next((each for each in table.storage.unbound.reserved(claim.key) if _is_for(each, claim)), None)
 
 
-def _is_for(offer: Offer, claim: PersistentVolumeClaim) -> bool:
+def _is_for(each: UnboundVolume, claim: PersistentVolumeClaim) -> bool:
     return (
-        offer.volume.is_bound_to(claim)
-        and offer.volume.class_name == claim.class_name
-        and offer.nanos >= claim.requested_nanos
-        and _same_form(offer.traits, claim)
-        and not offer.volume.terminating
+        each.volume.is_bound_to(claim)
+        and each.volume.class_name == claim.class_name
+        and each.nanos >= claim.requested_nanos
+        and _same_form(each.traits, claim)
+        and not each.volume.terminating
     )
 
 
-def _suits(kind: Traits, claim: PersistentVolumeClaim) -> bool:
+def _suits(kind: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
     return kind.available and _same_form(kind, claim) and kind.access_modes.issuperset(claim.spec.access_modes or ())
 
 
-def _same_form(kind: Traits, claim: PersistentVolumeClaim) -> bool:
+def _same_form(kind: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
     wanted = claim.spec.volume_mode or FILESYSTEM, claim.spec.volume_attributes_class_name or ""
     return (kind.volume_mode, kind.attributes_class) == wanted

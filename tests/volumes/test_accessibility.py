@@ -1,4 +1,4 @@
-"""Reach.pick against the obvious loop."""
+"""Accessibility.pick against the obvious loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.volumes.reach import NONE, Picked, Reach
+from extender.volumes.accessibility import NONE, Accessibility, Picked
 
 ROWS = 6
 
@@ -21,7 +21,7 @@ def reaches(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
 @given(reaches(), st.lists(st.sets(st.integers(0, 7)), min_size=1, max_size=3))
 def test_pick(reach: tuple[list[int], list[list[int]]], rounds: list[set[int]]) -> None:
     group, rows = reach
-    columns = Reach(np.array(group, np.intp), [np.array(each, np.intp) for each in rows])
+    columns = Accessibility(np.array(group, np.intp), [np.array(each, np.intp) for each in rows])
     taken: list[Picked] = []
     given_out: list[set[int]] = [set() for _ in range(ROWS)]
     for suits in rounds:

@@ -1,4 +1,4 @@
-"""Which nodes reach which volumes, or pools that volumes are made from; and the best one that each node reaches."""
+"""The nodes that can access volumes, or the pools they are provisioned from; and the best one for each node."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _KEPT = 65536
 Picked = NDArray[np.intp]
 
 
-class Reach:
-    """Which rows reach each of a list of items, the best item first. Items that are alike in it share a group."""
+class Accessibility:
+    """The rows that can access each of a list of items, the best item first. Items of the same rows share a group."""
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """`group`: intp[item]: an index into `rows`, which holds the rows that reach the items of each group."""
+        """`group`: intp[item]: an index into `rows`, which holds the rows that can access the items of each group."""
         self._group = group
         self._groups = len(rows)
-        self._edge_group = np.repeat(np.arange(len(rows)), [len(reaching) for reaching in rows])
+        self._edge_group = np.repeat(np.arange(len(rows)), [len(of_group) for of_group in rows])
         self._edge_row: Rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
 
     def pick(self, suitable: BoolColumn, taken: Sequence[Picked], capacity: int) -> Picked:
-        """The first suitable item that each row reaches and that `taken`, earlier picks, did not give it.
+        """The first suitable item that each row can access and that `taken`, earlier picks, did not give it.
 
         Args:
             suitable: bool[item].
@@ -70,29 +70,32 @@ def values_picked(values: Scores, picked: Picked) -> Scores:
     return np.append(values, 0)[picked]  # NONE is the last
 
 
-def reach_by_node_selector(selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table) -> Reach:
-    """The reach of persistent volumes: for each its node affinity, after a key that is equal for equal ones."""
-    return _reach([(("volume", key), partial(nodes_reaching, selector)) for key, selector in selectors], table)
+def accessibility_by_node_selector(
+    selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table
+) -> Accessibility:
+    """Of persistent volumes: each is given by a key that is equal for equal ones, and its node affinity."""
+    return _accessibility(
+        [(("volume", key), partial(nodes_with_access, selector)) for key, selector in selectors], table
+    )
 
 
-def reach_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Reach:
-    """The reach of pools, by the nodes' labels."""
+def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Accessibility:
+    """Of pools, by the nodes' labels."""
     keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(_nodes_labelled, selector)) for selector in selectors]
-    return _reach(keyed, table)
+    return _accessibility(keyed, table)
 
 
-def nodes_reaching(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
-    """Whether each of `rows` is selected by a volume's node affinity: bool[len(rows)].
+def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
+    """Tells the rows that a volume's node affinity selects: bool[len(rows)] (component-helpers CheckNodeAffinity).
 
-    It is shown the labels alone, and a term that asks for a node's name takes any: it has nothing to compare with.
-    Source: component-helpers volume.CheckNodeAffinity.
+    It looks at labels alone; a term that asks for a node's name takes any.
     """
     if selector is None:
         return np.ones(len(rows), np.bool_)
-    reaching = np.zeros(len(rows), np.bool_)
+    selected = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
-        reaching |= _nodes_in_nameless_term(term, table, rows)
-    return reaching
+        selected |= _nodes_in_nameless_term(term, table, rows)
+    return selected
 
 
 def _nodes_in_nameless_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
@@ -121,8 +124,10 @@ class _SelectedRows:
         return self._rows
 
 
-def _reach(selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table) -> Reach:
-    """Each distinct selector is tried once, and not again until a node changes."""
+def _accessibility(
+    selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
+) -> Accessibility:
+    """Evaluates each distinct selector once, and again only after a node has changed."""
     known = table.reader(_SelectedRows).known()
     index: dict[Hashable, int] = {}
     group = np.zeros(len(selections), np.intp)
@@ -130,4 +135,4 @@ def _reach(selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColu
         if key not in known:
             known[key] = table.nodes.rows[select(table, table.nodes.rows)]
         group[item] = index.setdefault(key, len(index))
-    return Reach(group, [known[key] for key in index])
+    return Accessibility(group, [known[key] for key in index])

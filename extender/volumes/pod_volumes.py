@@ -1,4 +1,4 @@
-"""What would become of a pod's claims on each node: which volumes they would be bound to, which would be made.
+"""The volumes a pod would get on each node: bound ones, matching ones, provisioned ones.
 
 Source: upstream volumeBinder.FindPodVolumes.
 """
@@ -19,117 +19,127 @@ from extender.model.volumes.csi_migration import Fault, in_tree_plugin, migrated
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
-from extender.table.volumes.unbound import Offer
-from extender.volumes.capacity import pools_for
-from extender.volumes.claims import PodClaims
-from extender.volumes.free_volumes import free_volumes, reserved_volume
-from extender.volumes.reach import NONE, Picked, nodes_reaching, values_picked
+from extender.table.volumes.persistent_volumes import UnboundVolume
+from extender.volumes.accessibility import NONE, Picked, nodes_with_access, values_picked
+from extender.volumes.claims import PodVolumeClaims
+from extender.volumes.persistent_volumes import free_volumes, reserved_volume
+from extender.volumes.storage_capacity import pools_for
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class StaticBinding:
     """A claim and the volume it would be bound to on each row.
 
     Attributes:
-        picked: intp[n]: an index into `offers`, or NONE.
+        volumes: those to pick from.
+        picked: intp[n]: an index into `volumes`, or NONE.
         bytes: int64[n]: the size of that volume, 0 where there is none.
     """
 
     claim: PersistentVolumeClaim
-    offers: Sequence[Offer]
+    volumes: Sequence[UnboundVolume]
     picked: Picked
     bytes: Scores
 
 
 @dataclass(frozen=True, slots=True)
-class Provision:
-    """A claim whose volume would be made, on which rows (bool[n]) and from how much (int64[n]; None: nobody tells)."""
+class DynamicProvision:
+    """A claim whose volume would be provisioned.
+
+    Attributes:
+        needed: bool[n]: the rows where.
+        bytes_left: int64[n]: the capacity of the pool; None: the driver does not publish it.
+    """
 
     claim: PersistentVolumeClaim
     needed: BoolColumn
     bytes_left: Scores | None
 
 
-class Placement:
+class PodVolumes:
     """The outcome for each of `rows`.
 
     Attributes:
-        out_of_reach: bool[n]: a bound volume is not reached from the node.
-        volume_gone: bool[n]: a claim is bound to a volume that does not exist.
-        unbindable: bool[n]: a claim finds no volume, and none can be made for it there.
-        no_space: bool[n]: a volume could be made, had its pool the room.
-        faults: what could not be told, and where: bool[n].
-        bindings, provisions: what would be done; to be read where none of the above holds.
+        node_conflict: bool[n]: a bound volume cannot be accessed from the node.
+        volume_missing: bool[n]: a claim is bound to a volume that does not exist.
+        bind_conflict: bool[n]: a claim matches no volume, and none can be provisioned for it there.
+        not_enough_space: bool[n]: no pool has the room for a volume to be provisioned.
+        errors: the rows, bool[n], that fail with a message.
+        static_bindings, dynamic_provisions: to be done where none of the above holds.
     """
 
-    def __init__(self, claims: PodClaims, table: Table, rows: Rows) -> None:
+    def __init__(self, claims: PodVolumeClaims, table: Table, rows: Rows) -> None:
         self.rows = rows
         self._table = table
-        self.out_of_reach, self.volume_gone, self.unbindable, self.no_space = np.zeros((4, len(rows)), np.bool_)
-        self.faults: list[tuple[BoolColumn, str]] = []
-        self.bindings: list[Binding] = []
-        self.provisions: list[Provision] = []
+        self.node_conflict, self.volume_missing, self.bind_conflict, self.not_enough_space = np.zeros(
+            (4, len(rows)), np.bool_
+        )
+        self.errors: list[tuple[BoolColumn, str]] = []
+        self.static_bindings: list[StaticBinding] = []
+        self.dynamic_provisions: list[DynamicProvision] = []
         self._taken: defaultdict[str, list[Picked]] = defaultdict(list)
         self._given: set[str] = set()
         self._check_bound(claims.bound)
-        if claims.waiting:
-            self._check_waiting(claims.waiting)
+        if claims.delayed:
+            self._check_delayed(claims.delayed)
 
     def _check_bound(self, claims: Sequence[PersistentVolumeClaim]) -> None:
         standing = np.ones(len(self.rows), np.bool_)
         for claim in claims:
             volume = self._table.objects.get(PersistentVolume, claim.spec.volume_name)
             if volume is None:
-                self.volume_gone |= standing
+                self.volume_missing |= standing
                 return
-            reached = self._reached(volume, standing)
-            self.out_of_reach |= standing & ~reached
-            standing &= reached
+            accessible = self._accessible(volume, standing)
+            self.node_conflict |= standing & ~accessible
+            standing &= accessible
 
-    def _reached(self, volume: PersistentVolume, asked: BoolColumn) -> BoolColumn:
-        """Which rows reach the volume, as its CSI driver sees it where that has taken over."""
-        reached = nodes_reaching(volume.node_selector, self._table, self.rows)
+    def _accessible(self, volume: PersistentVolume, asked: BoolColumn) -> BoolColumn:
+        """Tells the rows that can access the volume, by its CSI driver's view on nodes migrated to that: bool[n]."""
+        accessible = nodes_with_access(volume.node_selector, self._table, self.rows)
         plugin = in_tree_plugin(volume.spec)
         if plugin is None:
-            return reached
+            return accessible
         migrated = self._table.storage.csi_nodes.migrated(plugin)[self.rows]
         selector = migrated_node_selector(volume, plugin)
         if isinstance(selector, Fault):
-            self.faults.append((asked & migrated, f"could not translate pv: {selector.message}"))
-            return reached
-        return np.where(migrated, nodes_reaching(selector, self._table, self.rows), reached)
+            self.errors.append((asked & migrated, f"could not translate pv: {selector.message}"))
+            return accessible
+        return np.where(migrated, nodes_with_access(selector, self._table, self.rows), accessible)
 
-    def _check_waiting(self, claims: Sequence[PersistentVolumeClaim]) -> None:
+    def _check_delayed(self, claims: Sequence[PersistentVolumeClaim]) -> None:
         chosen = [claim for claim in claims if claim.selected_node is not None]
         for claim in chosen:
-            self.unbindable |= self.rows != self._table.nodes.row_of.get(claim.selected_node or "", NONE)
-        standing = ~self.unbindable
+            self.bind_conflict |= self.rows != self._table.nodes.row_of.get(claim.selected_node or "", NONE)
+        standing = ~self.bind_conflict
         needed = [(claim, standing) for claim in chosen]
         # The smallest claims choose first, so that each gets the smallest volume that fits.
         for claim in sorted((c for c in claims if c.selected_node is None), key=lambda c: c.requested_nanos):
             binding = self._bind(claim)
-            self.bindings.append(binding)
+            self.static_bindings.append(binding)
             needed.append((claim, standing & (binding.picked == NONE)))
         self._check_provisions(needed, standing)
 
-    def _bind(self, claim: PersistentVolumeClaim) -> Binding:
+    def _bind(self, claim: PersistentVolumeClaim) -> StaticBinding:
         reserved = reserved_volume(claim, self._table)
         if reserved is None:
             return self._bind_free(claim)
-        reached = nodes_reaching(reserved.volume.node_selector, self._table, self.rows)
+        accessible = nodes_with_access(reserved.volume.node_selector, self._table, self.rows)
         if reserved.volume.name not in self._given:
             self._given.add(reserved.volume.name)
-            return Binding(claim, (reserved,), np.where(reached, 0, NONE), np.where(reached, reserved.size_bytes, 0))
+            return StaticBinding(
+                claim, (reserved,), np.where(accessible, 0, NONE), np.where(accessible, reserved.size_bytes, 0)
+            )
         free = self._bind_free(claim)  # the pod names its claim twice: the second time its volume is taken
-        return replace(free, picked=np.where(reached, free.picked, NONE), bytes=np.where(reached, free.bytes, 0))
+        return replace(free, picked=np.where(accessible, free.picked, NONE), bytes=np.where(accessible, free.bytes, 0))
 
-    def _bind_free(self, claim: PersistentVolumeClaim) -> Binding:
+    def _bind_free(self, claim: PersistentVolumeClaim) -> StaticBinding:
         free = free_volumes(claim.class_name, self._table)
         taken = self._taken[claim.class_name]
-        picked = free.reach.pick(free.suitable(claim), taken, self._table.nodes.capacity)
+        picked = free.access.pick(free.suitable(claim), taken, self._table.nodes.capacity)
         taken.append(picked)
         here = picked[self.rows]
-        return Binding(claim, free.offers, here, values_picked(free.bytes, here))
+        return StaticBinding(claim, free.volumes, here, values_picked(free.bytes, here))
 
     def _check_provisions(
         self, needed: Sequence[tuple[PersistentVolumeClaim, BoolColumn]], standing: BoolColumn
@@ -141,12 +151,12 @@ class Placement:
             storage_class = self._table.objects.get(StorageClass, claim.class_name)
             assert storage_class is not None  # else the claim would not wait
             allowed = self._allowed(storage_class)
-            self.unbindable |= here & ~allowed
+            self.bind_conflict |= here & ~allowed
             here &= allowed
             provision, has_room = self._provision(claim, storage_class, here)
-            self.provisions.append(provision)
-            self.no_space |= here & ~has_room
-            standing = standing & ~self.unbindable & ~self.no_space
+            self.dynamic_provisions.append(provision)
+            self.not_enough_space |= here & ~has_room
+            standing = standing & ~self.bind_conflict & ~self.not_enough_space
 
     def _allowed(self, storage_class: StorageClass) -> BoolColumn:
         if not storage_class.provisions:
@@ -161,12 +171,12 @@ class Placement:
 
     def _provision(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, here: BoolColumn
-    ) -> tuple[Provision, BoolColumn]:
+    ) -> tuple[DynamicProvision, BoolColumn]:
         pools = pools_for(claim, storage_class, self._table)
         if pools is None:
-            return Provision(claim, here, None), np.ones(len(self.rows), np.bool_)
+            return DynamicProvision(claim, here, None), np.ones(len(self.rows), np.bool_)
         picked = pools.pick(units(claim.requested_storage), self._table.nodes.capacity)[self.rows]
-        return Provision(claim, here, values_picked(pools.bytes, picked)), picked != NONE
+        return DynamicProvision(claim, here, values_picked(pools.bytes, picked)), picked != NONE
 
 
 def _as_node_term(term: TopologySelectorTerm) -> NodeSelectorTerm:

@@ -13,8 +13,8 @@ from extender.model.volumes.storage import FILESYSTEM, PersistentVolume
 from extender.table.journal import FREE_VOLUMES, Journal
 
 
-class Traits(NamedTuple):
-    """What a claim asks of a volume besides its size and place; many volumes have the same."""
+class VolumeTraits(NamedTuple):
+    """The properties that a claim matches besides size and node affinity; many volumes have the same."""
 
     access_modes: frozenset[str]
     volume_mode: str
@@ -22,53 +22,53 @@ class Traits(NamedTuple):
     available: bool
 
 
-class Offer(NamedTuple):
-    """A volume and what was worked out of it once. `place` is equal where the node affinity is."""
+class UnboundVolume(NamedTuple):
+    """A volume, its size and traits. `selector_key` is equal for equal node affinities."""
 
     volume: PersistentVolume
     nanos: int
     size_bytes: int
-    traits: Traits
-    place: bytes
+    traits: VolumeTraits
+    selector_key: bytes
 
 
 class UnboundVolumes:
-    """The volumes that no claim has, by storage class; and those that are kept for a claim, by the claim."""
+    """The volumes without a claimRef by storage class, and those with one by the claim."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._free: defaultdict[str, dict[str, Offer]] = defaultdict(dict)
-        self._reserved: defaultdict[str, dict[str, Offer]] = defaultdict(dict)
+        self._free: defaultdict[str, dict[str, UnboundVolume]] = defaultdict(dict)
+        self._reserved: defaultdict[str, dict[str, UnboundVolume]] = defaultdict(dict)
         self._known: dict[str, PersistentVolume] = {}
 
     def set(self, volume: PersistentVolume) -> None:
-        """Adds the volume or replaces what was known of it."""
+        """Adds or replaces the volume."""
         self.remove(volume.name)
         self._known[volume.name] = volume
-        self._shelf(volume)[volume.name] = _offer(volume)
+        self._volumes_beside(volume)[volume.name] = _unbound(volume)
         self._note(volume)
 
     def remove(self, name: str) -> None:
         """Forgets the volume; an unknown name is ignored."""
         volume = self._known.pop(name, None)
         if volume is not None:
-            del self._shelf(volume)[name]
+            del self._volumes_beside(volume)[name]
             self._note(volume)
 
-    def free(self, class_name: str) -> Collection[Offer]:
-        """The volumes of a class that are kept for nobody."""
+    def free(self, class_name: str) -> Collection[UnboundVolume]:
+        """The volumes of a class without a claimRef."""
         return self._free.get(class_name, {}).values()
 
-    def reserved(self, claim_key: str) -> Collection[Offer]:
-        """The volumes that name the claim, bound to it or not."""
+    def reserved(self, claim_key: str) -> Collection[UnboundVolume]:
+        """The volumes whose claimRef names the claim, bound to it or not."""
         return self._reserved.get(claim_key, {}).values()
 
-    def shelves(self) -> dict[tuple[str, str], frozenset[str]]:
+    def names(self) -> dict[tuple[str, str], frozenset[str]]:
         """The names of all volumes, by ("free", class) and ("reserved", claim)."""
-        free = {("free", class_name): frozenset(shelf) for class_name, shelf in self._free.items() if shelf}
-        return free | {("reserved", claim): frozenset(shelf) for claim, shelf in self._reserved.items() if shelf}
+        free = {("free", class_name): frozenset(volumes) for class_name, volumes in self._free.items() if volumes}
+        return free | {("reserved", claim): frozenset(volumes) for claim, volumes in self._reserved.items() if volumes}
 
-    def _shelf(self, volume: PersistentVolume) -> dict[str, Offer]:
+    def _volumes_beside(self, volume: PersistentVolume) -> dict[str, UnboundVolume]:
         reference = volume.spec.claim_ref
         if reference is None:
             return self._free[volume.class_name]
@@ -77,16 +77,16 @@ class UnboundVolumes:
     def _note(self, volume: PersistentVolume) -> None:
         if volume.spec.claim_ref is None:
             self._journal.note(FREE_VOLUMES, volume.class_name)
-        elif not self._shelf(volume):
+        elif not self._volumes_beside(volume):
             del self._reserved[f"{volume.spec.claim_ref.namespace}/{volume.spec.claim_ref.name}"]
 
 
-def _offer(volume: PersistentVolume) -> Offer:
+def _unbound(volume: PersistentVolume) -> UnboundVolume:
     spec, nanos = volume.spec, nano(volume.storage)
-    traits = Traits(
+    traits = VolumeTraits(
         frozenset(spec.access_modes or ()),
         spec.volume_mode or FILESYSTEM,
         spec.volume_attributes_class_name or "",
         volume.status.phase == "Available" and not volume.terminating,
     )
-    return Offer(volume, nanos, units_from_nano(nanos), traits, msgspec.msgpack.encode(volume.node_selector))
+    return UnboundVolume(volume, nanos, units_from_nano(nanos), traits, msgspec.msgpack.encode(volume.node_selector))
