@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from extender.app import serve as wiring
+from extender.app.serve import build
 from extender.config.sources import load
 
 _config = os.environ.get("EXTENDER_CONFIG")
-app = wiring.build(load(Path(_config) if _config else None, os.environ, {}))
+app = build(load(Path(_config) if _config else None, os.environ, {}))

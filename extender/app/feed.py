@@ -16,10 +16,9 @@ from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_binder import LeaderBinder
 from extender.cluster.election.lease import LeaseClient
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Credentials, Kubeconfig, credentials_of
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.caught_up import caught_up
-from extender.cluster.watch.lister import ClusterLister
 from extender.cluster.watch.source import ClusterSource
 from extender.cluster.writers.binder import ApiBinder
 from extender.config.settings import Settings
@@ -117,20 +116,19 @@ def _live_origin(
     credentials: Credentials, kinds: Iterable[Kind], settings: Settings, binder_over: Callable[[Binder], Binder]
 ) -> FeedFactory:
     def origin(sink: Sink[Object], metrics: Metrics, clock: Clock) -> ClusterFeed:
-        connection = Connection(credentials)
-        source = ClusterSource(connection, kinds, sink, metrics, clock, random.Random())  # noqa: S311  for pauses
+        client = KubeClient(credentials)
+        source = ClusterSource(client, kinds, sink, metrics, clock, random.Random())  # noqa: S311  for pauses
 
         # Pods only: their places are what is decided; what others write reaches a leader as it reaches anyone.
         def survey() -> Callable[[], bool]:
-            return caught_up(connection, KINDS[Pod.__name__], lambda: source.version(Pod.__name__))
+            return caught_up(client, KINDS[Pod.__name__], lambda: source.version(Pod.__name__))
 
-        lister = ClusterLister(connection, source)
-        binder = binder_over(ApiBinder(connection))
-        feed = ClusterFeed(source.start, source.stop, source.unsynced, binder, lister, survey)
+        binder = binder_over(ApiBinder(client))
+        feed = ClusterFeed(source.start, source.stop, source.unsynced, binder, source, survey)
         if not settings.leader_elect:
             return feed
         freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
-        return _elected(feed, freshness, _lease_client(connection, settings), clock, settings)
+        return _elected(feed, freshness, _lease_client(client, settings), clock, settings)
 
     return origin
 
@@ -169,9 +167,9 @@ def _elected(
     )
 
 
-def _lease_client(connection: Connection, settings: Settings) -> LeaseClient:
+def _lease_client(client: KubeClient, settings: Settings) -> LeaseClient:
     namespace = settings.lease_namespace or settings.own_namespace
-    return LeaseClient(connection, namespace, settings.lease_name, silence_seconds=_timing(settings).call_seconds)
+    return LeaseClient(client, namespace, settings.lease_name, silence_seconds=_timing(settings).call_seconds)
 
 
 def _timing(settings: Settings) -> Timing:
@@ -203,8 +201,8 @@ def live_objects(kubeconfig: Path) -> list[Object]:
     """
     credentials = Kubeconfig(kubeconfig)
     gathering = _Gathering()
-    connection = Connection(credentials)
-    source = ClusterSource(connection, KINDS.values(), gathering, NullTelemetry(), SystemClock(), random.Random())  # noqa: S311  for pauses
+    client = KubeClient(credentials)
+    source = ClusterSource(client, KINDS.values(), gathering, NullTelemetry(), SystemClock(), random.Random())  # noqa: S311  for pauses
     source.start()
     try:
         if not source.wait_until_synced(LISTING_SECONDS):

@@ -21,8 +21,8 @@ from extender.app.extenders import binder_over, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import credentials_of
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import PacedBinder, TokenBucket
@@ -153,16 +153,16 @@ class Process:
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
         self._feed = feed_factory_of(settings, whole, bound_by)(self._cache, metrics, clock)
 
-        self._connection = Connection(credentials_of(settings.kubeconfig))
-        self._statuses = ApiStatuses(self._connection, _bucket(options.status_rate), clock)
+        self._client = KubeClient(credentials_of(settings.kubeconfig))
+        self._statuses = ApiStatuses(self._client, _bucket(options.status_rate), clock)
         instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self._events = ApiEvents(self._connection, _bucket(options.event_rate), clock, instance)
+        self._events = ApiEvents(self._client, _bucket(options.event_rate), clock, instance)
         self._binders, self._preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
 
         nominations = Nominations(self._cache, self._queue, self._statuses)
         failures = Failures(self._queue, nominations, self._statuses, self._events)
         binder = PacedBinder(self._feed.binder, _bucket(options.bind_rate), clock)
-        victims, claims = ApiVictims(self._connection, clock), ApiClaims(self._connection, clock)
+        victims, claims = ApiVictims(self._client, clock), ApiClaims(self._client, clock)
         device_claims = DeviceClaims(self._cache, claims, self._events, clock)
         waiting = WaitingPods(clock, self._is_there, self._binders)
         self._scheduler = Scheduler(
@@ -179,7 +179,7 @@ class Process:
                 clock,
                 failures.handle,
                 waiting,
-                (Volumes(self._cache, ApiVolumes(self._connection)), device_claims),
+                (Volumes(self._cache, ApiVolumes(self._client)), device_claims),
                 leading=lambda: all(self._feed.leading().values()),
             ),
             failures,
@@ -239,7 +239,7 @@ class Process:
             for part in (self._binders, self._preemptors, self._statuses, self._events):
                 part.stop(STOP_SECONDS)
         self._feed.stop()
-        self._connection.close()
+        self._client.close()
         self._pages.stop()
 
     def _waiting_for(self) -> Mapping[str, str]:

@@ -18,9 +18,8 @@ from extender.cache.cache import Cache
 from extender.cache.comparer import TABLE, Comparer, Report
 from extender.cache.dump import dump
 from extender.cache.expiry import Expiry
-from extender.cluster.http.config_map import read_config_map
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import credentials_of
+from extender.cluster.http.kube_client import KubeClient, read_config_map
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.extender_v1.types import ArgsReader
@@ -167,11 +166,11 @@ def _policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):
         raise ConfigurationError([f"want {CONFIG_MAP}NAMESPACE/NAME"])
-    connection = Connection(credentials_of(kubeconfig))
+    client = KubeClient(credentials_of(kubeconfig))
     try:
-        return read_config_map(connection, namespace, name)
+        return read_config_map(client, namespace, name)
     finally:
-        connection.close()
+        client.close()
 
 
 def log_failure(rule: str, error: Exception) -> None:

@@ -61,9 +61,9 @@ def explain(
 def _profiles(policy: Path | None, kubeconfig: Path | None) -> Profiles | None:
     if policy is None:
         return None
-    from extender.app import serve as wiring
+    from extender.app.serve import profiles_of
 
-    return wiring.profiles_of(policy, "DefaultProvider", kubeconfig=kubeconfig)
+    return profiles_of(policy, "DefaultProvider", kubeconfig=kubeconfig)
 
 
 def _cluster(path: Path | None, kubeconfig: Path | None, profiles: Profiles | None) -> Cluster:

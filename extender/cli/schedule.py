@@ -57,7 +57,7 @@ def schedule(
     """
     given = {name: value for name, value in {**flags, "bind": address}.items() if value is not None}
     settings = load(config, os.environ, given)
-    from extender.app import schedule as wiring_schedule  # --help, and a fault in the settings, need not wait for NumPy
+    from extender.app.schedule import Options  # --help, and a fault in the settings, need not wait for NumPy
+    from extender.app.schedule import schedule as run
 
-    options = wiring_schedule.Options(scheduler_name, seed, bind_rate, status_rate, event_rate)
-    wiring_schedule.schedule(settings, options)
+    run(settings, Options(scheduler_name, seed, bind_rate, status_rate, event_rate))

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from extender.cli.main import cli, settings_options
+from extender.cli.main import cli
+from extender.cli.serve import settings_options
 from extender.config.settings import OPTIONS
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
+
+import trustme
 
 Object = dict[str, Any]
 Fault = Callable[["Call"], object]
@@ -31,10 +35,14 @@ class FakeApiServer:
         token: what clients must send, if anything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, authority: trustme.CA | None = None) -> None:
+        """With `authority`, which signs its certificate, it speaks HTTPS."""
+        self._authority = authority
         self.collections: dict[str, dict[str, Object]] = {NODES: {}, PODS: {}, LEASES: {}}
         self.calls: list[str] = []
         self.token: str | None = None
+        self.frozen: set[tuple[str, int]] = set()
+        self.closed = threading.Event()
         self.forgotten = 0  # versions up to this one are too old to watch from
         self._version = 100
         self._log: list[tuple[int, str, str, Object]] = []
@@ -94,6 +102,10 @@ class FakeApiServer:
     def faults_left(self) -> int:
         return len(self._faults)
 
+    def freeze(self) -> None:
+        """No connection that is open now answers any more, and none ends."""
+        self.frozen = self._server.peers()
+
     def end_watches(self) -> None:
         """Every open watch ends as it does after its timeout."""
         self._watches_end += 1
@@ -144,13 +156,20 @@ class FakeApiServer:
         class Handler(Call):
             server_state = api
 
-        return _Server(("127.0.0.1", port), Handler)
+        server = _Server(("127.0.0.1", port), Handler)
+        if self._authority is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._authority.issue_cert("127.0.0.1").configure_cert(context)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        return server
 
     def __enter__(self) -> Self:
+        self.closed.clear()
         threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._server.hang_up()
@@ -161,13 +180,24 @@ class FakeApiServer:
         document = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "clusters": [{"name": "fake", "cluster": self.address()}],
             "users": [{"name": "me", "user": user}],
             "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
             "current-context": "fake",
         }
         path.write_text(json.dumps(document))
         return path
+
+    def change_authority(self, authority: trustme.CA) -> None:
+        """Another authority signs the server's certificate; every connection dies."""
+        self._authority = authority
+        self.restart()
+
+    def address(self) -> dict[str, str]:
+        if self._authority is None:
+            return {"server": f"http://127.0.0.1:{self.port}"}
+        authority = base64.b64encode(self._authority.cert_pem.bytes()).decode()
+        return {"server": f"https://127.0.0.1:{self.port}", "certificate-authority-data": authority}
 
 
 class _Server(ThreadingHTTPServer):
@@ -190,6 +220,9 @@ class _Server(ThreadingHTTPServer):
         for connection in self._connections:
             with suppress(OSError):  # most have ended before
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def peers(self) -> set[tuple[str, int]]:
+        return {each.getpeername() for each in self._connections if each.fileno() >= 0}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is part of the tests."""
@@ -268,6 +301,9 @@ class Call(BaseHTTPRequestHandler):
         return self.server_state.collections[LEASES].get(f"default/{name}") if collection == LEASES else None
 
     def _begin(self) -> None:
+        if self.client_address in self.server_state.frozen:
+            self.server_state.closed.wait(30)
+            self.close_connection = True
         url = urlsplit(self.path)
         self.path_only, self.query = url.path, {key: values[0] for key, values in parse_qs(url.query).items()}
         self.mark = self.server_state.watches_ended
@@ -383,9 +419,9 @@ def _key(obj: Object) -> str:
 
 
 @contextmanager
-def fake_api(*nodes: Object) -> Iterator[FakeApiServer]:
+def fake_api(*nodes: Object, authority: trustme.CA | None = None) -> Iterator[FakeApiServer]:
     """A served API server that holds these nodes."""
-    with FakeApiServer() as api:
+    with FakeApiServer(authority) as api:
         for node in nodes:
             api.put(NODES, node)
         yield api

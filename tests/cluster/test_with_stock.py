@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, NotFound, Refused
@@ -26,7 +26,7 @@ def test_every_kind_is_served_and_changes_arrive(control_plane: ControlPlane, mo
     monkeypatch.setattr("extender.cluster.watch.list_watch_state.PAGE_SIZE", 3)
     client, recorder = control_plane.client, Recorder()
     client.create(*(make_node(f"n{i}").obj() for i in range(10)), make_pod("p").obj())
-    connection = Connection(Kubeconfig(control_plane.kubeconfig))
+    connection = KubeClient(Kubeconfig(control_plane.kubeconfig))
     source = ClusterSource(connection, KINDS.values(), recorder, recorder, SystemClock(), Random(1))
     source.start()
     try:
@@ -46,7 +46,7 @@ def test_binding(control_plane: ControlPlane, tmp_path: Path) -> None:
     client = control_plane.client
     pod, gated = client.create(make_pod("p").obj(), make_pod("gated").gate("example.com/wait").obj())
     uid = pod["metadata"]["uid"]
-    binder = ApiBinder(Connection(Kubeconfig(control_plane.kubeconfig)))
+    binder = ApiBinder(KubeClient(Kubeconfig(control_plane.kubeconfig)))
     with pytest.raises(Conflict, match="UID in precondition"):
         binder.bind("default", "p", "0-0-0", "n1")
     with pytest.raises(Conflict, match="schedulingGates"):
@@ -65,4 +65,4 @@ def test_binding(control_plane: ControlPlane, tmp_path: Path) -> None:
 def test_without_the_right_to_bind(control_plane: ControlPlane) -> None:
     kubeconfig = control_plane.write_kubeconfig("nobody", "no-such-token")
     with pytest.raises(Refused, match="401"):
-        ApiBinder(Connection(Kubeconfig(kubeconfig))).bind("default", "p", "u", "n1")
+        ApiBinder(KubeClient(Kubeconfig(kubeconfig))).bind("default", "p", "u", "n1")

@@ -13,9 +13,8 @@ import pytest
 
 from extender.cache.cache import Cache
 from extender.cache.comparer import Comparer
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.watch.lister import ClusterLister
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
@@ -74,12 +73,12 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
     client.create(*(make_node(f"n{i}").obj() for i in range(3)))
     client.create(make_pod("placed").node("n0").obj(), make_pod("waits").obj())
     cache = Cache(SystemClock(), NullTelemetry())
-    connection = Connection(Kubeconfig(control_plane.kubeconfig))
+    connection = KubeClient(Kubeconfig(control_plane.kubeconfig))
     source = ClusterSource(connection, KINDS.values(), cache, NullTelemetry(), SystemClock(), Random(1))
     source.start()
     try:
         assert source.wait_until_synced(30)
-        comparer = Comparer(cache, ClusterLister(connection, source), NullTelemetry(), time.sleep)
+        comparer = Comparer(cache, source, NullTelemetry(), time.sleep)
         assert comparer.compare().differences == []
         uid = cache._uid_of["default/placed"]
         cache._placements[uid].node_name = "n2"

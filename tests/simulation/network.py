@@ -1,4 +1,4 @@
-"""The way to the API server: a cluster.connection.Connection whose messages are late, lost, doubled or cut off."""
+"""The way to the API server: a KubeClient whose messages are late, lost, doubled or cut off."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
-from extender.cluster.http.connection import CALL_SECONDS, message_of, refusal
 from extender.cluster.http.http1 import BrokenExchange, Hung
+from extender.cluster.http.kube_client import CALL_SECONDS, KubeClient, error_of, message_of
 from extender.errors import OutcomeUnknown, Refused
 from tests.simulation.api_server import ApiServer, Reply
 from tests.simulation.api_server import refusal as reply
@@ -97,8 +97,8 @@ class _Box(Generic[T]):
             simulation.wake(task)
 
 
-class SimulatedConnection:
-    """What a process has of the network; see Connection for what its methods promise."""
+class SimulatedKubeClient(KubeClient):
+    """What a process has of the network; see KubeClient for what its methods promise."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network, self._process = network, process
@@ -121,7 +121,7 @@ class SimulatedConnection:
     ) -> bytes:
         answer = self._exchange(method, path, body, CALL_SECONDS if silence_seconds is None else silence_seconds)
         if answer.status >= 300:
-            raise refusal(answer.status, answer.body)
+            raise error_of(answer.status, answer.body)
         return answer.body
 
     def close(self) -> None:

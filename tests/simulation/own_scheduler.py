@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from extender.app import schedule as wiring_schedule
+from extender.app import schedule
 from extender.errors import ClusterError
 from extender.preemption import Candidate, pod_terminating_by_preemption
 from extender.queue.priority_queue import PriorityQueue
@@ -54,10 +54,10 @@ class OwnScheduler:
         self._stopping.set()
 
     def _main(self) -> None:
-        self._stopping = vars(wiring_schedule)["threading"].Event()  # the simulated one
-        options = wiring_schedule.Options(seed=self._seed)
+        self._stopping = vars(schedule)["threading"].Event()  # the simulated one
+        options = schedule.Options(seed=self._seed)
         try:
-            self._whole = wiring_schedule.Process(self._settings, options, self._stopping)
+            self._whole = schedule.Process(self._settings, options, self._stopping)
             self._whole.run()
         except ClusterError as error:
             self._simulation.tell(f"{self.process.name}: {error}")

@@ -55,7 +55,7 @@ class Primitives:
     def installed(self, stand_ins: Mapping[str, object]) -> Iterator[None]:
         """The real modules that are loaded use these instead of threads, for as long as the block lasts.
 
-        `stand_ins`: what else they find under a name: {"extender.app.serve.Connection": ...}.
+        `stand_ins`: what else they find under a name: {"extender.app.serve.KubeClient": ...}.
         """
         instead: dict[Any, object] = {
             random: self.random,

@@ -1,4 +1,4 @@
-"""An extender in a process of its own: the whole application as wiring makes it, called by WSGI."""
+"""An extender in a process of its own: the whole application as app.serve makes it, called by WSGI."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from io import BytesIO
 from typing import Any
 
-from extender.app import serve as wiring
 from extender.app.feed import feed_factory_of
+from extender.app.serve import application
 from extender.config.settings import Settings
 from extender.extender_v1.types import decode_binding_args
 from tests.simulation.judge import Judge
@@ -68,7 +68,7 @@ class Replica:
         self._app.lifecycle.stop()
 
     def _main(self) -> None:
-        self._app = wiring.application(self._settings, feed_factory_of(self._settings))
+        self._app = application(self._settings, feed_factory_of(self._settings))
         self._app.lifecycle.start()
         self._started = True
         while self._started:

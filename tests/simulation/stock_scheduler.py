@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
 from extender.model.kinds import KINDS
@@ -17,7 +17,7 @@ from extender.model.pod import Pod
 from extender.runtime.ports import NullTelemetry
 from tests.simulation.api_server import Json
 from tests.simulation.judge import Judge
-from tests.simulation.network import Network, SimulatedConnection
+from tests.simulation.network import Network, SimulatedKubeClient
 from tests.simulation.replica import Replica
 from tests.simulation.tasks import Process, ProcessClock, Simulation
 
@@ -71,9 +71,9 @@ class StockScheduler:
     def _main(self) -> None:
         simulation, self.view = self._simulation, View()
         clock = ProcessClock(simulation, self.process)
-        self._connection = cast(Connection, SimulatedConnection(self._network, self.process))
+        self._client = cast(KubeClient, SimulatedKubeClient(self._network, self.process))
         kinds = [KINDS[name] for name in self.view.objects]
-        source = ClusterSource(self._connection, kinds, self.view, NullTelemetry(), clock, self._random)
+        source = ClusterSource(self._client, kinds, self.view, NullTelemetry(), clock, self._random)
         source.start()
         while source.unsynced():
             simulation.sleep(0.1)
@@ -186,7 +186,7 @@ class StockScheduler:
 
     def _write(self, method: str, path: str, body: Mapping[str, Any]) -> None:
         try:
-            self._connection.call(method, path, msgspec.json.encode(body))
+            self._client.call(method, path, msgspec.json.encode(body))
         except ClusterError as error:
             self._simulation.tell(f"{self.process.name}: {method} {path}: {error}")
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from extender.model.kinds import KINDS
 from tests.simulation.api_server import FINISHED, NODES, ApiServer
 from tests.simulation.judge import Judge
-from tests.simulation.network import Network, SimulatedConnection, Weather
+from tests.simulation.network import Network, SimulatedKubeClient, Weather
 from tests.simulation.own_scheduler import OwnScheduler, Pages, WitnessedPreemptions, WitnessedQueue
 from tests.simulation.people import Misfortune, People
 from tests.simulation.primitives import Primitives
@@ -122,10 +122,10 @@ class World:
         shared = {"simulation": self.simulation, "judge": self.judge}
         stand_ins: dict[str, object] = {
             "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
-            "extender.app.feed.Connection": lambda _: SimulatedConnection(self.network, self._current()),
+            "extender.app.feed.KubeClient": lambda _: SimulatedKubeClient(self.network, self._current()),
             "extender.app.serve.Cache": WitnessedCache,
             "extender.app.serve.Metrics": AlarmingMetrics,
-            "extender.app.schedule.Connection": lambda _: SimulatedConnection(self.network, self._current()),
+            "extender.app.schedule.KubeClient": lambda _: SimulatedKubeClient(self.network, self._current()),
             "extender.app.schedule.Cache": WitnessedCache,
             "extender.app.schedule.PriorityQueue": WitnessedQueue,
             "extender.app.schedule.Preemptions": WitnessedPreemptions,

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
-from extender.errors import NotFound, OutcomeUnknown
+from extender.cluster.http.kube_client import KubeClient
+from extender.errors import NotFound
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
 
@@ -45,9 +45,9 @@ _ENCODE = msgspec.json.Encoder().encode
 class LeaseClient:
     """One lease at the API server; no call waits longer for a sign of life than `silence_seconds`."""
 
-    def __init__(self, connection: Connection, namespace: str, name: str, silence_seconds: float) -> None:
+    def __init__(self, client: KubeClient, namespace: str, name: str, silence_seconds: float) -> None:
         self.key = f"{namespace}/{name}"
-        self._connection, self._silence_seconds = connection, silence_seconds
+        self._client, self._silence_seconds = client, silence_seconds
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
@@ -56,7 +56,7 @@ class LeaseClient:
         """The lease as it is now; one without metadata where there is none yet.
 
         Raises:
-            Refused, OutcomeUnknown: as `Connection.call`.
+            Refused, OutcomeUnknown: as `KubeClient.call`.
         """
         try:
             return self._call("GET", self._path, b"")
@@ -68,7 +68,7 @@ class LeaseClient:
 
         Raises:
             Conflict: another has written since `lease` was read.
-            Refused, OutcomeUnknown: as `Connection.call`.
+            Refused, OutcomeUnknown: as `KubeClient.call`.
         """
         if lease.metadata:
             return self._call("PUT", self._path, _ENCODE(lease))
@@ -76,11 +76,7 @@ class LeaseClient:
         return self._call("POST", self._collection, _ENCODE(created))
 
     def _call(self, method: str, path: str, body: bytes) -> Lease:
-        data = self._connection.call(method, path, body, silence_seconds=self._silence_seconds)
-        try:
-            return _DECODE(data)
-        except msgspec.MsgspecError as error:
-            raise OutcomeUnknown(f"{path} cannot be read: {error}") from None
+        return self._client.call_for(_DECODE, method, path, body, silence_seconds=self._silence_seconds)
 
 
 def micro_time(seconds: float) -> str:

@@ -5,26 +5,57 @@ The client is imported when a cluster is asked for, not before: it takes 33 MiB 
 
 from __future__ import annotations
 
-import http.client
-import socket
+import copy
 import ssl
-import threading
+import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
-from extender.errors import ConfigurationError, Refused
+from extender.cluster.http.endpoint import Endpoint, address_of, one_line, split_http_url
+from extender.cluster.http.exec_plugin import ExecStatus, run_plugin
+from extender.errors import ConfigurationError
 
-_TOKEN_KEPT_SECONDS = 10.0
+_RELOAD_SECONDS = 60.0  # a service account's token lives for an hour, and is replaced ten minutes before its end
+_BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
 _FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what the client raises on a file of odd form
 
 
-class Credentials(Protocol):
-    """Where an Access comes from; asked again when the API server no longer accepts it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientConfig:
+    """One reading of the credentials.
 
-    def load(self) -> Access:
-        """Reads them as they are now. Raises ConfigurationError."""
+    Attributes:
+        base: path that all paths of the API stand under; empty as a rule.
+        authorization: the header; None: there is none.
+        valid_until: when the credentials are to be read again, in monotonic seconds.
+        material: what the endpoint was made of, to see whether another is needed.
+    """
+
+    endpoint: Endpoint
+    base: str
+    authorization: str | None
+    valid_until: float
+    material: tuple[object, ...]
+
+
+class Credentials(Protocol):
+    """Where a ClientConfig comes from."""
+
+    def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
+        """Reads them as they are now. The endpoint is that of `before` unless it has changed.
+
+        Args:
+            rejected: the API server no longer accepts what `before` has.
+
+        Raises:
+            ConfigurationError: they cannot be read.
+        """
 
 
 class Kubeconfig:
@@ -32,121 +63,150 @@ class Kubeconfig:
 
     def __init__(self, path: Path, context: str | None = None) -> None:
         self._path, self._context = path, context
+        self._granted: ExecStatus | None = None
+        self._granted_until = 0.0
 
-    def load(self) -> Access:
+    def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
+        """See Credentials."""
         if not self._path.is_file():
             raise ConfigurationError([f"kubeconfig {self._path}: no such file"])
         import yaml
-        from kubernetes.client.configuration import Configuration
-        from kubernetes.config import ConfigException, load_kube_config
+        from kubernetes.config import ConfigException
 
-        configuration = Configuration()
+        if rejected:
+            self._granted = None
         try:
-            load_kube_config(  # type: ignore[no-untyped-call]  # the client ships a marker but few types
-                str(self._path), self._context, configuration, persist_config=False
-            )
-            return Access(configuration)
+            return self._read(yaml.safe_load(self._path.read_bytes()), before)
         except (ConfigException, yaml.YAMLError, *_FAULTY) as error:
-            raise ConfigurationError([f"kubeconfig {self._path}: {_one_line(error)}"]) from None
+            raise ConfigurationError([f"kubeconfig {self._path}: {one_line(error)}"]) from None
 
+    def _read(self, document: Any, before: ClientConfig | None) -> ClientConfig:
+        from kubernetes.client.configuration import Configuration
+        from kubernetes.config.kube_config import KubeConfigLoader
 
-def credentials_of(kubeconfig: Path | None) -> Credentials:
-    """Those of the file, or without one those of the pod that this process runs in."""
-    return Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount()
+        document = copy.deepcopy(document)
+        user, cluster = _chosen(document, self._context)
+        # The client would go on as nobody where the plugin fails, and wait for as long as it hangs.
+        plugin = user.pop("exec", None) if not user.get("token") and not user.get("tokenFile") else None
+        configuration = Configuration()
+        loader = KubeConfigLoader(document, self._context, config_base_path=str(self._path.parent.resolve()))  # type: ignore[no-untyped-call]  # the client ships a marker but few types
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # as above
+        url = split_http_url(configuration.host)
+        if plugin is None:
+            # What a provider's own client has fetched is fetched again when the API server says so.
+            seconds = inf if "auth-provider" in user else _RELOAD_SECONDS
+            return _config(configuration, before, time.monotonic() + seconds)
+        _require_tls(url)
+        granted = self._grant(plugin, cluster)
+        if granted.token:
+            configuration.api_key["BearerToken"] = f"Bearer {granted.token}"
+        pem = f"{granted.client_certificate_data}\n{granted.client_key_data}".strip().encode()
+        return _config(configuration, before, min(self._granted_until, time.monotonic() + _RELOAD_SECONDS), pem)
+
+    def _grant(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
+        if self._granted is None or time.monotonic() >= self._granted_until:
+            self._granted = run_plugin(plugin, cluster, self._path.parent.resolve())
+            self._granted_until = time.monotonic() + _seconds_until(self._granted.expiration_timestamp)
+        return self._granted
 
 
 class ServiceAccount:
     """The account of the pod that this process runs in."""
 
-    def load(self) -> Access:
+    def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
+        """See Credentials; `rejected` makes no difference, for files are read every time."""
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException, load_incluster_config
 
         configuration = Configuration()
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # as above
-            return Access(configuration)
+            return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS)
         except (ConfigException, *_FAULTY) as error:
             raise ConfigurationError(
-                [f"no kubeconfig was given, and there is no service account to use instead: {_one_line(error)}"]
+                [f"no kubeconfig was given, and there is no service account to use instead: {one_line(error)}"]
             ) from None
 
 
-class Access:
-    """One reading of the credentials; `configuration` is a kubernetes.client.Configuration.
+def credentials_of(kubeconfig: Path | None) -> Credentials:
+    """Returns those of the file, or without one those of the pod that this process runs in."""
+    return Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount()
 
-    Attributes:
-        host: for the Host header.
-        base: path that all paths of the API stand under; empty as a rule.
+
+def _chosen(document: Any, context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the context's user and cluster; an empty user where it has none. Raises as files of odd form do."""
+    name = context or document["current-context"]
+    chosen = next((each["context"] for each in document["contexts"] if each["name"] == name), dict[str, Any]())
+    users, clusters = document.get("users") or (), document["clusters"]
+    user = next((each.get("user") for each in users if each["name"] == chosen.get("user")), None)
+    cluster = next((each["cluster"] for each in clusters if each["name"] == chosen.get("cluster")), dict[str, Any]())
+    return user or {}, cluster
+
+
+def _config(configuration: Any, before: ClientConfig | None, valid_until: float, pem: bytes = b"") -> ClientConfig:
+    """Makes a ClientConfig of a kubernetes.client.Configuration. `pem`: a plugin's certificate with its key.
+
+    Raises:
+        OSError, ValueError: certificates cannot be read, or the token cannot be sent.
     """
-
-    def __init__(self, configuration: Any) -> None:
-        """Raises OSError or ValueError where certificates cannot be read."""
-        url = urlsplit(configuration.host)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(f"server {configuration.host!r} is no http(s) URL")
-        self.host, self.base = url.netloc.rpartition("@")[2], url.path.rstrip("/")
-        self._address = (url.hostname, url.port or (443 if url.scheme == "https" else 80))
-        self._server_name: str = configuration.tls_server_name or url.hostname
-        self._tls = _tls_context(configuration) if url.scheme == "https" else None
-        self._proxy = _proxy(configuration)
-        self._configuration = configuration
-        self._lock = threading.Lock()
-        self._authorization: str | None = None
-        self._ask_again_at = 0.0
-
-    def authorization(self) -> str | None:
-        """The Authorization header; reads a rotated token, or runs the credential plugin again, when it is due.
-
-        Raises:
-            Refused: the new token cannot be had; stands as status 401.
-        """
-        with self._lock:
-            # The client takes 130 us to say whether it is due, more than all else that a bind costs.
-            if time.monotonic() >= self._ask_again_at:
-                self._authorization = self._ask()
-                self._ask_again_at = time.monotonic() + _TOKEN_KEPT_SECONDS
-            return self._authorization
-
-    def _ask(self) -> str | None:
-        try:
-            token: str | None = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except Exception as error:  # a plugin may fail in any way; ConfigException, for one, has no base but this
-            raise Refused(f"the credentials cannot be renewed: {_one_line(error)}", 401) from None
-        return token.strip() if token else None
-
-    def dial(self, timeout_seconds: float) -> socket.socket:
-        """A new connection, TLS included.
-
-        Raises:
-            Refused: there is none to be had in that time; stands as status 503, as a gateway would say.
-        """
-        try:
-            sock = self._tunnel(self._proxy, timeout_seconds) if self._proxy else self._direct(timeout_seconds)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._tls.wrap_socket(sock, server_hostname=self._server_name) if self._tls else sock
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Refused(f"{self.host} cannot be reached: {_one_line(error)}", 503) from None
-
-    def _direct(self, timeout_seconds: float) -> socket.socket:
-        return socket.create_connection(self._address, timeout_seconds)
-
-    def _tunnel(self, proxy: SplitResult, timeout_seconds: float) -> socket.socket:
-        connection = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=timeout_seconds)
-        connection.set_tunnel(*self._address, headers=self._configuration.proxy_headers)
-        connection.connect()
-        return connection.sock
+    url = split_http_url(configuration.host)
+    authorization = _authorization(configuration, url)
+    proxy = _proxy(configuration)
+    authorities = _authorities(configuration)
+    certificate = pem or _content(configuration.cert_file) + b"\n" + _content(configuration.key_file)
+    server_name = str(configuration.tls_server_name or url.hostname)
+    verified = configuration.verify_ssl, configuration.assert_hostname
+    material = (url, proxy, authorities, certificate, server_name, verified)
+    if before is not None and before.material == material:
+        endpoint = before.endpoint
+    else:
+        tls = _tls_context(configuration, authorities, certificate.strip()) if url.scheme == "https" else None
+        host, headers = url.netloc.rpartition("@")[2], configuration.proxy_headers
+        endpoint = Endpoint(host, address_of(url), server_name, tls, proxy, headers)
+    return ClientConfig(endpoint, url.path.rstrip("/"), authorization, valid_until, material)
 
 
-def _tls_context(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+def _authorization(configuration: Any, url: SplitResult) -> str | None:
+    token = (configuration.api_key.get("BearerToken") or "").strip()
+    if not token:
+        return None
+    _require_tls(url)
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError("the token holds a line break, or another character that no header may hold")
+    return str(token)
+
+
+def _require_tls(url: SplitResult) -> None:
+    if url.scheme != "https":
+        raise ValueError(f"{url.geturl()} is no https URL: a token would be sent for everyone to read")
+
+
+def _tls_context(configuration: Any, authorities: str | None, certificate: bytes) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authorities)
+    if certificate:
+        with tempfile.NamedTemporaryFile() as file:  # the ssl module takes it from a file only
+            file.write(certificate)
+            file.flush()
+            context.load_cert_chain(file.name)
     if not configuration.verify_ssl or configuration.assert_hostname is False:
         context.check_hostname = False
     if not configuration.verify_ssl:
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _authorities(configuration: Any) -> str | None:
+    """Returns the certificates to trust (PEM); None: those of the system. Raises OSError, ValueError."""
+    if not configuration.ssl_ca_cert:
+        return configuration.ca_cert_data or None
+    authorities = Path(configuration.ssl_ca_cert).read_text("ascii")
+    if not authorities.strip():  # the ssl module would trust the system's instead
+        raise ValueError("the certificate authority is empty, or no base64")
+    return authorities
+
+
+def _content(path: str | None) -> bytes:
+    return Path(path).read_bytes() if path else b""
 
 
 def _proxy(configuration: Any) -> SplitResult | None:
@@ -160,5 +220,9 @@ def _proxy(configuration: Any) -> SplitResult | None:
     return proxy
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _seconds_until(timestamp: str) -> float:
+    """Returns how long a plugin's grant is good for; raises ValueError where its end is no time."""
+    if not timestamp:
+        return inf
+    left = datetime.fromisoformat(timestamp).timestamp() - time.time()
+    return max(left - _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS)

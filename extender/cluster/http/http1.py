@@ -1,7 +1,8 @@
 """One HTTP/1.1 exchange at a time over a kept connection.
 
-Why not the client's own transport: a POST costs 130 us of CPU this way, 260 us by http.client and 440 us by urllib3's
-pool (TLS and system calls alone: 75 us; the same machine, the same API server). llhttp parses, by httptools.
+A kept connection of `http.client` or of urllib3's pool would do, at a price: a POST costs 130 us of CPU here, 260 us by
+http.client and 440 us by urllib3 (TLS and system calls alone: 75 us; the same machine, the same API server), and
+http.client passes over one interim answer only and takes surplus bytes for the next one. llhttp parses, by httptools.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from math import inf
 
 import httptools
 
 from extender.errors import OutcomeUnknown
 
 _PIECE_BYTES = 64 * 1024
+_LEAST_SECONDS = 0.001  # 0 would mean not to wait at all
 
 
 class BrokenExchange(OutcomeUnknown):
-    """The connection ended, hung or made no sense before the answer was complete.
+    """The connection ended, hung or made no sense before the response was complete.
 
     Attributes:
-        dead: it had ended before one byte of the answer came, as kept connections do that the server has let go.
+        dead: it had ended before one byte of the response came, as kept connections do that the server has closed.
     """
 
     def __init__(self, message: str, *, dead: bool = False) -> None:
@@ -35,12 +39,13 @@ class Hung(BrokenExchange):
     """Nothing came in the time allowed."""
 
 
-class Channel:
-    """A connected socket to the API server; for one thread at a time, but `shut` may come from any.
+class HttpConnection:
+    """A connected socket; for one thread at a time, but `shut` may come from any.
 
     Attributes:
         used: a request was sent on it.
-        idle_since: when it was last used, for its owner to note, in monotonic seconds.
+        idle_since: when its last exchange ended, for its pool to note, in monotonic seconds.
+        deadline: when the exchange under way must be over, however it is cut into pieces, in monotonic seconds.
     """
 
     def __init__(self, sock: socket.socket, host: str) -> None:
@@ -49,7 +54,7 @@ class Channel:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self.used = False
-        self.idle_since = 0.0
+        self.idle_since, self.deadline = 0.0, inf
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
         """Sends a request.
@@ -57,43 +62,46 @@ class Channel:
         Raises:
             BrokenExchange: the connection is gone.
         """
+        if self.deadline != inf:
+            self._limit(max(self.deadline - time.monotonic(), _LEAST_SECONDS))
         fields = {"Host": self._host, **headers}
         if body or method != "GET":
             fields["Content-Length"] = str(len(body))
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         try:
             self._socket.sendall(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
+        except TimeoutError:
+            raise Hung("the request could not be sent in time") from None
         except OSError as error:
-            raise BrokenExchange(f"the connection ended: {error}", dead=not isinstance(error, TimeoutError)) from None
+            raise BrokenExchange(f"the connection ended: {error}", dead=True) from None
 
-    def receive(self, timeout_seconds: float) -> bytes:
-        """The next bytes; none at the end of the connection.
+    def receive(self, silence_seconds: float) -> bytes:
+        """Returns the next bytes; none at the end of the connection.
 
         Raises:
-            Hung: none came in `timeout_seconds`.
+            Hung: none came in `silence_seconds`, or before the deadline.
         """
+        seconds = silence_seconds
+        if self.deadline != inf:
+            seconds = max(min(seconds, self.deadline - time.monotonic()), _LEAST_SECONDS)
         try:
-            self.limit(timeout_seconds)
+            self._limit(seconds)
             # A TLS socket would try to read first, in vain, and lose the interpreter's lock once more for it.
             if isinstance(self._socket, ssl.SSLSocket) and not (
-                self._socket.pending() or self._poll.poll(timeout_seconds * 1000)
+                self._socket.pending() or self._poll.poll(seconds * 1000)
             ):
                 raise TimeoutError
             return self._socket.recv(_PIECE_BYTES)
         except TimeoutError:
-            raise Hung(f"nothing came for {timeout_seconds:g} s") from None
+            if seconds < silence_seconds:
+                raise Hung(f"no whole answer came in {silence_seconds:g} s") from None
+            raise Hung(f"nothing came for {silence_seconds:g} s") from None
         except OSError:
             return b""
 
-    def limit(self, timeout_seconds: float) -> None:
-        """How long a system call may take from now on; to say so is one, even where nothing changes."""
-        if timeout_seconds != self._timeout_seconds:
-            self._socket.settimeout(timeout_seconds)
-            self._timeout_seconds = timeout_seconds
-
     def stale(self) -> bool:
-        """Whether the server has closed the idle connection, or said what nobody asked for."""
-        return bool(self._poll.poll(0))
+        """Returns whether the server has closed the idle connection, or sent what nobody asked for."""
+        return self._pending() or bool(self._poll.poll(0))
 
     def shut(self) -> None:
         """Ends the connection; a thread that waits in `receive` wakes up."""
@@ -101,34 +109,43 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Frees the socket; only for the thread that uses the channel."""
+        """Frees the socket; only for the thread that uses the connection."""
         self._socket.close()
 
+    def _pending(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
 
-class Answer:
-    """The answer to one request, read as it comes.
+    def _limit(self, timeout_seconds: float) -> None:
+        """Sets how long a system call may take; that is a system call itself, even where nothing changes."""
+        if timeout_seconds != self._timeout_seconds:
+            self._socket.settimeout(timeout_seconds)
+            self._timeout_seconds = timeout_seconds
+
+
+class Response:
+    """The final response to one request, read as it comes; interim ones (1xx) are passed over.
 
     Attributes:
         status: the HTTP status.
-        keep_alive: the connection is good for another exchange once the answer is complete.
+        keep_alive: the connection is good for another exchange once the response is complete.
         complete: the whole body has come.
         repeated: the request was sent once before, on a connection that ended without a word.
     """
 
-    def __init__(self, channel: Channel, timeout_seconds: float, *, repeated: bool = False) -> None:
+    def __init__(self, connection: HttpConnection, silence_seconds: float, *, repeated: bool = False) -> None:
         """Reads the head.
 
         Args:
-            timeout_seconds: the longest silence between two pieces.
+            silence_seconds: the longest pause between two pieces.
 
         Raises:
-            BrokenExchange: no answer came, or not of HTTP.
+            BrokenExchange: no response came, or not of HTTP.
         """
         self.status = 0
         self.repeated = repeated
         self._fields: list[tuple[bytes, bytes]] = []
         self.keep_alive = self.complete = False
-        self._channel, self._timeout_seconds = channel, timeout_seconds
+        self._client, self._silence_seconds = connection, silence_seconds
         self._pieces: list[bytes] = []
         self._head_complete = False
         self._parser = httptools.HttpResponseParser(self)
@@ -137,11 +154,11 @@ class Answer:
             self._advance()
 
     def header(self, name: bytes) -> str:
-        """The value of the header `name`, in lower case; "" without one."""
+        """Returns the value of the header `name`, given in lower case; "" without one."""
         return next((value.decode("latin-1") for field, value in self._fields if field.lower() == name), "")
 
     def pieces(self) -> Iterator[bytes]:
-        """The body as it comes; ends with it.
+        """Yields the body as it comes, until it is complete.
 
         Raises:
             BrokenExchange: the body breaks off or hangs.
@@ -156,34 +173,47 @@ class Answer:
                 self._advance()
 
     def read(self) -> bytes:
-        """The rest of the body. Raises BrokenExchange."""
+        """Returns the rest of the body. Raises BrokenExchange."""
         while not self.complete:
             self._advance()
         body, self._pieces = b"".join(self._pieces), []
         return body
 
     def _advance(self) -> None:
-        data = self._channel.receive(self._timeout_seconds)
+        data = self._client.receive(self._silence_seconds)
         if not data:
             raise BrokenExchange("the connection ended before the answer did", dead=self._silent)
         self._silent = False
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise BrokenExchange(f"the answer is not HTTP: {error}") from None
+            self.keep_alive = False
+            if not self.complete:
+                raise BrokenExchange(f"the answer is not HTTP: {error}") from None
 
     # ---- called by the parser
 
+    def on_message_begin(self) -> None:
+        self.keep_alive = False  # also where a second response follows the complete one: nobody has asked for it
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name, value))
+        if not self.complete:
+            self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self.status = self._parser.get_status_code()
+        status: int = self._parser.get_status_code()
+        if self.complete or 100 <= status < 200:
+            return
+        self.status = status
         self.keep_alive = self._parser.should_keep_alive()  # llhttp knows no more once the message is complete
         self._head_complete = True
 
     def on_body(self, body: bytes) -> None:
-        self._pieces.append(body)
+        if not self.complete:
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self.complete = True
+        if self._head_complete:
+            self.complete = True
+        else:
+            self._fields.clear()

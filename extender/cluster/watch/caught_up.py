@@ -14,15 +14,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from extender.cluster.http.connection import Connection, refusal
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.decoding import Page
-from extender.cluster.watch.source import FIELD_SELECTORS
+from extender.cluster.watch.paging import list_all
 from extender.errors import OutcomeUnknown
 from extender.model.kinds import Kind
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
-_SILENCE_SECONDS = 10.0
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -36,30 +35,24 @@ class _Versioned(msgspec.Struct, gc=False):
 _DECODE = msgspec.json.Decoder(Page[_Versioned]).decode
 
 
-def caught_up(connection: Connection, kind: Kind, seen: Callable[[], str]) -> Callable[[], bool]:
+def caught_up(client: KubeClient, kind: Kind, seen: Callable[[], str]) -> Callable[[], bool]:
     """Asks for the objects of `kind` as they are now; the probe tells whether `seen`, a reflector's version, is as far.
 
     Raises:
         Refused, OutcomeUnknown: the list cannot be had.
     """
-    newest = newest_version(connection, kind)
+    newest = newest_version(client, kind)
     return lambda: version_number(seen()) >= newest
 
 
-def newest_version(connection: Connection, kind: Kind) -> int:
+def newest_version(client: KubeClient, kind: Kind) -> int:
     """The highest version among the objects that a reflector of `kind` follows; 0 where there are none.
 
     Raises:
         Refused, OutcomeUnknown: the list cannot be had.
     """
-    newest, token = 0, ""
-    while True:
-        page = _page(connection, kind, token)
-        versions = (version_number(item.metadata.resource_version) for item in page.items or ())
-        newest = max(newest, max(versions, default=0))
-        token = page.metadata.continue_token
-        if not token:
-            return newest
+    _, items = list_all(client, kind, _DECODE, _PAGE_SIZE, _METADATA_ONLY)
+    return max((version_number(item.metadata.resource_version) for item in items), default=0)
 
 
 def version_number(version: str) -> int:
@@ -69,20 +62,3 @@ def version_number(version: str) -> int:
     if not (version.isascii() and version.isdigit()):
         raise OutcomeUnknown(f"resource version {version!r} is no number")
     return int(version)
-
-
-def _page(connection: Connection, kind: Kind, token: str) -> Page[_Versioned]:
-    query = {"limit": str(_PAGE_SIZE)} | ({"continue": token} if token else {})
-    if selector := FIELD_SELECTORS.get(kind.name):
-        query["fieldSelector"] = selector
-    with connection.get(kind.path, query, _SILENCE_SECONDS, _METADATA_ONLY) as answer:
-        body = answer.read()
-    if answer.status != 200:
-        raise refusal(answer.status, body)
-    try:
-        page = _DECODE(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise OutcomeUnknown(f"the list of {kind.path} cannot be read: {error}") from None
-    if not page.metadata.resource_version:
-        raise OutcomeUnknown(f"what came for {kind.path} is no list")
-    return page

@@ -1,4 +1,4 @@
-"""From the API server's JSON to objects, which keep that JSON where somebody is to get them whole."""
+"""JSON of the API server -> objects, which keep that JSON where an extender is to get them whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from extender.errors import OutcomeUnknown
 from extender.model.documents import WHOLE, document
 from extender.model.kinds import Kind
 from extender.model.meta import Object
@@ -33,12 +34,16 @@ class Page(msgspec.Struct, Generic[T], gc=False):
     items: list[T] | None = None
 
 
+class Malformed(OutcomeUnknown):
+    """Bytes that are no page or no event."""
+
+
 DecodeObject = Callable[[msgspec.Raw], Object]
 DecodePage = Callable[[bytes], Page[Object]]
 
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
-    """What reads a page of the kind, and one object. They raise what msgspec raises."""
+    """Returns what reads a page of the kind, and what reads one object. They raise what msgspec raises."""
     if not kind.whole:
         return msgspec.json.Decoder(page_type(kind.type)).decode, msgspec.json.Decoder(kind.type).decode
     decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
@@ -54,6 +59,17 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
         return Page(page.metadata, [decode_object(raw) for raw in page.items or ()])
 
     return decode_page, decode_object
+
+
+def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
+    """Returns the page. Raises Malformed where it is none: an empty one would make everything vanish."""
+    try:
+        page = decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Malformed(f"the list cannot be read: {error}") from None
+    if not page.metadata.resource_version:
+        raise Malformed("what came is no list")
+    return page
 
 
 def page_type(item: type) -> Any:  # a type made at run time, which mypy cannot name

@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 
-from extender.cluster.http.connection import Status
-from extender.cluster.watch.decoding import decoders
+from extender.cluster.http.kube_client import Status
+from extender.cluster.watch.decoding import Malformed, decoders, read_page
 from extender.cluster.watch.list_watch_state import Failure, List, ListWatchState, Step
 from extender.model.kinds import Kind
 from extender.model.meta import Object
@@ -21,10 +21,6 @@ class WatchEvent(msgspec.Struct, gc=False):
 
     type: str
     object: msgspec.Raw
-
-
-class Malformed(Exception):
-    """Bytes that are no page or no event."""
 
 
 _DECODE_EVENT = msgspec.json.Decoder(WatchEvent).decode
@@ -70,11 +66,9 @@ class Reflector:
     def page(self, body: bytes, now: float) -> Failure | None:
         """The answer to a List; the failure that it turned out to be, if any."""
         try:
-            page = self._decode_page(body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            page = read_page(self._decode_page, body)
+        except Malformed:
             return self.broken(Failure.MALFORMED, now)
-        if not page.metadata.resource_version:
-            return self.broken(Failure.MALFORMED, now)  # no list: an empty one would make everything vanish
         self._listed += page.items or ()
         if not page.metadata.continue_token:
             self._tell_list()
@@ -143,7 +137,7 @@ class Reflector:
         if event.type == "ERROR":
             return self.refused(_status(event.object), 0.0, now)
         if not obj.metadata.resource_version:
-            raise Malformed
+            raise Malformed("no event")
         if event.type == "DELETED":
             self._sink.deleted(name, obj)
         elif event.type != "BOOKMARK":
@@ -160,14 +154,14 @@ class Reflector:
             if event.type == "BOOKMARK":
                 return event, _DECODE_BOOKMARK(event.object)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise Malformed from error
+            raise Malformed("no event") from error
         if event.type != "ERROR":
-            raise Malformed
+            raise Malformed("no event")
         return event, Object()
 
 
 def _status(body: msgspec.Raw) -> int:
     try:
         return _DECODE_STATUS(body).code
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return 500

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.errors import Conflict
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -27,8 +27,8 @@ class ApiBinder:
     wait in here would use up the time that the scheduler gives its extender.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
@@ -43,7 +43,7 @@ class ApiBinder:
         }
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
         try:
-            self._connection.call("POST", path, _ENCODE(binding))
+            self._client.call("POST", path, _ENCODE(binding))
         except Conflict as error:
             # The precondition comes first: had the pod another UID, the message would be about that.
             if f'is already assigned to node "{node}"' not in str(error):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, status_path
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices.claims import (
@@ -34,8 +34,8 @@ class ApiClaims:
     Where a claim has changed meanwhile it is read, and looked at, again.
     """
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
-        self._connection, self._clock = connection, clock
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
         """See scheduler.outward.ClaimWriter."""
@@ -46,7 +46,7 @@ class ApiClaims:
             "ownerReferences": claim.metadata.owner_references,
         }
         body = {"apiVersion": _API, "kind": "ResourceClaim", "metadata": metadata, "spec": claim.spec}
-        return _DECODE(self._connection.call("POST", _collection(pod.namespace), _ENCODE(body)))
+        return self._client.call_for(_DECODE, "POST", _collection(pod.namespace), _ENCODE(body))
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         """See scheduler.outward.ClaimWriter."""
@@ -97,7 +97,7 @@ class ApiClaims:
         try:
             self._without_finalizer(self._read(claim))
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": claim.uid}}
-            self._connection.call("DELETE", _path(claim), _ENCODE(preconditions))
+            self._client.call("DELETE", _path(claim), _ENCODE(preconditions))
         except NotFound:
             pass
 
@@ -109,7 +109,7 @@ class ApiClaims:
         ]
         status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": requests}}
         body = {"metadata": {"uid": pod.uid}, "status": status}
-        self._connection.call("PATCH", status_path(pod), _ENCODE(body), STRATEGIC_MERGE)
+        self._client.call("PATCH", status_path(pod), _ENCODE(body), STRATEGIC_MERGE)
 
     def _bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         if claim.terminating:
@@ -129,7 +129,7 @@ class ApiClaims:
         return self._patch(claim, {"metadata": {"$deleteFromPrimitiveList/finalizers": [RESOURCE_CLAIM_FINALIZER]}})
 
     def _read(self, claim: ResourceClaim) -> ResourceClaim:
-        read = _DECODE(self._connection.call("GET", _path(claim), b""))
+        read = self._client.call_for(_DECODE, "GET", _path(claim), b"")
         if read.uid != claim.uid:
             raise NotFound(f"claim {claim.key} was made anew", 404)
         return read
@@ -137,7 +137,8 @@ class ApiClaims:
     def _patch(self, claim: ResourceClaim, patch: dict[str, Any], subresource: str = "") -> ResourceClaim:
         unchanged = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **unchanged}}
-        return _DECODE(self._connection.call("PATCH", _path(claim) + subresource, _ENCODE(body), STRATEGIC_MERGE))
+        path = _path(claim) + subresource
+        return self._client.call_for(_DECODE, "PATCH", path, _ENCODE(body), content_type=STRATEGIC_MERGE)
 
 
 def _is_done(claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> bool:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.election.lease import micro_time
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import NotFound
@@ -52,9 +52,9 @@ class _Series:
 class ApiEvents:
     """A scheduler.outward.Events. Where more events wait than fit, new ones are dropped."""
 
-    def __init__(self, connection: Connection, bucket: TokenBucket, clock: Clock, instance: str) -> None:
+    def __init__(self, client: KubeClient, bucket: TokenBucket, clock: Clock, instance: str) -> None:
         """`instance`: which process of its kind reports."""
-        self._connection, self._clock, self._instance = connection, clock, instance
+        self._client, self._clock, self._instance = client, clock, instance
         self._outbox: Outbox[_Key, _Occurrences] = Outbox("events", self._write, bucket, clock, _CAPACITY)
         self._written: OrderedDict[_Key, _Series] = OrderedDict()
         self.start, self.stop = self._outbox.start, self._outbox.stop
@@ -77,14 +77,14 @@ class ApiEvents:
         series.count, series.at = series.count + seen.count, seen.at
         try:
             body = {"series": _series(series.count, series.at)}
-            self._connection.call("PATCH", f"{_path(seen.pod)}/{quote(series.name, '')}", _ENCODE(body), MERGE)
+            self._client.call("PATCH", f"{_path(seen.pod)}/{quote(series.name, '')}", _ENCODE(body), MERGE)
         except NotFound:
             return False
         return True
 
     def _begin(self, seen: _Occurrences) -> _Series:
         name = f"{seen.pod.name[:220]}.{uuid4().hex[:16]}"
-        self._connection.call("POST", _path(seen.pod), _ENCODE(self._event(name, seen)))
+        self._client.call("POST", _path(seen.pod), _ENCODE(self._event(name, seen)))
         return _Series(name, seen.count, seen.at)
 
     def _event(self, name: str, seen: _Occurrences) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
 from extender.model.pod import Pod
@@ -35,8 +35,8 @@ class _Status:
 class ApiStatuses:
     """A scheduler.outward.Statuses. What a pod's status says already, as far as is remembered, is not written again."""
 
-    def __init__(self, connection: Connection, bucket: TokenBucket, clock: Clock) -> None:
-        self._connection, self._clock = connection, clock
+    def __init__(self, client: KubeClient, bucket: TokenBucket, clock: Clock) -> None:
+        self._client, self._clock = client, clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, bucket, clock, _CAPACITY)
         self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
         self.start, self.stop = self._outbox.start, self._outbox.stop
@@ -54,7 +54,7 @@ class ApiStatuses:
         if self._written.get(status.pod.uid, (None, "", "")) == said and not status.pod.status.nominated_node_name:
             return
         body = {"metadata": {"uid": status.pod.uid}, "status": self._patch(status)}
-        self._connection.call("PATCH", status_path(status.pod), _ENCODE(body), STRATEGIC_MERGE)
+        self._client.call("PATCH", status_path(status.pod), _ENCODE(body), STRATEGIC_MERGE)
         self._written[status.pod.uid] = said
         self._written.move_to_end(status.pod.uid)
         if len(self._written) > _REMEMBERED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, pod_path, status_path, transition
 from extender.errors import NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
@@ -16,15 +16,15 @@ _ENCODE = msgspec.json.Encoder().encode
 class ApiVictims:
     """A scheduler.outward.Victims. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
-        self._connection, self._clock = connection, clock
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
 
     def evict(self, victim: Pod, message: str) -> bool:
         """See scheduler.outward.Victims."""
         try:
             self._mark(victim, message)
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}
-            self._connection.call("DELETE", pod_path(victim), _ENCODE(preconditions))
+            self._client.call("DELETE", pod_path(victim), _ENCODE(preconditions))
         except NotFound:
             return False
         except Refused as error:
@@ -38,7 +38,7 @@ class ApiVictims:
         condition = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
         condition |= transition(victim, kind, "True", self._clock.now())
         body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-        self._connection.call("PATCH", status_path(victim), _ENCODE(body), STRATEGIC_MERGE)
+        self._client.call("PATCH", status_path(victim), _ENCODE(body), STRATEGIC_MERGE)
 
 
 def _is_about_uid(error: Refused) -> bool:

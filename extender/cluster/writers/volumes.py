@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http.kube_client import KubeClient
 from extender.model.meta import Object
 from extender.model.volumes.storage import (
     BOUND_BY_CONTROLLER_ANNOTATION,
@@ -26,8 +26,8 @@ T = TypeVar("T", bound=Object)
 class ApiVolumes:
     """A scheduler.outward.VolumeWriter: merge patches with UID and version as preconditions."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See scheduler.outward.VolumeWriter."""
@@ -54,4 +54,5 @@ class ApiVolumes:
         metadata: dict[str, Any] = {"uid": obj.uid, "resourceVersion": obj.metadata.resource_version}
         if annotations:
             metadata["annotations"] = annotations
-        return decoder.decode(self._connection.call("PATCH", path, _ENCODE({"metadata": metadata, **patch}), MERGE))
+        body = _ENCODE({"metadata": metadata, **patch})
+        return self._client.call_for(decoder.decode, "PATCH", path, body, content_type=MERGE)

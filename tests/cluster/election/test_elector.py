@@ -12,8 +12,8 @@ import pytest
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.lease import LeaseClient
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.errors import OutcomeUnknown
 from extender.runtime.clock import SystemClock
 from tests.cluster.fake_api import LEASES, FakeApiServer, accept_and_hang_up, answer, fake_api, hang, hang_up
@@ -35,16 +35,16 @@ Elect = Callable[..., LeaderElector]
 @pytest.fixture
 def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
     """Starts an elector; `caught_up` is what its reconciliation finds."""
-    started: list[tuple[LeaderElector, Connection]] = []
+    started: list[tuple[LeaderElector, KubeClient]] = []
 
     def elect(
         identity: str,
         caught_up: Callable[[], bool] = lambda: True,
         eligible: Callable[[], bool] = lambda: True,
-        connection: Connection | None = None,
+        connection: KubeClient | None = None,
         idle: Callable[[], bool] = lambda: True,
     ) -> LeaderElector:
-        connection = connection or Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+        connection = connection or KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         lease = LeaseClient(connection, "default", "extender", silence_seconds=0.2)
         election = Election(identity, TIMING, Random(1))
         elector = LeaderElector(lease, election, eligible, lambda: caught_up, SystemClock(), idle)
@@ -190,7 +190,7 @@ def test_leading_ends_though_every_call_hangs_and_comes_back_after(api: FakeApiS
 
 
 def test_another_takes_over_from_a_leader_that_is_cut_off(api: FakeApiServer, elect: Elect, tmp_path: Path) -> None:
-    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+    connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
     first = elect("first", connection=connection)
     assert wait_until(first.leading)
     second = elect("second")

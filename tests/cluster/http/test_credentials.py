@@ -16,6 +16,7 @@ import pytest
 import trustme
 import yaml
 
+from extender.cluster.http import exec_plugin
 from extender.cluster.http.credentials import Kubeconfig, ServiceAccount
 from extender.errors import ConfigurationError, Refused
 
@@ -23,8 +24,8 @@ from extender.errors import ConfigurationError, Refused
 def write(directory: Path, **changes: Any) -> Path:
     document: dict[str, Any] = {
         "clusters": [
-            {"name": "one", "cluster": {"server": "http://127.0.0.1:1"}},
-            {"name": "two", "cluster": {"server": "http://localhost:2/k8s/clusters/c-1/"}},
+            {"name": "one", "cluster": {"server": "https://127.0.0.1:1"}},
+            {"name": "two", "cluster": {"server": "https://localhost:2/k8s/clusters/c-1/"}},
         ],
         "users": [{"name": "me", "user": {"token": "secret"}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in ("one", "two")],
@@ -37,20 +38,20 @@ def write(directory: Path, **changes: Any) -> Path:
 
 def test_the_current_context_unless_another_is_named(tmp_path: Path) -> None:
     path = write(tmp_path)
-    assert Kubeconfig(path).load().host == "127.0.0.1:1"
+    assert Kubeconfig(path).load().endpoint.host == "127.0.0.1:1"
     other = Kubeconfig(path, "two").load()
-    assert (other.host, other.base) == ("localhost:2", "/k8s/clusters/c-1")
+    assert (other.endpoint.host, other.base) == ("localhost:2", "/k8s/clusters/c-1")
 
 
 def test_the_token(tmp_path: Path) -> None:
-    assert Kubeconfig(write(tmp_path)).load().authorization() == "Bearer secret"
-    assert Kubeconfig(write(tmp_path, users=[])).load().authorization() is None
+    assert Kubeconfig(write(tmp_path)).load().authorization == "Bearer secret"
+    assert Kubeconfig(write(tmp_path, users=[])).load().authorization is None
 
 
 def test_a_token_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     path = write(tmp_path, users=[{"name": "me", "user": {"tokenFile": "token"}}])
-    assert Kubeconfig(path).load().authorization() == "Bearer from-file"
+    assert Kubeconfig(path).load().authorization == "Bearer from-file"
 
 
 def cluster(**fields: Any) -> dict[str, Any]:
@@ -98,17 +99,70 @@ def test_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
         ServiceAccount().load()
 
 
-def test_a_credential_plugin_that_fails_later(tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin.sh"
-    plugin.write_text(
-        '#!/bin/sh\n[ -e "$0.used" ] && exit 1\n: > "$0.used"\n'
-        'echo \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
-        '"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}\'\n'
-    )
+GRANT = """echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":%s}'"""
+
+
+def with_plugin(directory: Path, script: str, **changes: Any) -> Path:
+    """A kubeconfig whose credential plugin is the script."""
+    plugin = directory / "plugin.sh"
+    plugin.write_text(f"#!/bin/sh\n{script}\n")
     plugin.chmod(0o755)
     exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
-    access = Kubeconfig(write(tmp_path, users=[{"name": "me", "user": {"exec": exec_}}])).load()
-    assert access.authorization() == "Bearer t", "the client keeps the token it has where the plugin fails"
+    return write(directory, users=[{"name": "me", "user": {"exec": exec_}}], **changes)
+
+
+def test_what_a_plugin_grants_is_kept_until_it_expires_or_is_rejected(tmp_path: Path) -> None:
+    granted = GRANT % '{"token":"\'$(date +%s%N)\'","expirationTimestamp":"2999-01-01T00:00:00Z"}'
+    credentials = Kubeconfig(with_plugin(tmp_path, granted))
+    first = credentials.load()
+    assert credentials.load(first).authorization == first.authorization
+    assert credentials.load(first, rejected=True).authorization != first.authorization
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        pytest.param("echo no such user >&2; exit 3", "status 3: no such user", id="it fails"),
+        pytest.param("echo '{'", "no ExecCredential", id="it prints nonsense"),
+        pytest.param(GRANT % "{}", "neither a token nor a certificate", id="it grants nothing"),
+        pytest.param("sleep 60", "did not end in 0.2 s", id="it hangs"),
+    ],
+)
+def test_a_plugin_that_gives_nothing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    monkeypatch.setattr(exec_plugin, "PLUGIN_SECONDS", 0.2)
+    with pytest.raises(ConfigurationError, match=told):
+        Kubeconfig(with_plugin(tmp_path, script)).load()
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"token": "secret"}, id="a token"),
+        pytest.param({"username": "me", "password": "secret"}, id="a password"),
+        pytest.param({"exec": {"apiVersion": "v1", "command": "/bin/false"}}, id="a plugin"),
+    ],
+)
+def test_no_secret_goes_over_http(tmp_path: Path, user: dict[str, Any]) -> None:
+    server = {"clusters": [{"name": "one", "cluster": {"server": "http://127.0.0.1:1"}}]}
+    with pytest.raises(ConfigurationError, match="is no https URL"):
+        Kubeconfig(write(tmp_path, users=[{"name": "me", "user": user}], **server)).load()
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Remote-User: root", "a\nb", "a\0b", "\u00e9"])
+def test_a_token_that_no_header_can_hold(tmp_path: Path, token: str) -> None:
+    with pytest.raises(ConfigurationError, match="the token holds"):
+        Kubeconfig(write(tmp_path, users=[{"name": "me", "user": {"token": token}}])).load()
+
+
+def test_the_endpoint_is_another_only_where_its_material_is(tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    credentials = Kubeconfig(write(tmp_path, **cluster(**{"certificate-authority": "ca.pem"})))
+    first = credentials.load()
+    assert credentials.load(first).endpoint is first.endpoint
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    assert credentials.load(first).endpoint is not first.endpoint
 
 
 @contextmanager
@@ -159,13 +213,13 @@ def test_tls(tmp_path: Path, name: str, fields: dict[str, Any], accepted: bool) 
     with listening(tls_server(authority, name, client_certificate=True)) as port:
         server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.pem", **fields}
         clusters = [{"name": "one", "cluster": server}]
-        access = Kubeconfig(write(tmp_path, clusters=clusters, users=[{"name": "me", "user": user}])).load()
+        config = Kubeconfig(write(tmp_path, clusters=clusters, users=[{"name": "me", "user": user}])).load()
         if accepted:
-            with access.dial(5.0) as connection:
+            with config.endpoint.dial(5.0) as connection:
                 assert connection.recv(5) == b"hello"
         else:
             with pytest.raises(Refused, match="certificate"):
-                access.dial(5.0)
+                config.endpoint.dial(5.0)
 
 
 def test_a_proxy(tmp_path: Path) -> None:
@@ -179,8 +233,8 @@ def test_a_proxy(tmp_path: Path) -> None:
 
     with listening(proxy) as port:
         server = {"server": "http://api.internal:6443", "proxy-url": f"http://127.0.0.1:{port}"}
-        access = Kubeconfig(write(tmp_path, clusters=[{"name": "one", "cluster": server}])).load()
-        with access.dial(5.0) as connection:
+        config = Kubeconfig(write(tmp_path, clusters=[{"name": "one", "cluster": server}], users=[])).load()
+        with config.endpoint.dial(5.0) as connection:
             connection.sendall(b"hello")
             assert connection.recv(5) == b"HELLO"
     assert asked[0].startswith(b"CONNECT api.internal:6443 HTTP/1.")
@@ -188,7 +242,7 @@ def test_a_proxy(tmp_path: Path) -> None:
 
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be reached"):
-        Kubeconfig(write(tmp_path)).load().dial(1.0)
+        Kubeconfig(write(tmp_path)).load().endpoint.dial(1.0)
 
 
 def test_the_client_is_not_imported_before_it_is_needed() -> None:

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.cluster.http.http1 import Answer, BrokenExchange, Channel
+from extender.cluster.http.http1 import BrokenExchange, HttpConnection, Response
 from extender.errors import OutcomeUnknown
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, socket.socket]]:
+def ends() -> Iterator[tuple[HttpConnection, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield Channel(ours, "api:443"), theirs
+        yield HttpConnection(ours, "api:443"), theirs
 
 
-def test_a_request_on_the_wire(ends: tuple[Channel, socket.socket]) -> None:
-    channel, server = ends
-    channel.send("POST", "/x", {"A": "b"}, b"body")
+def test_a_request_on_the_wire(ends: tuple[HttpConnection, socket.socket]) -> None:
+    connection, server = ends
+    connection.send("POST", "/x", {"A": "b"}, b"body")
     assert server.recv(1000) == b"POST /x HTTP/1.1\r\nHost: api:443\r\nA: b\r\nContent-Length: 4\r\n\r\nbody"
 
 
@@ -40,17 +40,58 @@ def test_a_request_on_the_wire(ends: tuple[Channel, socket.socket]) -> None:
         ),
     ],
 )
-def test_an_answer(ends: tuple[Channel, socket.socket], sent: bytes, body: bytes, keep_alive: bool) -> None:
-    channel, server = ends
+def test_an_answer(ends: tuple[HttpConnection, socket.socket], sent: bytes, body: bytes, keep_alive: bool) -> None:
+    connection, server = ends
     server.sendall(sent)
-    answer = Answer(channel, 5.0)
+    answer = Response(connection, 5.0)
     assert (answer.status, answer.read(), answer.keep_alive, answer.complete) == (200, body, keep_alive, True)
 
 
-def test_pieces_come_as_they_arrive(ends: tuple[Channel, socket.socket]) -> None:
-    channel, server = ends
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize(
+    "interim",
+    [
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n", id="100"),
+        pytest.param(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nRetry-After: 9\r\n\r\n" * 3, id="several"),
+    ],
+)
+def test_interim_answers_are_passed_over(ends: tuple[HttpConnection, socket.socket], interim: bytes) -> None:
+    connection, server = ends
+    server.sendall(interim)
+    server.sendall(OK)
+    response = Response(connection, 5.0)
+    assert (response.status, response.read(), response.keep_alive) == (200, b"ok", True)
+    assert response.header(b"retry-after") == ""
+
+
+@pytest.mark.parametrize(
+    "surplus", [pytest.param(OK, id="a second answer"), pytest.param(b"x", id="nonsense"), pytest.param(b"H", id="H")]
+)
+def test_surplus_bytes_end_the_connection_but_not_the_answer(
+    ends: tuple[HttpConnection, socket.socket], surplus: bytes
+) -> None:
+    connection, server = ends
+    server.sendall(OK + surplus)
+    response = Response(connection, 5.0)
+    assert (response.status, response.read(), response.keep_alive) == (200, b"ok", False)
+
+
+def test_surplus_bytes_that_come_later_make_the_connection_stale(
+    ends: tuple[HttpConnection, socket.socket],
+) -> None:
+    connection, server = ends
+    server.sendall(OK)
+    assert Response(connection, 5.0).keep_alive
+    server.sendall(OK)
+    assert connection.stale()
+
+
+def test_pieces_come_as_they_arrive(ends: tuple[HttpConnection, socket.socket]) -> None:
+    connection, server = ends
     server.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nRetry-After: 7\r\n\r\n3\r\none\r\n")
-    answer = Answer(channel, 5.0)
+    answer = Response(connection, 5.0)
     assert answer.header(b"retry-after") == "7"
     assert answer.header(b"x") == ""
     pieces = answer.pieces()
@@ -70,24 +111,24 @@ def test_pieces_come_as_they_arrive(ends: tuple[Channel, socket.socket]) -> None
         pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", False, id="another protocol"),
     ],
 )
-def test_an_answer_that_breaks_off(ends: tuple[Channel, socket.socket], sent: bytes, dead: bool) -> None:
-    channel, server = ends
+def test_an_answer_that_breaks_off(ends: tuple[HttpConnection, socket.socket], sent: bytes, dead: bool) -> None:
+    connection, server = ends
     server.sendall(sent)
     server.close()
     with pytest.raises(OutcomeUnknown) as caught:
-        Answer(channel, 5.0).read()
+        Response(connection, 5.0).read()
     assert isinstance(caught.value, BrokenExchange)
     assert caught.value.dead is dead
 
 
-def test_silence_is_no_dead_connection(ends: tuple[Channel, socket.socket]) -> None:
+def test_silence_is_no_dead_connection(ends: tuple[HttpConnection, socket.socket]) -> None:
     with pytest.raises(BrokenExchange, match="nothing came") as caught:
-        Answer(ends[0], 0.05)
+        Response(ends[0], 0.05)
     assert not caught.value.dead
 
 
-def test_a_connection_that_the_server_has_left_is_stale(ends: tuple[Channel, socket.socket]) -> None:
-    channel, server = ends
-    assert not channel.stale()
+def test_a_connection_that_the_server_has_left_is_stale(ends: tuple[HttpConnection, socket.socket]) -> None:
+    connection, server = ends
+    assert not connection.stale()
     server.close()
-    assert channel.stale()
+    assert connection.stale()

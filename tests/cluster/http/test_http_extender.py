@@ -54,8 +54,8 @@ def test_a_connection_that_the_extender_has_closed_is_made_anew() -> None:
     with FakeExtender(filter=all_pass) as fake:
         extender = http_extender(fake.url)
         extender.post("filter", ASKED)
-        (channel,) = extender._idle
-        channel.shut()
+        ((_, connection),) = extender._pool._idle
+        connection.shut()
         extender.post("filter", ASKED)
         assert (fake.connections, len(fake.asked)) == (2, 2)
 
@@ -77,7 +77,7 @@ def test_any_status_but_200_is_a_failure(status: int, error: type[ClusterError])
 
 
 def test_nobody_listens() -> None:
-    with pytest.raises(Refused, match=r"/bind cannot be reached: .*refused"):
+    with pytest.raises(Refused, match=r"/bind: .* cannot be reached: .*refused"):
         http_extender(f"http://127.0.0.1:{free_port()}").post("bind", b"{}")
 
 

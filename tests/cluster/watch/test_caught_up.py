@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import caught_up as freshness
 from extender.cluster.watch.caught_up import caught_up, newest_version, version_number
 from extender.errors import ClusterError, OutcomeUnknown, Refused
@@ -26,8 +26,8 @@ def api() -> Iterator[FakeApiServer]:
 
 
 @pytest.fixture
-def connection(api: FakeApiServer, tmp_path: Path) -> Iterator[Connection]:
-    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+def connection(api: FakeApiServer, tmp_path: Path) -> Iterator[KubeClient]:
+    connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
     yield connection
     connection.close()
 
@@ -37,7 +37,7 @@ def put(api: FakeApiServer, name: str) -> str:
     return version
 
 
-def test_it_takes_the_newest_pod_that_was_there_when_asked(api: FakeApiServer, connection: Connection) -> None:
+def test_it_takes_the_newest_pod_that_was_there_when_asked(api: FakeApiServer, connection: KubeClient) -> None:
     older, newest = put(api, "z"), put(api, "a")
     seen = {"version": older}
     probe = caught_up(connection, POD, lambda: seen["version"])
@@ -51,7 +51,7 @@ def test_it_takes_the_newest_pod_that_was_there_when_asked(api: FakeApiServer, c
 
 @pytest.mark.parametrize("newest", range(5))
 def test_the_newest_may_be_on_any_page(
-    api: FakeApiServer, connection: Connection, monkeypatch: pytest.MonkeyPatch, newest: int
+    api: FakeApiServer, connection: KubeClient, monkeypatch: pytest.MonkeyPatch, newest: int
 ) -> None:
     monkeypatch.setattr(freshness, "_PAGE_SIZE", 2)
     for i in range(5):
@@ -61,11 +61,11 @@ def test_the_newest_may_be_on_any_page(
     assert sum(call.startswith("GET /api/v1/pods") for call in api.calls) == 3
 
 
-def test_without_pods_there_is_nothing_to_wait_for(connection: Connection) -> None:
+def test_without_pods_there_is_nothing_to_wait_for(connection: KubeClient) -> None:
     assert caught_up(connection, POD, lambda: "")()
 
 
-def test_the_list_is_a_quorum_read_of_what_the_reflector_follows(api: FakeApiServer, connection: Connection) -> None:
+def test_the_list_is_a_quorum_read_of_what_the_reflector_follows(api: FakeApiServer, connection: KubeClient) -> None:
     newest_version(connection, POD)
     (call,) = api.calls
     assert "resourceVersion" not in call
@@ -83,7 +83,7 @@ def test_the_list_is_a_quorum_read_of_what_the_reflector_follows(api: FakeApiSer
     ],
 )
 def test_a_list_that_cannot_be_had(
-    api: FakeApiServer, connection: Connection, fault: object, error: type[ClusterError]
+    api: FakeApiServer, connection: KubeClient, fault: object, error: type[ClusterError]
 ) -> None:
     api.fail(PODS, fault)  # type: ignore[arg-type]  # the table's column is wider
     with pytest.raises(error):

@@ -9,9 +9,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import trustme
 
-from extender.cluster.http.connection import Connection
+from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source
 from extender.cluster.watch.source import ClusterSource
@@ -33,7 +35,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def running(kubeconfig: Path, *kinds: str) -> Iterator[tuple[ClusterSource, Recorder]]:
     recorder = Recorder()
-    connection = Connection(Kubeconfig(kubeconfig))
+    connection = KubeClient(Kubeconfig(kubeconfig))
     following = ClusterSource(connection, [KINDS[kind] for kind in kinds], recorder, recorder, SystemClock(), Random(1))
     following.start()
     try:
@@ -187,10 +189,10 @@ def test_a_kind_that_is_withdrawn_is_forgotten_and_found_again_when_it_comes_bac
             api.end_watches()
             assert wait_until(lambda: recorder.keys("ReplicaSet") == [])
             assert recorder.gone == ["ReplicaSet"]
-            assert (following.synced(), following.unsynced()) == (["Node"], [])
+            assert (following.kinds(), following.unsynced()) == (["Node"], [])
             api.collections[path] = withdrawn
             assert wait_until(lambda: recorder.keys("ReplicaSet") == ["default/r"])
-            assert following.synced() == ["Node", "ReplicaSet"]
+            assert following.kinds() == ["Node", "ReplicaSet"]
 
 
 def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
@@ -201,8 +203,9 @@ def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
             assert not following.wait_until_synced(0.05)
 
 
-def test_credentials_that_rotate_are_read_again(tmp_path: Path) -> None:
-    with fake_api(make_node("a").obj()) as api:
+def test_credentials_that_rotate_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_client, "_AGAIN_SECONDS", 0.05)
+    with fake_api(make_node("a").obj(), authority=trustme.CA()) as api:
         api.token = "first"
         kubeconfig = api.kubeconfig(tmp_path, token="first")
         with running(kubeconfig, "Node") as (following, recorder):
@@ -238,7 +241,7 @@ def test_a_sink_that_fails_does_not_end_the_watching(tmp_path: Path) -> None:
 
     recorder = Fragile()
     with fake_api(make_node("a").obj()) as api:
-        connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+        connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         following = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
         following.start()
         assert following.wait_until_synced(10)

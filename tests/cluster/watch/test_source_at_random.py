@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source
 from extender.cluster.watch.source import ClusterSource
@@ -76,7 +76,7 @@ def test_it_ends_equal_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(source, "WATCH_SILENCE_SECONDS", 0.5)
     random, recorder = Random(seed), Tolerant()
     with fake_api(*(make_node(f"n{i}").obj() for i in range(5))) as api:
-        connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+        connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         following = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(seed))
         following.start()
         try:

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source
 from extender.cluster.watch.source import ClusterSource
@@ -39,7 +39,7 @@ def test_a_kind_of_which_nothing_comes_is_alive_while_its_watches_can_be_opened(
     monkeypatch.setattr(reflection, "LONGEST_PAUSE_SECONDS", 0.05)
     recorder = SignsOfLife()
     with fake_api() as api:
-        connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+        connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         following = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
         following.start()
         try:

@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from extender.cluster.http import connection as connection_module
-from extender.cluster.http.connection import Connection
+from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
 
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
+
+
+def raw(status: int, body: bytes, before: bytes = b"") -> Fault:
+    """An answer of these bytes."""
+    head = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
+    return lambda call: call.wfile.write(before + head + body)
 
 
 @pytest.fixture
@@ -30,14 +37,14 @@ def api() -> Iterator[FakeApiServer]:
 
 
 @pytest.fixture
-def connection(api: FakeApiServer, tmp_path: Path) -> Iterator[Connection]:
-    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+def connection(api: FakeApiServer, tmp_path: Path) -> Iterator[KubeClient]:
+    connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
     yield connection
     connection.close()
 
 
 @pytest.fixture
-def binder(connection: Connection) -> ApiBinder:
+def binder(connection: KubeClient) -> ApiBinder:
     return ApiBinder(connection)
 
 
@@ -92,6 +99,12 @@ def test_a_name_cannot_leave_its_place_in_the_path(api: FakeApiServer, binder: A
         pytest.param(answer(500), OutcomeUnknown, id="500"),
         pytest.param(answer(503), OutcomeUnknown, id="503"),
         pytest.param(answer(504), OutcomeUnknown, id="504"),
+        pytest.param(answer(408), OutcomeUnknown, id="408"),
+        pytest.param(answer(307), OutcomeUnknown, id="a redirection"),
+        pytest.param(raw(500, b'{"message":"\xff'), OutcomeUnknown, id="500 in no UTF-8"),
+        pytest.param(raw(403, b"\xff\xfe"), OutcomeUnknown, id="403 in no text"),
+        pytest.param(raw(403, b"Forbidden"), Refused, id="403 in plain text"),
+        pytest.param(raw(403, b"", before=b"HTTP/1.1 100 X\r\n\r\n"), Refused, id="100 and then 403"),
         pytest.param(hang_up, OutcomeUnknown, id="the connection dies before it is done"),
         pytest.param(lambda call: call.wfile.write(b"nonsense\r\n\r\n"), OutcomeUnknown, id="not HTTP"),
     ],
@@ -115,7 +128,7 @@ def test_the_answer_is_lost_after_the_bind(api: FakeApiServer, binder: ApiBinder
 
 
 def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(kube_client, "CALL_SECONDS", 0.2)
     release = threading.Event()
     api.fail(BINDING, hang(release))
     with pytest.raises(OutcomeUnknown, match="nothing came for"):
@@ -124,9 +137,27 @@ def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: p
     assert len(api.calls) == 1, "a call that may still be under way is not repeated"
 
 
+def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
+    api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a firewall has forgotten them all, and says nothing."""
+    for index in range(8):
+        api.put(PODS, make_pod(f"p{index}").uid(f"u{index}").obj())
+    met = threading.Barrier(4)
+    api.fail("/api/v1/namespaces/default/pods/p0/binding", *[lambda _: met.wait(5) >= 0] * 4)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: binder.bind("default", "p0", "u0", "n1"), range(4)))
+    monkeypatch.setattr(kube_client, "CALL_SECONDS", 0.2)
+    api.freeze()
+    with pytest.raises(OutcomeUnknown, match="nothing came"):
+        binder.bind("default", "p1", "u1", "n1")
+    for index in range(2, 8):
+        binder.bind("default", f"p{index}", f"u{index}", "n1")
+
+
 def test_nobody_listens(tmp_path: Path) -> None:
     with fake_api() as api:
-        connection = Connection(Kubeconfig(api.kubeconfig(tmp_path)))
+        connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
     with pytest.raises(Refused, match="cannot be reached"):
         ApiBinder(connection).bind("default", "p", "u", "n1")
 
@@ -160,14 +191,16 @@ def test_a_refused_repetition_says_nothing_of_the_call_that_got_no_answer(
     assert node_of_p(api) == "n1"
 
 
-def test_a_rotated_token_is_read_again(tmp_path: Path, api: FakeApiServer) -> None:
-    api.token = "first"
-    connection = Connection(Kubeconfig(api.kubeconfig(tmp_path, token="first")))
-    api.token = "second"
-    api.kubeconfig(tmp_path, token="second")
-    ApiBinder(connection).bind("default", "p", "u", "n1")
-    assert node_of_p(api) == "n1"
-    connection.close()
+def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:
+    with fake_api(authority=trustme.CA()) as api:
+        api.put(PODS, make_pod("p").uid("u").obj())
+        api.token = "first"
+        connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path, token="first")))
+        api.token = "second"
+        api.kubeconfig(tmp_path, token="second")
+        ApiBinder(connection).bind("default", "p", "u", "n1")
+        assert node_of_p(api) == "n1"
+        connection.close()
 
 
 def test_connections_are_kept_and_shared(

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.errors import Conflict, NotFound, Refused
@@ -43,14 +43,14 @@ def client(control_plane: ControlPlane) -> Iterator[ApiClient]:
 
 
 @pytest.fixture
-def connection(control_plane: ControlPlane) -> Iterator[Connection]:
-    connection = Connection(Kubeconfig(control_plane.kubeconfig))
+def connection(control_plane: ControlPlane) -> Iterator[KubeClient]:
+    connection = KubeClient(Kubeconfig(control_plane.kubeconfig))
     yield connection
     connection.close()
 
 
 @pytest.fixture
-def claims(connection: Connection) -> ApiClaims:
+def claims(connection: KubeClient) -> ApiClaims:
     return ApiClaims(connection, SystemClock())
 
 
@@ -189,7 +189,7 @@ def test_an_allocated_claim_can_be_deleted(client: ApiClient, claims: ApiClaims)
 
 
 @pytest.fixture
-def volumes(connection: Connection) -> ApiVolumes:
+def volumes(connection: KubeClient) -> ApiVolumes:
     return ApiVolumes(connection)
 
 

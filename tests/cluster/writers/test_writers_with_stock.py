@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
 from extender.cluster.writers.statuses import ApiStatuses
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.stock
 
 
 @pytest.fixture
-def connection(control_plane: ControlPlane) -> Iterator[Connection]:
-    connection = Connection(Kubeconfig(control_plane.kubeconfig))
+def connection(control_plane: ControlPlane) -> Iterator[KubeClient]:
+    connection = KubeClient(Kubeconfig(control_plane.kubeconfig))
     yield connection
     connection.close()
 
 
 @pytest.fixture
-def statuses(connection: Connection) -> Iterator[ApiStatuses]:
+def statuses(connection: KubeClient) -> Iterator[ApiStatuses]:
     statuses = ApiStatuses(connection, TokenBucket(1000, 1000), SystemClock())
     statuses.start()
     yield statuses
@@ -39,7 +39,7 @@ def statuses(connection: Connection) -> Iterator[ApiStatuses]:
 
 
 @pytest.fixture
-def events(connection: Connection) -> Iterator[ApiEvents]:
+def events(connection: KubeClient) -> Iterator[ApiEvents]:
     events = ApiEvents(connection, TokenBucket(1000, 1000), SystemClock(), "test-1")
     events.start()
     yield events
@@ -104,7 +104,7 @@ def test_what_is_written_already_is_not_written_again(control_plane: ControlPlan
     assert control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"] == version
 
 
-def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection: Connection) -> None:
+def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection: KubeClient) -> None:
     victim = created(control_plane, make_pod("p").node("n1").grace(60))
     assert ApiVictims(connection, SystemClock()).evict(victim, "to make room")
     left = control_plane.client.get("Pod", "p")
@@ -113,7 +113,7 @@ def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection:
     assert (target["status"], target["reason"], target["message"]) == ("True", "PreemptionByScheduler", "to make room")
 
 
-def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connection: Connection) -> None:
+def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connection: KubeClient) -> None:
     victims = ApiVictims(connection, SystemClock())
     old = created(control_plane, make_pod("p").grace(0))
     control_plane.client.delete("Pod", "p")

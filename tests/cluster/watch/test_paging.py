@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.connection import Connection
 from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.watch.lister import ClusterLister
+from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.watch import paging
+from extender.cluster.watch.decoding import decoders
 from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
 from extender.model.kinds import KINDS
@@ -27,21 +28,30 @@ def api() -> Iterator[FakeApiServer]:
 
 
 @pytest.fixture
-def lister(api: FakeApiServer, tmp_path: Path) -> Iterator[ClusterLister]:
-    connection, recorder = Connection(Kubeconfig(api.kubeconfig(tmp_path))), Recorder()
+def lister(api: FakeApiServer, tmp_path: Path) -> Iterator[ClusterSource]:
+    connection, recorder = KubeClient(Kubeconfig(api.kubeconfig(tmp_path))), Recorder()
     source = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
     source.start()
     assert source.wait_until_synced(10)
-    yield ClusterLister(connection, source)
+    yield source
     source.stop()
 
 
-def test_it_lists_what_is_there(lister: ClusterLister) -> None:
+def test_it_lists_what_is_there(lister: ClusterSource) -> None:
     version, objects = lister.list("Node")
     assert [obj.name for obj in objects] == ["n0", "n1", "n2"]
     assert lister.has_told("Node", objects[0].metadata.resource_version)
     assert int(version) > 0
     assert lister.kinds() == ["Node"]
+
+
+def test_a_continue_token_that_expires_makes_it_one_list_in_one_piece(api: FakeApiServer, tmp_path: Path) -> None:
+    client, kind = KubeClient(Kubeconfig(api.kubeconfig(tmp_path))), KINDS["Node"]
+    api.fail(NODES, lambda _: True, answer(410))
+    version, objects = paging.list_all(client, kind, decoders(kind)[0], page_size=2)
+    assert [obj.name for obj in objects] == ["n0", "n1", "n2"]
+    assert version == "103"
+    assert [call.partition("?")[2] for call in api.calls] == ["limit=2", "limit=2&continue=2", ""]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +65,7 @@ def test_it_lists_what_is_there(lister: ClusterLister) -> None:
         pytest.param(hang_up, id="hang up"),
     ],
 )
-def test_what_is_no_list_is_an_error(api: FakeApiServer, lister: ClusterLister, fault: Fault) -> None:
+def test_what_is_no_list_is_an_error(api: FakeApiServer, lister: ClusterSource, fault: Fault) -> None:
     api.fail(NODES, *[fault] * 2)
     with pytest.raises(ClusterError):
         lister.list("Node")

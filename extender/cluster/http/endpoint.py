@@ -1,0 +1,73 @@
+"""Where a server is, and how a connection to it is opened: directly or through a proxy, with TLS or without."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from extender.errors import Refused
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Endpoint:
+    """One server, compared by identity: a connection to one serves no other, for their credentials may differ.
+
+    Attributes:
+        host: for the Host header.
+        server_name: the name that the server's certificate must have.
+        tls: None: plain HTTP.
+    """
+
+    host: str
+    address: tuple[str, int]
+    server_name: str
+    tls: ssl.SSLContext | None = None
+    proxy: SplitResult | None = None
+    proxy_headers: Mapping[str, str] | None = None
+
+    def dial(self, timeout_seconds: float) -> socket.socket:
+        """Opens a connection, TLS included.
+
+        Raises:
+            Refused: there is none to be had in that time; stands as status 503, as a gateway would say.
+        """
+        sock = None
+        try:
+            sock = self._tunnel(self.proxy, timeout_seconds) if self.proxy else self._direct(timeout_seconds)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self.tls.wrap_socket(sock, server_hostname=self.server_name) if self.tls else sock
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if sock is not None:
+                sock.close()
+            raise Refused(f"{self.host} cannot be reached: {one_line(error)}", 503) from None
+
+    def _direct(self, timeout_seconds: float) -> socket.socket:
+        return socket.create_connection(self.address, timeout_seconds)
+
+    def _tunnel(self, proxy: SplitResult, timeout_seconds: float) -> socket.socket:
+        connection = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=timeout_seconds)
+        connection.set_tunnel(*self.address, headers=self.proxy_headers)
+        connection.connect()
+        return connection.sock
+
+
+def address_of(url: SplitResult) -> tuple[str, int]:
+    """Returns host and port; the scheme's port where the URL has none. Raises ValueError."""
+    return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+
+
+def split_http_url(text: str) -> SplitResult:
+    """Returns the parts of an http(s) URL. Raises ValueError where it is none."""
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError(f"server {text!r} is no http(s) URL")
+    return url
+
+
+def one_line(error: Exception) -> str:
+    """Returns the error's message in one line; its type where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
