@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from extender.framework.shape import ShapePoint
+
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DURATION = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -26,7 +31,8 @@ class Ignored(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
-def _label_key(value: str) -> str:
+def label_key(value: str) -> str:
+    """Returns the label key. Raises ValueError if it is none."""
     prefix, separator, name = value.rpartition("/")
     well_formed = _QUALIFIED_NAME.fullmatch(name) and (not separator or _is_dns_subdomain(prefix))
     if not well_formed:
@@ -38,7 +44,7 @@ def _is_dns_subdomain(text: str) -> bool:
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
-LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelKey = Annotated[str, AfterValidator(label_key)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
 NonNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
@@ -65,6 +71,11 @@ OptionalShape = Annotated[tuple[UtilizationShapePoint, ...], AfterValidator(_asc
 Shape = Annotated[OptionalShape, Field(min_length=1)]
 
 
+def points(shape: Sequence[UtilizationShapePoint]) -> tuple[ShapePoint, ...]:
+    """Returns a shape as priorities take it."""
+    return tuple(ShapePoint(point.utilization, point.score) for point in shape)
+
+
 class ResourceSpec(Strict):
     """A resource that a priority looks at; a weight of 0 is the default, 1."""
 
@@ -74,60 +85,17 @@ class ResourceSpec(Strict):
     """How much it counts; 0: 1."""
 
 
-class NodeSelectorRequirement(Strict):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: tuple[str, ...] = ()
+def duration(least_seconds: float) -> Callable[[str], str]:
+    """Returns a validator of durations as Go writes them."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(rf"({_DURATION.pattern})+|0", value) or duration_seconds(value) < least_seconds:
+            raise ValueError(f"want a duration of at least {least_seconds:g}s, like 10s or 5m")
+        return value
+
+    return check
 
 
-def _values_fit(requirement: NodeSelectorRequirement) -> NodeSelectorRequirement:
-    match requirement.operator:
-        case "In" | "NotIn" if not requirement.values:
-            raise ValueError(f"operator {requirement.operator} needs values")
-        case "Exists" | "DoesNotExist" if requirement.values:
-            raise ValueError(f"operator {requirement.operator} takes no values")
-        case "Gt" | "Lt" if not (len(requirement.values) == 1 and re.fullmatch(r"[+-]?\d+", requirement.values[0])):
-            raise ValueError(f"operator {requirement.operator} needs exactly one whole number")
-    return requirement
-
-
-def _expression(requirement: NodeSelectorRequirement) -> NodeSelectorRequirement:
-    _label_key(requirement.key)
-    return _values_fit(requirement)
-
-
-def _field(requirement: NodeSelectorRequirement) -> NodeSelectorRequirement:
-    if requirement.key != "metadata.name":
-        raise ValueError("the one field to select by is metadata.name")
-    if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
-        raise ValueError("a field is selected by operator In or NotIn and exactly one value")
-    return requirement
-
-
-class NodeSelectorTerm(Strict):
-    match_expressions: tuple[Annotated[NodeSelectorRequirement, AfterValidator(_expression)], ...] = ()
-    match_fields: tuple[Annotated[NodeSelectorRequirement, AfterValidator(_field)], ...] = ()
-
-
-class NodeSelector(Strict):
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
-
-
-class PreferredSchedulingTerm(Strict):
-    weight: int = 0
-    preference: NodeSelectorTerm = NodeSelectorTerm()
-
-
-class NodeAffinity(Strict):
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
-
-
-class TopologySpreadConstraint(Strict):
-    max_skew: Positive
-    topology_key: LabelKey
-    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    min_domains: Positive | None = None
-    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
-    node_taints_policy: Literal["Honor", "Ignore"] | None = None
-    match_label_keys: tuple[str, ...] | None = None
+def duration_seconds(text: str) -> float:
+    """Returns a duration as Go writes it ("1m30s") in seconds."""
+    return sum(float(amount) * _UNIT_SECONDS[unit] for amount, _, unit in _DURATION.findall(text))

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that hold the pod's images already are preferred, the more so the more nodes do."""
+"""ImageLocality: nodes that hold the pod's images are preferred. Source: upstream plugin imagelocality."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import MAX_SCORE, Scorer, Scores
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -18,7 +19,7 @@ LARGEST_BYTES_PER_IMAGE = 1000 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ImageLocality:
-    """Upstream imagelocality.ImageLocality."""
+    """Scores a node by the bytes of the pod's images that it holds, weighted by how many nodes hold them."""
 
     name: str = NAME
 
@@ -42,3 +43,6 @@ class _Scorer(Scorer):
         largest = LARGEST_BYTES_PER_IMAGE * len(self._images)
         clamped = bytes_held[rows].clip(SMALLEST_BYTES, max(largest, SMALLEST_BYTES))
         return MAX_SCORE * (clamped - SMALLEST_BYTES) // (largest - SMALLEST_BYTES)
+
+
+PLUGIN = Plugin(NAME, Arguments, priority=lambda _: ImageLocality())

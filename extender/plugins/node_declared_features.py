@@ -1,4 +1,7 @@
-"""NodeDeclaredFeatures: the node says of itself that it can do what the pod needs (KEP-5328)."""
+"""NodeDeclaredFeatures: the node declares the features that the pod needs (KEP-5328).
+
+Source: upstream plugin nodedeclaredfeatures.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import unresolvable
 from extender.model.node import Node
@@ -20,7 +26,7 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's required features")
 
 @dataclass(frozen=True, slots=True)
 class NodeDeclaredFeatures:
-    """Upstream nodedeclaredfeatures.NodeDeclaredFeatures."""
+    """Refuses nodes that lack a feature."""
 
     name: str = NAME
 
@@ -40,7 +46,7 @@ class _Check(Check):
 
 
 def required_features(pod: Pod) -> frozenset[str]:
-    """What a node must declare to run the pod.
+    """Returns the features that a node must declare to run the pod.
 
     Source: component-helpers/nodedeclaredfeatures/features: those that have a say in scheduling.
     """
@@ -81,3 +87,22 @@ _NEEDS: Mapping[str, Callable[[Pod], bool]] = {
 
 def _declared(node: Node) -> frozenset[str]:
     return frozenset(node.status.declared_features or ())
+
+
+def features_change(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a node came, or declares other features than before."""
+    return change.old is None or _declared(change.old) != _declared(change.new)
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: NodeDeclaredFeatures(),
+    needs=((FILTER, PRE_FILTER),),
+    interests=Interests(
+        (
+            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, features_change),
+            Interest(Resource.TARGET_POD, Action.UPDATE),
+        )
+    ),
+)

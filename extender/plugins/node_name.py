@@ -1,9 +1,12 @@
-"""NodeName: a pod that names its node goes there and nowhere else."""
+"""NodeName: a pod that names its node goes there and nowhere else. Source: upstream plugin nodename."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import NO_REFUSAL, Check, Verdict
 from extender.framework.status import unresolvable
 from extender.table import PodInfo, Table
@@ -15,7 +18,7 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """Upstream nodename.NodeName. It names the node beforehand; the filter says it once more."""
+    """Refuses all nodes but the one of spec.nodeName."""
 
     name: str = NAME
 
@@ -32,3 +35,6 @@ class _Check(Check):
     def refuse(self, rows: Rows) -> Verdict:
         elsewhere = rows != self._row
         return [(elsewhere, REFUSAL)] if elsewhere.any() else NO_REFUSAL
+
+
+PLUGIN = Plugin(NAME, Arguments, lambda _: NodeName(), interests=Interests((Interest(Resource.NODE, Action.ADD),)))

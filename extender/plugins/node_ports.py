@@ -1,4 +1,4 @@
-"""NodePorts: no two pods on one node may take the same port of it."""
+"""NodePorts: no two pods on one node may take the same port of it. Source: upstream plugin nodeports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import unschedulable
 from extender.table import HypotheticalRemovals, PodInfo, Table
@@ -20,7 +23,7 @@ REFUSAL = unschedulable(NAME, "node(s) didn't have free ports for the requested 
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """Upstream nodeports.NodePorts."""
+    """Refuses nodes on which a host port of the pod is taken."""
 
     name: str = NAME
 
@@ -65,3 +68,23 @@ class _Check(Check):
         for info, row in gone.awaited:
             balance[row] -= conflicts_between(self._ports, info.host_ports)
         return balance
+
+
+def ports_are_freed(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a pod left a node whose ports this one asks for too."""
+    return has_place(change.old) and conflicts_between(pod.host_ports, change.old.host_ports) > 0
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: NodePorts(),
+    needs=((FILTER, PRE_FILTER),),
+    interests=Interests(
+        (
+            Interest(Resource.ASSIGNED_POD, Action.DELETE, ports_are_freed),
+            Interest(Resource.NODE, Action.ADD),
+        ),
+        lambda pod: pod.host_ports,
+    ),
+)

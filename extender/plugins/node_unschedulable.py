@@ -1,12 +1,15 @@
-"""NodeUnschedulable: a cordoned node takes only pods that tolerate it."""
+"""NodeUnschedulable: a cordoned node takes only pods that tolerate it. Source: upstream plugin nodeunschedulable."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import unresolvable
-from extender.model.tolerations import NO_SCHEDULE, UNSCHEDULABLE_TAINT, untolerated
+from extender.model.tolerations import NO_SCHEDULE, UNSCHEDULABLE_TAINT, tolerates, untolerated
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -16,7 +19,7 @@ REFUSAL = unresolvable(NAME, "node(s) were unschedulable")
 
 @dataclass(frozen=True, slots=True)
 class NodeUnschedulable:
-    """Upstream nodeunschedulable.NodeUnschedulable."""
+    """Refuses cordoned nodes to pods that do not tolerate the taint node.kubernetes.io/unschedulable."""
 
     name: str = NAME
 
@@ -33,3 +36,26 @@ class _Check(Check):
 
     def refuse(self, rows: Rows) -> Verdict:
         return [(self._unschedulable[rows], REFUSAL)]
+
+
+def node_opens(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if the node takes pods and did not before."""
+    return not change.new.spec.unschedulable and (change.old is None or bool(change.old.spec.unschedulable))
+
+
+def pod_tolerates_unschedulable(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod's new tolerations cover the taint of cordoned nodes."""
+    return any(tolerates(each, UNSCHEDULABLE_TAINT) for each in change.new.pod.spec.tolerations or ())
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: NodeUnschedulable(),
+    interests=Interests(
+        (
+            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, node_opens),
+            Interest(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION, pod_tolerates_unschedulable),
+        )
+    ),
+)

@@ -1,4 +1,7 @@
-"""NodeVolumeLimits: a node can have only so many volumes of a CSI driver, and may lack the driver."""
+"""NodeVolumeLimits: a node can have only so many volumes of a CSI driver, and may lack the driver.
+
+Source: upstream plugin nodevolumelimits, csi.go, with VolumeLimitScaling (KEP-5030).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.framework.events.claim_hints import claim_of, used_claims, uses_claim
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
-from extender.model.volumes.csi_migration import Fault
-from extender.model.volumes.storage import CSIDriver
+from extender.model.volumes.csi_migration import CSIVolume, Fault
+from extender.model.volumes.pod_volumes import InlineVolume
+from extender.model.volumes.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volumes.csi_volumes import MissingClaim
@@ -22,7 +30,7 @@ REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumeLimits:
-    """Upstream nodevolumelimits.CSILimits, with VolumeLimitScaling (KEP-5030)."""
+    """Refuses nodes that would have more volumes of a driver than their CSINode allows."""
 
     name: str = NAME
 
@@ -102,3 +110,46 @@ def _refusal(cause: Fault | MissingClaim) -> Refusal:
     if isinstance(cause, MissingClaim):
         return unresolvable(NAME, f"looking up PVC {cause.use.key}: {claim_not_found(cause.use.name)}")
     return failed(NAME, f'running "{NAME}" filter plugin: {cause.message}')
+
+
+def limits_grow(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a driver of the node can attach more volumes than before."""
+    before = _limits(change.old)
+    return any(limit > before.get(driver, 0) for driver, limit in _limits(change.new).items())
+
+
+def _limits(csi_node: CSINode) -> dict[str, int]:
+    return {driver.name: (driver.allocatable.count or 0) if driver.allocatable else 0 for driver in csi_node.drivers}
+
+
+def volumes_are_detached(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a pod left a node and may have had volumes attached there."""
+    return has_place(change.old) and bool(change.old.attachables)
+
+
+def attachment_goes(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a volume was detached by a driver that the pod may need."""
+    return any(
+        not isinstance(each, InlineVolume)
+        or not isinstance(each.volume, CSIVolume)
+        or each.volume.driver == change.old.spec.attacher
+        for each in pod.attachables
+    )
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: NodeVolumeLimits(),
+    interests=Interests(
+        (
+            Interest(Resource.CSI_NODE, Action.ADD),
+            Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),
+            Interest(Resource.ASSIGNED_POD, Action.DELETE, volumes_are_detached),
+            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_claim, claim_of),
+            Interest(Resource.VOLUME_ATTACHMENT, Action.DELETE, attachment_goes),
+        ),
+        lambda pod: pod.attachables,
+        used_claims,
+    ),
+)

@@ -1,27 +1,27 @@
-"""SchedulingGates: a pod with gates is not ready to be scheduled at all (KEP-3521)."""
+"""SchedulingGates: a pod with gates is not ready to be scheduled (KEP-3521). Source: upstream schedulinggates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from extender.framework.status import Refusal, unresolvable
-from extender.table import PodInfo, Table
+from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.plugin import Arguments, Plugin
+from extender.table import PodInfo
 
 NAME = "SchedulingGates"
 
 
-@dataclass(frozen=True, slots=True)
 class SchedulingGates:
-    """Upstream schedulinggates.SchedulingGates, PreEnqueue.
+    """Keeps pods with scheduling gates out of the active queue (PreEnqueue)."""
 
-    The queue asks `admits`, and such pods are never filtered for; `prepare` says the same where pods are explained.
-    """
-
-    name: str = NAME
+    name = NAME
 
     def admits(self, pod: PodInfo) -> bool:
         return not pod.pod.spec.scheduling_gates
 
-    def prepare(self, pod: PodInfo, table: Table) -> Refusal | None:
-        gates = " ".join(gate.name for gate in pod.pod.spec.scheduling_gates or ())
-        return unresolvable(NAME, f"waiting for scheduling gates: [{gates}]") if gates else None
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    points=frozenset(("preEnqueue",)),
+    interests=Interests((Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),)),
+)

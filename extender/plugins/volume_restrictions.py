@@ -1,12 +1,19 @@
-"""VolumeRestrictions: disks that cannot be shared, and claims that only one pod may use."""
+"""VolumeRestrictions: disks that cannot be shared, and claims that only one pod may use.
+
+Source: upstream plugin volumerestrictions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from extender.framework.events.claim_hints import claim_of, named_claims, names_claim
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.volumes.pod_volumes import ClaimUse, clash
@@ -25,7 +32,7 @@ CLAIM_CONFLICT = unschedulable(
 
 @dataclass(frozen=True, slots=True)
 class VolumeRestrictions:
-    """Upstream volumerestrictions.VolumeRestrictions."""
+    """Refuses nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is."""
 
     name: str = NAME
 
@@ -100,3 +107,33 @@ class _Check(Check):
 def _in_use(claim: str, table: Table) -> bool:
     rows = table.pods.row[list(table.storage.usage.users(claim))]
     return bool(table.nodes.present[rows].any())
+
+
+def volumes_are_released(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a pod went that used a disk in a way that clashes with this one's, or one of its claims."""
+    left: PodInfo = change.old
+    if left.pod.namespace != pod.pod.namespace:
+        return False
+    shared = not set(named_claims(pod)).isdisjoint(named_claims(left))
+    return shared or clash(pod.mounts, left.mounts)
+
+
+def _volumes(pod: PodInfo) -> Hashable:
+    return pod.pod.namespace, pod.claims, pod.mounts, pod.attachables
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: VolumeRestrictions(),
+    needs=((FILTER, PRE_FILTER),),
+    interests=Interests(
+        (
+            Interest(Resource.ASSIGNED_POD, Action.DELETE, volumes_are_released),
+            Interest(Resource.NODE, Action.ADD),
+            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, names_claim, claim_of),
+        ),
+        _volumes,
+        named_claims,
+    ),
+)

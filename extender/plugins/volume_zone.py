@@ -1,4 +1,4 @@
-"""VolumeZone: a volume that is labelled with zones or regions is used on nodes there."""
+"""VolumeZone: a volume with zone or region labels is used on nodes there. Source: upstream plugin volumezone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extender.framework.events.claim_hints import claim_of, named_claims, names_claim
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.volumes.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
@@ -37,7 +41,7 @@ class Topology(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VolumeZone:
-    """Upstream volumezone.VolumeZone."""
+    """Refuses nodes outside the zones and regions of the pod's volumes."""
 
     name: str = NAME
 
@@ -124,3 +128,34 @@ def _topologies(volume: PersistentVolume) -> Iterator[Topology]:
             values = frozenset(value.strip() for value in volume.labels[key].split(ZONE_DELIMITER))
             if "" not in values:  # a label that cannot be read says nothing
                 yield Topology(key, values)
+
+
+def class_waits(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a storage class came that binds once the pod has a node."""
+    mode: str | None = change.new.volume_binding_mode
+    return mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def zones_change(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a volume came, or is in other zones or regions than before."""
+    return change.old is None or _zones(change.old) != _zones(change.new)
+
+
+def _zones(volume: PersistentVolume) -> list[str | None]:
+    return [volume.labels.get(key) for key in TOPOLOGY_LABELS]
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: VolumeZone(),
+    interests=Interests(
+        (
+            Interest(Resource.STORAGE_CLASS, Action.ADD, class_waits),
+            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, names_claim, claim_of),
+            Interest(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, zones_change),
+        ),
+        names=named_claims,
+    ),
+)

@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from extender.framework.schema import LabelKey, NonNegative, Strict
+from extender.framework.schema import LabelKey, NonNegative, Strict, duration, duration_seconds
 from extender.model.extenders import DEFAULT_TIMEOUT_SECONDS, ExtenderConfig, TLSConfig
 from extender.model.requests import is_extended
-from extender.plugins.arguments import duration, duration_seconds
 
 _NANOSECONDS = 1e-9
 

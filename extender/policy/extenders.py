@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from extender.framework.algorithm import Profile
 from extender.model.extenders import ExtenderConfig
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.policy.extender_schema import ExtenderSpec, LegacyExtenderSpec
 from extender.policy.faults import Faults
 
@@ -36,7 +36,7 @@ def ignoring(profile: Profile, resources: Collection[str]) -> Profile:
     if not resources:
         return profile
     predicates = [
-        replace(each, ignored_resources=frozenset(resources)) if isinstance(each, NodeResourcesFit) else each
+        replace(each, ignored_resources=frozenset(resources)) if isinstance(each, NodeResourcesFitFilter) else each
         for each in profile.predicates
     ]
     return replace(profile, predicates=predicates)

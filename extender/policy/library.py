@@ -8,8 +8,9 @@ from importlib.metadata import EntryPoints, entry_points
 
 from pydantic import BaseModel
 
+from extender.framework.plugin import Plugin, Registry
 from extender.framework.rules import Predicate, Priority
-from extender.plugins.registry import IN_TREE, Plugin, Registry
+from extender.plugins.registry import IN_TREE
 from extender.plugins.users import Failures, PredicateFunction, PriorityFunction, RaisedFailures
 from extender.policy.faults import Faults
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.framework.algorithm import Profile, WeightedPriority
-from extender.plugins.node_resources.fit_score import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import most_allocated
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
 from extender.plugins.registry import default_profile
 from extender.policy.faults import Faults
 
@@ -36,7 +35,7 @@ def _packing(weighted: WeightedPriority) -> WeightedPriority:
     fit = weighted.priority
     return (
         replace(weighted, priority=replace(fit, strategy=most_allocated))
-        if isinstance(fit, NodeResourcesFit)
+        if isinstance(fit, NodeResourcesFitScore)
         else weighted
     )
 

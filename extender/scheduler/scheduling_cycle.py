@@ -14,9 +14,9 @@ from extender.errors import ExtenderError
 from extender.framework.algorithm import Fit, Profile, find_fit, score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
-from extender.plugins.dynamic_resources.predicate import DynamicResources
+from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
-from extender.plugins.volume_binding.predicate import VolumeBinding
+from extender.plugins.volume_binding.predicate import VolumeBindingFilter
 from extender.preemption import NOT_HELPFUL, Candidate, preempt
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
@@ -166,8 +166,8 @@ def timeouts_of(profile: Profile) -> Timeouts:
     """As the profile's plugins say (bindTimeoutSeconds, bindingTimeout)."""
     timeouts = Timeouts()
     for predicate in profile.predicates:
-        if isinstance(predicate, VolumeBinding):
+        if isinstance(predicate, VolumeBindingFilter):
             timeouts = replace(timeouts, volumes_seconds=predicate.bind_timeout_seconds)
-        elif isinstance(predicate, DynamicResources):
+        elif isinstance(predicate, DynamicResourcesFilter):
             timeouts = replace(timeouts, devices_seconds=predicate.binding_timeout_seconds)
     return timeouts

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from extender.plugins.dynamic_resources import priority as dynamic_resources
-from extender.plugins.dynamic_resources.predicate import DynamicResources
+from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.plugins.dynamic_resources.priority import DynamicResourcesScore
 from tests.builders import Object, make_node, make_pod
 from tests.devices.strategies import CLASSES, NODES, claims, rules, slices, taken
 from tests.framework.cluster import refusals, scores
@@ -44,7 +44,7 @@ def test_devices_are_had_where_kube_scheduler_has_them(
     objects = [*CLASSES, *nodes, *claimed, *offered, *others]
     stock = oracle.answer(objects, pod.obj())
     assert "error" not in stock
-    ours = refusals(DynamicResources(), pod.obj(), *objects)
+    ours = refusals(DynamicResourcesFilter(), pod.obj(), *objects)
     found = {name: {"code": r.code.title, "plugin": r.plugin, "reasons": [*r.reasons]} for name, r in ours.items()}
     assert found == {name: status for name, status in stock["filter"].items() if status["code"] != "Success"}
     fitting = {name: 2 * score for name, score in _scores(pod.obj(), objects, ours.keys()).items()}
@@ -56,4 +56,4 @@ def _scores(pod: Object, objects: list[Object], refused: object) -> dict[str, in
     assert isinstance(refused, type({}.keys()))
     feasible = [name for name in NODES if name not in refused]
     kept = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in feasible]
-    return dict.fromkeys(feasible, 0) | scores(dynamic_resources.DynamicResources(), pod, *kept)
+    return dict.fromkeys(feasible, 0) | scores(DynamicResourcesScore(), pod, *kept)

@@ -14,7 +14,7 @@ from extender.framework.algorithm import Profile, find_fit
 from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
-from extender.plugins.dynamic_resources.predicate import DynamicResources
+from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.table import Table
 from extender.table.journal import Journal
 from tests.builders import (
@@ -125,5 +125,5 @@ def apply(change: Change, table: Table) -> None:
 
 def verdicts(table: Table) -> dict[str, str]:
     """Node name -> reason, of the nodes that cannot have the devices."""
-    fit = find_fit(Profile("test", [DynamicResources()], ()), pod_info(POD), table, table.nodes.rows)
+    fit = find_fit(Profile("test", [DynamicResourcesFilter()], ()), pod_info(POD), table, table.nodes.rows)
     return {table.nodes.names[row]: refusal.reasons[0] for row, refusal in fit.refused()}

@@ -13,8 +13,7 @@ from extender.devices.answers import devices_of
 from extender.model.devices.slices import DeviceClass
 from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
-from extender.plugins.node_resources.fit_score import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import most_allocated
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
 from extender.table import Table
 from extender.table.journal import Journal
 from tests.builders import (
@@ -92,12 +91,12 @@ def held(device: str, **share: Any) -> Object:
     ],
 )
 def test_devices_are_scored(cluster: Sequence[Object], expected: int) -> None:
-    rule = NodeResourcesFit(most_allocated, (ResourceWeight(RESOURCE),))
+    rule = NodeResourcesFitScore(most_allocated, (ResourceWeight(RESOURCE),))
     assert scores(rule, make_pod("p").req({RESOURCE: "1"}).obj(), NODE, *cluster) == {"n": expected}
 
 
 def test_what_the_node_offers_itself_goes_before_devices() -> None:
-    rule = NodeResourcesFit(most_allocated, (ResourceWeight(RESOURCE),))
+    rule = NodeResourcesFitScore(most_allocated, (ResourceWeight(RESOURCE),))
     plugin = make_node("plugin").allocatable({RESOURCE: "2"}).obj()
     everywhere = make_slice("s", GPU, "n", *FOUR, allNodes=True)
     pod = make_pod("p").req({RESOURCE: "1"}).obj()
@@ -105,7 +104,7 @@ def test_what_the_node_offers_itself_goes_before_devices() -> None:
 
 
 def test_the_implicit_name() -> None:
-    rule = NodeResourcesFit(most_allocated, (ResourceWeight(IMPLICIT),))
+    rule = NodeResourcesFitScore(most_allocated, (ResourceWeight(IMPLICIT),))
     pod = make_pod("p").req({IMPLICIT: "1"}).obj()
     assert scores(rule, pod, NODE, make_device_class("gpus"), ON_N) == {"n": 25}
 

@@ -9,8 +9,8 @@ import numpy as np
 from extender.framework.algorithm import Profile, WeightedPriority, find_fit, score
 from extender.framework.rules import Check, Scorer, Scores, Verdict, normalised
 from extender.framework.status import Code, Refusal, unresolvable, unschedulable
-from extender.plugins.node_affinity.predicate import NodeAffinity
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from tests.builders import make_node, make_pod, node_term
@@ -73,17 +73,17 @@ def test_rules_that_name_different_nodes_leave_none() -> None:
 def test_a_node_must_do_with_and_without_the_pods_nominated_to_it() -> None:
     awaited = make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj()
     pod = make_pod("p").req(cpu="2").priority(5).obj()
-    found = refusals(NodeResourcesFit(), pod, *NODES, awaited)
+    found = refusals(NodeResourcesFitFilter(), pod, *NODES, awaited)
     assert found["n3"] == unschedulable("NodeResourcesFit", "Insufficient cpu")
     assert "n2" not in found
     more_important = make_pod("p").req(cpu="2").priority(6).obj()
-    assert "n3" not in refusals(NodeResourcesFit(), more_important, *NODES, awaited)
+    assert "n3" not in refusals(NodeResourcesFitFilter(), more_important, *NODES, awaited)
 
 
 def test_what_is_nominated_leaves_no_trace_in_the_table() -> None:
     table = table_of(*NODES, make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj())
     before = table.nodes.requested.copy()
-    find_fit(Profile("p", [NodeResourcesFit()], ()), pod_info(POD), table, table.nodes.rows)
+    find_fit(Profile("p", [NodeResourcesFitFilter()], ()), pod_info(POD), table, table.nodes.rows)
     assert np.array_equal(table.nodes.requested, before)
 
 
@@ -93,7 +93,7 @@ def test_only_the_rows_asked_about_are_answered() -> None:
     affinity = make_pod("p").require_node(
         node_term(fields=[{"key": "metadata.name", "operator": "In", "values": ["n2"]}])
     )
-    fit = find_fit(Profile("p", [NodeAffinity()], ()), pod_info(affinity.obj()), table, rows)
+    fit = find_fit(Profile("p", [NodeAffinityFilter()], ()), pod_info(affinity.obj()), table, rows)
     assert fit.feasible.tolist() == [rows[0]]
     assert fit.with_code(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [rows[1]]
     assert fit.by_plugin() == {"": 1}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from extender.framework.events.cluster_events import Action
 from extender.plugins.node_declared_features import REFUSAL, NodeDeclaredFeatures
-from tests.builders import Object, make_node, make_pod
+from tests.builders import NodeBuilder, Object, make_node, make_pod
 from tests.framework.cluster import refusals
+from tests.plugins.hint_case import node_change_helps
 
 RESTART, USERS, MOUNT = (
     "RestartAllContainersOnContainerExits",
@@ -54,3 +56,21 @@ def test_a_node_may_learn() -> None:
     pod = make_pod("p").first_container(restartPolicyRules=RULES).obj()
     assert refusals(NodeDeclaredFeatures(), pod, make_node("n").obj()) == {"n": REFUSAL}
     assert refusals(NodeDeclaredFeatures(), pod, make_node("n").declared_features(RESTART).obj()) == {}
+
+
+def built(name: str = "n1") -> NodeBuilder:
+    return make_node(name)
+
+
+@pytest.mark.parametrize(
+    ("old", "expected"),
+    [
+        pytest.param(None, True, id="added"),
+        pytest.param(built(), True, id="more features"),
+        pytest.param(built().declared_features("F"), False, id="the same features"),
+    ],
+)
+def test_features_change(old: NodeBuilder | None, expected: bool) -> None:
+    new = built().declared_features("F")
+    action = Action.UPDATE_NODE_DECLARED_FEATURE
+    assert node_change_helps("NodeDeclaredFeatures", make_pod("p"), old, new, action) is expected

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
+from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import failed, unresolvable, unschedulable
+from extender.model.volumes.storage import (
+    CSINode,
+    PersistentVolumeClaim,
+    VolumeAttachment,
+)
 from extender.plugins.node_volume_limits import REFUSAL, NodeVolumeLimits
 from extender.table import HypotheticalRemovals
 from tests.builders import (
@@ -22,6 +29,8 @@ from tests.builders import (
     make_volume_attachment,
 )
 from tests.framework.cluster import pod_info, refusals, table_of
+from tests.plugins.hint_case import claim, helped, read
+from tests.queue.queueing import info
 
 CSI, EBS, GCE = "csi.example.com", "ebs.csi.aws.com", "pd.csi.storage.gke.io"
 INLINE_EBS = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
@@ -35,8 +44,8 @@ def bound(name: str, *, source: Object | None = None) -> list[Object]:
 
 def on_node(name: str, *claims: str) -> Object:
     pod = make_pod(name).node("a")
-    for claim in claims:
-        pod.pvc(claim)
+    for each in claims:
+        pod.pvc(each)
     return pod.obj()
 
 
@@ -169,3 +178,60 @@ def test_once_pods_have_left(gone: list[str], refused: bool) -> None:
     slots = [slot for slot, info in enumerate(table.pods.infos) if info and info.pod.name in gone]
     verdict = check.filter_with_pods_removed(table.nodes.rows, HypotheticalRemovals(table, np.array(slots, np.intp)))
     assert any(mask.any() for mask, _ in verdict or ()) == refused
+
+
+DISK = {"gcePersistentDisk": {"pdName": "d"}}
+
+
+def csi_node(**limits: int) -> CSINode:
+    return read(CSINode, make_csi_node("n", limits))
+
+
+@pytest.mark.parametrize(
+    ("pod", "came", "expected"),
+    [
+        pytest.param(make_pod("p").pvc("data"), claim("data"), True, id="its claim"),
+        pytest.param(make_pod("p").pvc("data"), claim("other"), False, id="another"),
+    ],
+)
+def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+    assert helped("NodeVolumeLimits", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "left", "expected"),
+    [
+        pytest.param(make_pod("p").pvc("c"), make_pod("o").pvc("d"), True, id="a volume less"),
+        pytest.param(make_pod("p").pvc("c"), make_pod("o"), False, id="nothing attached"),
+    ],
+)
+def test_a_pod_leaves(pod: PodBuilder, left: PodBuilder, expected: bool) -> None:
+    gone = info(left.node("n"))
+    assert helped("NodeVolumeLimits", info(pod), Resource.ASSIGNED_POD, Action.DELETE, gone) is expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(csi_node(d=1), csi_node(d=2), True, id="grows"),
+        pytest.param(csi_node(d=2), csi_node(d=1), False, id="shrinks"),
+        pytest.param(csi_node(), csi_node(d=1), True, id="driver comes"),
+        pytest.param(csi_node(d=1), csi_node(d=1), False, id="unchanged"),
+    ],
+)
+def test_node_volume_limits_and_a_csi_node(old: CSINode, new: CSINode, expected: bool) -> None:
+    assert helped("NodeVolumeLimits", info("p"), Resource.CSI_NODE, Action.UPDATE, old, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(make_pod("p").pvc("c"), True, id="a claim may be of any driver"),
+        pytest.param(make_pod("p").volume("v", DISK), True, id="inline, of this driver"),
+        pytest.param(make_pod("p").volume("v", {"cinder": {"volumeID": "x"}}), False, id="inline, of another driver"),
+        pytest.param(make_pod("p"), False, id="no volumes"),
+    ],
+)
+def test_node_volume_limits_and_an_attachment(pod: PodBuilder, expected: bool) -> None:
+    gone = msgspec.convert({"metadata": {"name": "a"}, "spec": {"attacher": "pd.csi.storage.gke.io"}}, VolumeAttachment)
+    assert helped("NodeVolumeLimits", info(pod), Resource.VOLUME_ATTACHMENT, Action.DELETE, gone) is expected

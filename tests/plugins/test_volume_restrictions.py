@@ -5,12 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import unresolvable
+from extender.model.volumes.storage import (
+    PersistentVolumeClaim,
+)
 from extender.plugins.volume_restrictions import CLAIM_CONFLICT, DISK_CONFLICT, VolumeRestrictions
 from extender.table import HypotheticalRemovals
-from tests.builders import Object, PodBuilder, make_node, make_pod, make_pvc
+from tests.builders import (
+    Object,
+    PodBuilder,
+    make_node,
+    make_pod,
+    make_pvc,
+)
 from tests.framework.cluster import pod_info, refusals, table_of
+from tests.plugins.hint_case import claim, helped
+from tests.queue.queueing import info
 
 NODES = [make_node("a").obj(), make_node("b").obj()]
 
@@ -115,3 +127,39 @@ def test_a_claim_is_free_where_its_user_has_left() -> None:
     objects = [make_pvc("c", access_mode="ReadWriteOncePod"), make_pod("q").pvc("c").node("a").obj()]
     assert refused_without(make_pod("p").pvc("c").obj(), [], *objects) == {"a", "b"}
     assert refused_without(make_pod("p").pvc("c").obj(), ["q"], *objects) == {"b"}
+
+
+DISK = {"gcePersistentDisk": {"pdName": "d"}}
+
+
+DISK_READ_ONLY = {"gcePersistentDisk": {"pdName": "d", "readOnly": True}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "came", "expected"),
+    [
+        pytest.param(make_pod("p").pvc("data"), claim("data"), True, id="restrictions"),
+    ],
+)
+def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+    assert helped("VolumeRestrictions", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "left", "expected"),
+    [
+        pytest.param(make_pod("p").pvc("c"), make_pod("o").pvc("c"), True, id="shared claim"),
+        pytest.param(make_pod("p").pvc("c"), make_pod("o").pvc("d"), False, id="another claim"),
+        pytest.param(make_pod("p").pvc("c"), make_pod("o", "x").pvc("c"), False, id="another namespace"),
+        pytest.param(make_pod("p").volume("v", DISK), make_pod("o").volume("v", DISK), True, id="same disk"),
+        pytest.param(
+            make_pod("p").volume("v", DISK_READ_ONLY),
+            make_pod("o").volume("v", DISK_READ_ONLY),
+            False,
+            id="both only read",
+        ),
+    ],
+)
+def test_a_pod_leaves(pod: PodBuilder, left: PodBuilder, expected: bool) -> None:
+    gone = info(left.node("n"))
+    assert helped("VolumeRestrictions", info(pod), Resource.ASSIGNED_POD, Action.DELETE, gone) is expected

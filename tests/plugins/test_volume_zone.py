@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.status import Refusal, unresolvable
+from extender.model.volumes.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from extender.plugins.volume_zone import REFUSAL, VolumeZone
-from tests.builders import REGION, ZONE, Object, make_node, make_pod, make_pv, make_pvc, make_storage_class
+from tests.builders import (
+    REGION,
+    ZONE,
+    Object,
+    PodBuilder,
+    make_node,
+    make_pod,
+    make_pv,
+    make_pvc,
+    make_storage_class,
+)
 from tests.framework.cluster import refusals
+from tests.plugins.hint_case import claim, helped, read
+from tests.queue.queueing import info
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 NODES = [
@@ -69,3 +89,44 @@ def test_claims(objects: list[Object], reason: str | None) -> None:
 
 def refusals_for(*objects: Object) -> dict[str, Refusal]:
     return refusals(VolumeZone(), POD, *NODES, *objects)
+
+
+EPHEMERAL = {"ephemeral": {"volumeClaimTemplate": {}}}
+
+
+def storage_class(**fields: Any) -> StorageClass:
+    return read(StorageClass, make_storage_class("fast", **fields))
+
+
+@pytest.mark.parametrize(
+    ("pod", "came", "expected"),
+    [
+        pytest.param(make_pod("p").pvc("data"), claim("data"), True, id="its claim"),
+        pytest.param(make_pod("p").volume("v", EPHEMERAL), claim("p-v"), False, id="ephemeral"),
+    ],
+)
+def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+    assert helped("VolumeZone", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, storage_class(), True, id="waits"),
+        pytest.param(None, storage_class(wait=False), False, id="immediate"),
+        pytest.param(storage_class(), storage_class(), False, id="updates mean nothing"),
+    ],
+)
+def test_storage_classes(old: StorageClass | None, new: StorageClass, expected: bool) -> None:
+    action = Action.UPDATE if old else Action.ADD
+    assert helped("VolumeZone", info("p"), Resource.STORAGE_CLASS, action, old, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("old_zone", "new_zone", "expected"),
+    [pytest.param("a", "b", True, id="moves"), pytest.param("a", "a", False, id="stays")],
+)
+def test_volume_zone_and_a_volume(old_zone: str, new_zone: str, expected: bool) -> None:
+    old, new = (read(PersistentVolume, make_pv("v", labels={ZONE: zone})) for zone in (old_zone, new_zone))
+    assert helped("VolumeZone", info("p"), Resource.PERSISTENT_VOLUME, Action.UPDATE, old, new) is expected
+    assert helped("VolumeZone", info("p"), Resource.PERSISTENT_VOLUME, Action.ADD, None, new)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinity
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpread
+from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
+from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
 from extender.table import HypotheticalRemovals, Table
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
@@ -46,28 +46,30 @@ placed = st.lists(
 )
 
 PREEMPTORS = [
-    pytest.param(PodTopologySpread(), make_pod("p").label(WEB).spread(ZONE, labels=WEB), id="spread over zones"),
-    pytest.param(PodTopologySpread(), make_pod("p").label(WEB).spread(HOSTNAME, labels=WEB), id="spread over nodes"),
+    pytest.param(PodTopologySpreadFilter(), make_pod("p").label(WEB).spread(ZONE, labels=WEB), id="spread over zones"),
     pytest.param(
-        PodTopologySpread(),
+        PodTopologySpreadFilter(), make_pod("p").label(WEB).spread(HOSTNAME, labels=WEB), id="spread over nodes"
+    ),
+    pytest.param(
+        PodTopologySpreadFilter(),
         make_pod("p").spread(ZONE, labels=WEB, minDomains=3).spread(HOSTNAME, max_skew=2, labels=DB),
         id="two constraints",
     ),
     pytest.param(
-        PodTopologySpread(),
+        PodTopologySpreadFilter(),
         make_pod("p").label(WEB).node_selector(FAST).spread(ZONE, labels=WEB).spread(HOSTNAME, labels=WEB),
         id="spread over some nodes",
     ),
-    pytest.param(InterPodAffinity(), make_pod("p").label(WEB), id="refused by others"),
-    pytest.param(InterPodAffinity(), make_pod("p").affinity(ZONE, labels=WEB), id="wants others"),
-    pytest.param(InterPodAffinity(), make_pod("p").label(WEB).affinity(ZONE, labels=WEB), id="wants its like"),
+    pytest.param(InterPodAffinityFilter(), make_pod("p").label(WEB), id="refused by others"),
+    pytest.param(InterPodAffinityFilter(), make_pod("p").affinity(ZONE, labels=WEB), id="wants others"),
+    pytest.param(InterPodAffinityFilter(), make_pod("p").label(WEB).affinity(ZONE, labels=WEB), id="wants its like"),
     pytest.param(
-        InterPodAffinity(),
+        InterPodAffinityFilter(),
         make_pod("p").label(WEB).affinity(ZONE, labels=WEB).affinity(HOSTNAME, labels=WEB),
         id="wants its like twice",
     ),
     pytest.param(
-        InterPodAffinity(),
+        InterPodAffinityFilter(),
         make_pod("p").label(DB).affinity(ZONE, labels=WEB).anti_affinity(HOSTNAME, labels=DB),
         id="wants some and refuses others",
     ),

@@ -10,13 +10,11 @@ from extender.framework.algorithm import Profile, find_fit
 from extender.framework.candidate_limits import DEFAULT_LIMITS
 from extender.framework.shape import ShapePoint
 from extender.framework.status import Code
-from extender.plugins.classic.node_label import priority as node_label
-from extender.plugins.classic.node_label.predicate import NodeLabel
+from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity
 from extender.plugins.classic.service_anti_affinity import ServiceAntiAffinity
-from extender.plugins.inter_pod_affinity.priority import InterPodAffinity
-from extender.plugins.node_resources.fit_score import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import RequestedToCapacityRatio
+from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.policy.classic.names import DEFAULT_PRIORITIES, PREDICATES, priorities
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod
@@ -118,8 +116,8 @@ def test_predicates_of_any_name_by_their_argument() -> None:
     ]
     predicates = made(predicates=entries).predicates
     assert predicates[3:6] == [
-        NodeLabel(("retiring",), False, "NotRetiring"),
-        NodeLabel(("rack",), True, "CheckNodeLabelPresence"),
+        NodeLabelFilter(("retiring",), False, "NotRetiring"),
+        NodeLabelFilter(("rack",), True, "CheckNodeLabelPresence"),
         ServiceAffinity(("region", "zone"), "Region"),
     ]
     assert [names(made(predicates=entries))[at] for at in (1, 6)] == ["VolumeRestrictions", "VolumeZone"]
@@ -135,8 +133,8 @@ def test_priorities_of_any_name_by_their_argument() -> None:
     ]
     first, second, third = (weighted.priority for weighted in made(priorities=entries).priorities)
     assert first == ServiceAntiAffinity("rack", "RackSpread")
-    assert second == node_label.NodeLabel("ssd", True, "Fast")
-    assert isinstance(third, NodeResourcesFit)
+    assert second == NodeLabelScore("ssd", True, "Fast")
+    assert isinstance(third, NodeResourcesFitScore)
     assert third.strategy == RequestedToCapacityRatio((ShapePoint(0, 0), ShapePoint(100, 10)))
     assert [(each.name, each.weight) for each in third.resources] == [("example.com/gpu", 3)]
 
@@ -145,7 +143,7 @@ def test_priorities_of_any_name_by_their_argument() -> None:
 def test_symmetric_weight_of_hard_affinity(said: int | None, weight: int) -> None:
     fields = {} if said is None else {"hardPodAffinitySymmetricWeight": said}
     rules = [weighted.priority for weighted in made(**fields).priorities]
-    assert [rule.hard_pod_affinity_weight for rule in rules if isinstance(rule, InterPodAffinity)] == [weight]
+    assert [rule.hard_pod_affinity_weight for rule in rules if isinstance(rule, InterPodAffinityScore)] == [weight]
 
 
 # What users had: the first is from the Kubernetes documentation, the others show the oldest names.

@@ -8,13 +8,12 @@ import pytest
 
 from extender.framework.algorithm import Profile
 from extender.framework.candidate_limits import CandidateLimits
-from extender.framework.prefilter_only import PreFilterOnly
-from extender.plugins.node_resources import fit_score as node_resources_fit
-from extender.plugins.node_resources.fit import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import RequestedToCapacityRatio, least_allocated
-from extender.plugins.pod_topology_spread import priority as pod_topology_spread
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio, least_allocated
 from extender.plugins.pod_topology_spread.constraints import SYSTEM_DEFAULTS
+from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
 from extender.plugins.registry import default_profile
+from extender.policy.configuration.prefilter_only import PreFilterOnly
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import refusals
@@ -143,10 +142,10 @@ def test_arguments_of_resources() -> None:
     }
     fit = args("NodeResourcesFit", ignoredResources=["example.com/foo"], scoringStrategy=strategy)
     result = made(pluginConfig=[fit])
-    [predicate] = [rule for rule in result.predicates if isinstance(rule, NodeResourcesFit)]
+    [predicate] = [rule for rule in result.predicates if isinstance(rule, NodeResourcesFitFilter)]
     assert predicate.ignored_resources == {"example.com/foo"}
     [priority] = [each.priority for each in result.priorities if each.priority.name == "NodeResourcesFit"]
-    assert isinstance(priority, node_resources_fit.NodeResourcesFit)
+    assert isinstance(priority, NodeResourcesFitScore)
     assert priority.strategy == RequestedToCapacityRatio(((0, 0), (80, 10)))  # type: ignore[arg-type]  # as good as points
     assert [(each.name, each.weight) for each in priority.resources] == [("cpu", 1), ("example.com/gpu", 3)]
 
@@ -155,7 +154,7 @@ def test_arguments_of_spreading() -> None:
     def defaults(**arguments: Any) -> Any:
         result = made(pluginConfig=[args("PodTopologySpread", **arguments)])
         rules = [each.priority for each in result.priorities]
-        return next(rule.defaults for rule in rules if isinstance(rule, pod_topology_spread.PodTopologySpread))
+        return next(rule.defaults for rule in rules if isinstance(rule, PodTopologySpreadScore))
 
     constraint = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
     assert defaults() is SYSTEM_DEFAULTS
@@ -217,5 +216,5 @@ def test_a_plugin_whose_filter_is_off_may_still_name_the_nodes() -> None:
 
 def test_the_strategy_is_that_of_the_engine_by_default() -> None:
     rules = [each.priority for each in made().priorities]
-    [fit] = [rule for rule in rules if isinstance(rule, node_resources_fit.NodeResourcesFit)]
+    [fit] = [rule for rule in rules if isinstance(rule, NodeResourcesFitScore)]
     assert fit.strategy is least_allocated

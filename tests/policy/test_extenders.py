@@ -10,7 +10,7 @@ import pytest
 
 from extender.errors import ConfigurationError
 from extender.model.extenders import ExtenderConfig, TLSConfig
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.policy.extenders import ignoring
 from extender.policy.loading import load, read
 from tests.builders import Object
@@ -195,8 +195,8 @@ def test_resources_that_the_scheduler_ignores(form: Any) -> None:
     assert ignoring(policy.profiles[0], frozenset()) is policy.profiles[0]
 
 
-def fit_of(profile_: Any) -> NodeResourcesFit:
-    (fit,) = (each for each in profile_.predicates if isinstance(each, NodeResourcesFit))
+def fit_of(profile_: Any) -> NodeResourcesFitFilter:
+    (fit,) = (each for each in profile_.predicates if isinstance(each, NodeResourcesFitFilter))
     return fit
 
 

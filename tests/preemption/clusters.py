@@ -7,23 +7,23 @@ from typing import Any
 from extender.framework.algorithm import Profile, find_fit
 from extender.framework.candidate_limits import ALL_NODES, CandidateLimits
 from extender.framework.rules import Predicate
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinity
-from extender.plugins.node_affinity.predicate import NodeAffinity
+from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
+from extender.plugins.node_affinity.predicate import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
-from extender.plugins.node_resources.fit import NodeResourcesFit
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpread
-from extender.plugins.taint_toleration.predicate import TaintToleration
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
+from extender.plugins.taint_toleration import TaintTolerationFilter
 from extender.preemption import Preemption, preempt
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod
 from tests.framework.cluster import pod_info, table_of
 
 RULES: tuple[Predicate, ...] = (
-    TaintToleration(),
-    NodeAffinity(),
+    TaintTolerationFilter(),
+    NodeAffinityFilter(),
     NodePorts(),
-    NodeResourcesFit(),
-    PodTopologySpread(),
-    InterPodAffinity(),
+    NodeResourcesFitFilter(),
+    PodTopologySpreadFilter(),
+    InterPodAffinityFilter(),
 )
 
 

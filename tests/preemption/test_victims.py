@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.plugins.node_affinity.predicate import NodeAffinity
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from tests.builders import HOSTNAME, ZONE, Object, PodBuilder, make_pod
 from tests.preemption.clusters import budget, chosen, node, preempted, preemptor, victim
 
@@ -220,7 +220,9 @@ def test_a_port_goes_with_any_of_its_holders() -> None:
 def test_a_final_refusal_by_a_rule_that_had_not_been_asked_yet_keeps_a_node_out() -> None:
     pod = preemptor().node_selector(disk="ssd")
     objects = [NODE, node("ssd").label(disk="ssd").obj(), *FOUR, victim("other", "ssd", "4").obj()]
-    assert chosen(preempted(pod, *objects, rules=(NodeResourcesFit(), NodeAffinity()))) == {"ssd": (["other"], 0)}
+    assert chosen(preempted(pod, *objects, rules=(NodeResourcesFitFilter(), NodeAffinityFilter()))) == {
+        "ssd": (["other"], 0)
+    }
 
 
 def test_more_pods_than_the_scheduler_sorts_stably_go_as_it_leaves_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
-from extender.plugins.hints import INTERESTS
+from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, Change
-from extender.plugins.hints import INTERESTS
+from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR, Tier
 from extender.runtime.clock import ManualClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
-from extender.plugins.hints import Interest, Interests, QueueingHints
+from extender.framework.events.queueing_hints import Interest, Interests, QueueingHints
 from extender.queue.queued_pod import QueuedPod
 from extender.queue.unschedulable import UnschedulablePods
 from extender.table import PodInfo

@@ -15,7 +15,7 @@ from extender.errors import ClusterError, OutcomeUnknown, Refused
 from extender.framework.algorithm import Profile
 from extender.framework.candidate_limits import DEFAULT_LIMITS
 from extender.model.extenders import ExtenderConfig
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.scheduler.extenders import Extender, ExtenderBinder, Extenders
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
@@ -25,7 +25,7 @@ from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
 
 GPU = "example.com/gpu"
-PROFILE = Profile("test", (NodeUnschedulable(), NodeResourcesFit()), (), preemption=DEFAULT_LIMITS)
+PROFILE = Profile("test", (NodeUnschedulable(), NodeResourcesFitFilter()), (), preemption=DEFAULT_LIMITS)
 VERBS = ("filter", "prioritize", "preempt", "bind")
 
 Start = Callable[..., FakeExtender]

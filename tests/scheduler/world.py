@@ -14,7 +14,7 @@ from extender.errors import ClusterError, Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
-from extender.plugins.hints import INTERESTS
+from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.policy.providers import provider
 from extender.queue.priority_queue import PriorityQueue

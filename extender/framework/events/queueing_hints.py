@@ -39,6 +39,11 @@ def naming_nothing(_pod: PodInfo) -> tuple[str, ...]:
     return ()
 
 
+def has_place(pod: PodInfo | None) -> bool:
+    """Returns True if the pod is bound or nominated; so does an absent one."""
+    return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
+
+
 class Interest(NamedTuple):
     """An event that a rule registers for.
 

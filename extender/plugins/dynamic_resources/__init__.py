@@ -1,1 +1,35 @@
-"""DynamicResources: the devices that a pod claims must be free on the node."""
+"""DynamicResources: the devices that a pod claims must be free on the node. Source: upstream dynamicresources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from extender.devices.claims import NAME
+from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
+from extender.framework.schema import duration, duration_seconds
+from extender.plugins.dynamic_resources.hints import INTERESTS
+from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.plugins.dynamic_resources.priority import DynamicResourcesScore
+
+
+class DynamicResourcesArgs(Arguments):
+    kind: Literal["DynamicResourcesArgs"] = "DynamicResourcesArgs"
+    filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
+    """Read, and of no effect: all nodes are looked at together."""
+    binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
+    """How long extender schedule waits for binding conditions of devices."""
+
+
+PLUGIN = Plugin(
+    NAME,
+    DynamicResourcesArgs,
+    lambda args: DynamicResourcesFilter(duration_seconds(args.binding_timeout)),
+    lambda _: DynamicResourcesScore(),
+    weight=2,
+    points=frozenset(("preEnqueue", "postFilter", "podGroupPostFilter", "reserve", "preBind")),
+    needs=((FILTER, PRE_FILTER),),
+    scores_filtered=True,
+    interests=INTERESTS,
+)

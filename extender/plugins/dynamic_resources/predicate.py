@@ -17,7 +17,7 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicResources:
+class DynamicResourcesFilter:
     """Upstream dynamicresources.DynamicResources, Filter.
 
     Without a clock no claim is ever overdue. What upstream's PostFilter does, to take an allocation that fits no node

@@ -16,7 +16,7 @@ from extender.table.labels import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicResources:
+class DynamicResourcesScore:
     """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
 
     name: str = NAME

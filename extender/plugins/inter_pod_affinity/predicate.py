@@ -21,7 +21,7 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 
 @dataclass(frozen=True, slots=True)
-class InterPodAffinity:
+class InterPodAffinityFilter:
     """Upstream interpodaffinity.InterPodAffinity, Filter."""
 
     name: str = NAME

@@ -18,7 +18,7 @@ NAME = "InterPodAffinity"
 
 
 @dataclass(frozen=True, slots=True)
-class InterPodAffinity:
+class InterPodAffinityScore:
     """Upstream interpodaffinity.InterPodAffinity, Score.
 
     `hard_pod_affinity_weight`: what a required affinity term of a standing pod weighs, 0 to 100.

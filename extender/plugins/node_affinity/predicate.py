@@ -26,7 +26,7 @@ CONFLICT = unresolvable(NAME, "pod affinity terms conflict")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinity:
+class NodeAffinityFilter:
     """Upstream nodeaffinity.NodeAffinity, Filter. `added`: the required part of the argument addedAffinity."""
 
     added: NodeSelector | None = None

@@ -17,7 +17,7 @@ NAME = "NodeAffinity"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinity:
+class NodeAffinityScore:
     """Upstream nodeaffinity.NodeAffinity, Score. `added`: the preferred part of the argument addedAffinity."""
 
     added: tuple[PreferredSchedulingTerm, ...] = ()

@@ -24,7 +24,7 @@ _MOST_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class NodeResourcesFit:
+class NodeResourcesFitFilter:
     """Upstream noderesources.Fit, Filter. The arguments name extended resources, or groups of them, to overlook."""
 
     ignored_resources: frozenset[str] = frozenset()
@@ -54,9 +54,9 @@ class _Checks:
     def __init__(self, table: Table) -> None:
         self._nodes, self._resources = table.nodes, 0
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
-        self._by_rule: dict[NodeResourcesFit, dict[tuple[tuple[str, int], ...], _Check]] = {}
+        self._by_rule: dict[NodeResourcesFitFilter, dict[tuple[tuple[str, int], ...], _Check]] = {}
 
-    def of(self, rule: NodeResourcesFit) -> dict[tuple[tuple[str, int], ...], _Check]:
+    def of(self, rule: NodeResourcesFitFilter) -> dict[tuple[tuple[str, int], ...], _Check]:
         if self._class_changes.advance() or len(self._nodes.resources) != self._resources:
             self._by_rule.clear()
             self._resources = len(self._nodes.resources)

@@ -59,7 +59,7 @@ def constraints_of(
     own = pod.pod.spec.topology_spread_constraints
     chosen = [each for each in own or defaults if each.when_unsatisfiable == when_unsatisfiable]
     if own or not chosen:
-        return [_ready(constraint, _selector(constraint, pod.pod.labels)) for constraint in chosen]
+        return [_ready(constraint, selector_of(constraint, pod.pod.labels)) for constraint in chosen]
     selector = default_selector(pod, table)
     return [] if selector == EVERYTHING else [_ready(constraint, selector) for constraint in chosen]
 
@@ -96,7 +96,8 @@ def _nodes_left_to(pod: Pod, table: Table, among: BoolColumn, by_affinity: bool,
     return among
 
 
-def _selector(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
+def selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
+    """Returns the constraint's selector, with the values that the pod's labels have for matchLabelKeys."""
     selector = compile_selector(constraint.label_selector)
     alike = [key for key in constraint.match_label_keys or () if key in labels]
     return selector.with_requirements(*(Requirement(key, "In", frozenset((labels[key],))) for key in alike))

@@ -29,7 +29,7 @@ NO_DOMAIN = unresolvable(NAME, f"{_REASON} (missing required label)")
 
 
 @dataclass(frozen=True, slots=True)
-class PodTopologySpread:
+class PodTopologySpreadFilter:
     """Upstream podtopologyspread.PodTopologySpread, Filter. `defaults`: for pods that have no constraints."""
 
     defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS

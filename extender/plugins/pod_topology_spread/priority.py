@@ -29,7 +29,7 @@ _IGNORED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class PodTopologySpread:
+class PodTopologySpreadScore:
     """Upstream podtopologyspread.PodTopologySpread, Score. `defaults`: for pods that have no constraints.
 
     By the system's own defaults a node counts even if it lacks a topology key, by all others it is ignored.

@@ -20,7 +20,7 @@ VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-exi
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeBinding:
+class VolumeBindingFilter:
     """Upstream volumebinding.VolumeBinding, Filter; how long a pod waits for its volumes matters only to who binds."""
 
     bind_timeout_seconds: float = 600

@@ -21,7 +21,7 @@ LEAST_USED = (ShapePoint(0, MAX_POINT_SCORE), ShapePoint(MAX_UTILIZATION, 0))
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeBinding:
+class VolumeBindingScore:
     """Upstream volumebinding.VolumeBinding, Score, with StorageCapacityScoring (KEP-4049). `shape`: the argument."""
 
     shape: Sequence[ShapePoint] = LEAST_USED

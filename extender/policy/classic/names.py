@@ -19,23 +19,21 @@ from extender.plugins.classic.node_prefer_avoid_pods import NodePreferAvoidPods
 from extender.plugins.classic.node_pressure import NodePressure
 from extender.plugins.classic.resource_limits import ResourceLimits
 from extender.plugins.classic.selector_spread import SelectorSpread
-from extender.plugins.inter_pod_affinity import priority as inter_pod_affinity
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinity
-from extender.plugins.node_affinity import priority as node_affinity
-from extender.plugins.node_affinity.predicate import NodeAffinity
+from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
+from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
+from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_affinity.priority import NodeAffinityScore
 from extender.plugins.node_name import NodeName
 from extender.plugins.node_ports import NodePorts
-from extender.plugins.node_resources import fit_score as node_resources_fit
 from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
-from extender.plugins.node_resources.fit import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import least_allocated, most_allocated
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, least_allocated, most_allocated
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.plugins.node_volume_limits import NodeVolumeLimits
-from extender.plugins.pod_topology_spread import priority as pod_topology_spread
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpread
-from extender.plugins.taint_toleration import priority as taint_toleration
-from extender.plugins.taint_toleration.predicate import TaintToleration
-from extender.plugins.volume_binding.predicate import VolumeBinding
+from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
+from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
+from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolerationScore
+from extender.plugins.volume_binding.predicate import VolumeBindingFilter
 from extender.plugins.volume_restrictions import VolumeRestrictions
 from extender.plugins.volume_zone import VolumeZone
 
@@ -48,15 +46,15 @@ _NO_DEFAULT_CONSTRAINTS = ()
 PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "CheckNodeCondition": (CheckNodeCondition(),),
     "CheckNodeUnschedulable": (NodeUnschedulable(),),
-    "GeneralPredicates": (NodeResourcesFit(), NodeName(), NodePorts(), NodeAffinity()),
+    "GeneralPredicates": (NodeResourcesFitFilter(), NodeName(), NodePorts(), NodeAffinityFilter()),
     "HostName": (NodeName(),),
     "PodFitsHostPorts": (NodePorts(),),
     "PodFitsPorts": (NodePorts(),),
-    "MatchNodeSelector": (NodeAffinity(),),
-    "PodFitsResources": (NodeResourcesFit(),),
+    "MatchNodeSelector": (NodeAffinityFilter(),),
+    "PodFitsResources": (NodeResourcesFitFilter(),),
     "NoDiskConflict": (VolumeRestrictions(),),
-    "PodToleratesNodeTaints": (TaintToleration(),),
-    "PodToleratesNodeNoExecuteTaints": (TaintToleration((NO_EXECUTE,)),),
+    "PodToleratesNodeTaints": (TaintTolerationFilter(),),
+    "PodToleratesNodeNoExecuteTaints": (TaintTolerationFilter((NO_EXECUTE,)),),
     LABEL_PRESENCE: (),
     SERVICE_AFFINITY: (),
     "MaxEBSVolumeCount": (MaxVolumeCount(AWS_EBS, "attachable-volumes-aws-ebs", 39, "EBSLimits"),),
@@ -64,13 +62,13 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "MaxCSIVolumeCountPred": (NodeVolumeLimits(),),
     "MaxAzureDiskVolumeCount": (MaxVolumeCount(AZURE_DISK, "attachable-volumes-azure-disk", 16, "AzureDiskLimits"),),
     "MaxCinderVolumeCount": (MaxVolumeCount(CINDER, "attachable-volumes-cinder", 256, "CinderLimits"),),
-    "CheckVolumeBinding": (VolumeBinding(),),
+    "CheckVolumeBinding": (VolumeBindingFilter(),),
     "NoVolumeZoneConflict": (VolumeZone(),),
     "CheckNodeMemoryPressure": (NodePressure("MemoryPressure", "CheckNodeMemoryPressure", best_effort_only=True),),
     "CheckNodePIDPressure": (NodePressure("PIDPressure", "CheckNodePIDPressure"),),
     "CheckNodeDiskPressure": (NodePressure("DiskPressure", "CheckNodeDiskPressure"),),
-    "EvenPodsSpread": (PodTopologySpread(_NO_DEFAULT_CONSTRAINTS),),
-    "MatchInterPodAffinity": (InterPodAffinity(),),
+    "EvenPodsSpread": (PodTopologySpreadFilter(_NO_DEFAULT_CONSTRAINTS),),
+    "MatchInterPodAffinity": (InterPodAffinityFilter(),),
 }
 
 # Whatever a policy says, these run.
@@ -108,19 +106,19 @@ DEFAULT_PRIORITIES: Mapping[str, int] = {
 
 def priorities(hard_pod_affinity_weight: int) -> Mapping[str, Priority]:
     """The priorities that need no argument, by name."""
-    fit = node_resources_fit.NodeResourcesFit
+    fit = NodeResourcesFitScore
     return {
         "SelectorSpreadPriority": SelectorSpread(),
         "ServiceSpreadingPriority": SelectorSpread(services_only=True, name="ServiceSpreadingPriority"),
-        "InterPodAffinityPriority": inter_pod_affinity.InterPodAffinity(hard_pod_affinity_weight),
+        "InterPodAffinityPriority": InterPodAffinityScore(hard_pod_affinity_weight),
         "LeastRequestedPriority": fit(least_allocated, name="NodeResourcesLeastAllocated"),
         "MostRequestedPriority": fit(most_allocated, name="NodeResourcesMostAllocated"),
         "BalancedResourceAllocation": NodeResourcesBalancedAllocation(),
         "NodePreferAvoidPodsPriority": NodePreferAvoidPods(),
-        "NodeAffinityPriority": node_affinity.NodeAffinity(),
-        "TaintTolerationPriority": taint_toleration.TaintToleration(),
+        "NodeAffinityPriority": NodeAffinityScore(),
+        "TaintTolerationPriority": TaintTolerationScore(),
         "ImageLocalityPriority": image_locality.ImageLocality(),
         "EqualPriority": EqualPriority(),
         "ResourceLimitsPriority": ResourceLimits(),
-        "EvenPodsSpreadPriority": pod_topology_spread.PodTopologySpread(_NO_DEFAULT_CONSTRAINTS),
+        "EvenPodsSpreadPriority": PodTopologySpreadScore(_NO_DEFAULT_CONSTRAINTS),
     }

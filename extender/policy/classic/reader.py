@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from extender.framework.algorithm import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
-from extender.plugins.arguments import points, weights
-from extender.plugins.classic.node_label import priority as node_label
-from extender.plugins.classic.node_label.predicate import NodeLabel
+from extender.framework.schema import points
+from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity
 from extender.plugins.classic.service_anti_affinity import ServiceAntiAffinity
-from extender.plugins.node_resources.fit_score import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import RequestedToCapacityRatio
+from extender.plugins.node_resources.arguments import weights
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.classic.names import (
     DEFAULT_PREDICATES,
@@ -95,7 +94,7 @@ class _PredicateReader:
         if argument is None:
             return
         if presence := argument.labels_presence:
-            yield _ORDER[LABEL_PRESENCE], (NodeLabel(presence.labels, presence.presence, spec.name),)
+            yield _ORDER[LABEL_PRESENCE], (NodeLabelFilter(presence.labels, presence.presence, spec.name),)
         if affinity := argument.service_affinity:
             yield _ORDER[SERVICE_AFFINITY], (ServiceAffinity(affinity.labels, spec.name),)
 
@@ -149,10 +148,10 @@ class _PriorityReader:
         if anti_affinity := argument.service_anti_affinity:
             yield ServiceAntiAffinity(anti_affinity.label, spec.name)
         if preference := argument.label_preference:
-            yield node_label.NodeLabel(preference.label, preference.presence, spec.name)
+            yield NodeLabelScore(preference.label, preference.presence, spec.name)
         if ratio := argument.requested_to_capacity_ratio_arguments:
             strategy = RequestedToCapacityRatio(points(ratio.shape))
-            yield NodeResourcesFit(strategy, weights(ratio.resources), spec.name)
+            yield NodeResourcesFitScore(strategy, weights(ratio.resources), spec.name)
 
     def _users_rule(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
         plugin = self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)

@@ -8,11 +8,12 @@ from pydantic import BaseModel
 
 from extender.framework.algorithm import Profile, WeightedPriority
 from extender.framework.candidate_limits import CandidateLimits
-from extender.framework.prefilter_only import PreFilterOnly
+from extender.framework.plugin import Plugin
 from extender.framework.rules import Predicate
-from extender.plugins.arguments import DefaultPreemptionArgs
-from extender.plugins.registry import DEFAULT_SCHEDULER, Plugin
+from extender.plugins.default_preemption import DefaultPreemptionArgs
+from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.configuration.plugin_sets import ALL, Enabled, PluginSet, running, weights
+from extender.policy.configuration.prefilter_only import PreFilterOnly
 from extender.policy.configuration.schema import ConfigurationSpec, PluginSetSpec, ProfileSpec
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
@@ -37,29 +38,6 @@ REMOVED = frozenset(
         "ServiceAffinity",
     )
 )
-# (point, the one before, plugins that cannot do their part at the one without the other)
-NEEDED = (
-    (
-        "filter",
-        "preFilter",
-        frozenset(
-            (
-                "DynamicResources",
-                "InterPodAffinity",
-                "NodeDeclaredFeatures",
-                "NodePorts",
-                "NodeResourcesFit",
-                "PodTopologySpread",
-                "VolumeBinding",
-                "VolumeRestrictions",
-            )
-        ),
-    ),
-    ("score", "preScore", frozenset(("InterPodAffinity", "PodTopologySpread", "TaintToleration"))),
-    ("score", "preFilter", frozenset(("VolumeBinding",))),
-)
-# Their scores are of what they found when they filtered: 0 where they did not.
-SCORING_WHAT_WAS_FILTERED = frozenset(("DynamicResources", "VolumeBinding"))
 
 
 def read_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
@@ -181,18 +159,20 @@ class _ProfileReader:
 
     def _priorities(self) -> Iterator[WeightedPriority]:
         by_name = weights(self._sets["score"].enabled, self._multi_point.enabled)
-        idle = SCORING_WHAT_WAS_FILTERED.difference(self._running("filter"))
+        filtering = self._running("filter")
         for name in self._running("score"):
             plugin, arguments = self._plugins[name], self._arguments_of(name)
-            if plugin.priority and arguments is not None and name not in idle:
+            idle = plugin.scores_filtered and name not in filtering
+            if plugin.priority and arguments is not None and not idle:
                 yield WeightedPriority(plugin.priority(arguments), by_name[name])
 
     def _refuse_unprepared(self) -> None:
         """Notes the plugins that upstream would let fail on every pod, for want of what they work out beforehand."""
-        for point, before, needing in NEEDED:
-            for name in sorted(needing.intersection(self._running(point)).difference(self._running(before))):
-                where = f"{self._path}.plugins.{point}"
-                self._faults.add(where, f"{name} needs its {before} too, which is off; enable it by {MULTI_POINT}")
+        for name, plugin in sorted(self._plugins.items()):
+            for point, before in plugin.needs:
+                if name in self._running(point) and name not in self._running(before):
+                    where = f"{self._path}.plugins.{point}"
+                    self._faults.add(where, f"{name} needs its {before} too, which is off; enable it by {MULTI_POINT}")
 
     def _preemption(self) -> CandidateLimits | None:
         enabled = "DefaultPreemption" in self._running("postFilter")

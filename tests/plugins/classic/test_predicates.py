@@ -10,7 +10,7 @@ from extender.framework.status import unresolvable, unschedulable
 from extender.model.volumes.csi_migration import AWS_EBS
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
 from extender.plugins.classic.node_condition import CheckNodeCondition
-from extender.plugins.classic.node_label.predicate import NodeLabel
+from extender.plugins.classic.node_label import NodeLabelFilter
 from extender.plugins.classic.node_pressure import NodePressure
 from extender.plugins.classic.service_affinity import ServiceAffinity
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
@@ -36,7 +36,7 @@ def test_node_label(labels: tuple[str, ...], presence: bool, refused: set[str]) 
         make_node("retiring").label(retiring="").obj(),
         make_node("both").label(rack="2", retiring="soon").obj(),
     ]
-    found = refusals(NodeLabel(labels, presence, "mine"), POD, *nodes)
+    found = refusals(NodeLabelFilter(labels, presence, "mine"), POD, *nodes)
     assert found == dict.fromkeys(refused, unresolvable("mine", "node(s) didn't have the requested labels"))
 
 

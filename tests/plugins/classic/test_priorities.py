@@ -7,7 +7,7 @@ import json
 import pytest
 
 from extender.plugins.classic.equal import EqualPriority
-from extender.plugins.classic.node_label.priority import NodeLabel
+from extender.plugins.classic.node_label import NodeLabelScore
 from extender.plugins.classic.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
 from extender.plugins.classic.resource_limits import ResourceLimits
 from extender.plugins.classic.selector_spread import SelectorSpread
@@ -27,7 +27,7 @@ def web(name: str, node: str | None = None) -> PodBuilder:
 @pytest.mark.parametrize(("presence", "expected"), [(True, {"ssd": 100, "hdd": 0}), (False, {"ssd": 0, "hdd": 100})])
 def test_node_label(presence: bool, expected: dict[str, int]) -> None:
     nodes = [make_node("ssd").label(ssd="").obj(), make_node("hdd").obj()]
-    assert scores(NodeLabel("ssd", presence), POD, *nodes) == expected
+    assert scores(NodeLabelScore("ssd", presence), POD, *nodes) == expected
 
 
 def test_equal() -> None:

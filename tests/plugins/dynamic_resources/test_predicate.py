@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from extender.framework.status import Refusal, failed, unresolvable
-from extender.plugins.dynamic_resources.predicate import DynamicResources
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.runtime.clock import ManualClock
 from tests.builders import (
     TIMESTAMP,
@@ -70,7 +70,7 @@ def cel(text: str) -> str:
 
 
 def verdict(claims: Sequence[Object], *objects: Object, pod: Object = POD) -> dict[str, Refusal]:
-    return refusals(DynamicResources(), pod, *NODES, CLASS, *claims, *objects)
+    return refusals(DynamicResourcesFilter(), pod, *NODES, CLASS, *claims, *objects)
 
 
 ONE = make_claim("c", make_request("device", "gpu"))
@@ -415,12 +415,12 @@ def test_binding_conditions(conditions: list[tuple[str, str]], usable: bool) -> 
 def test_binding_conditions_are_waited_for_so_long(seconds: float, overdue: bool) -> None:
     had = with_allocation(ONE, CONDITIONED, allocationTimestamp=TIMESTAMP)
     clock = ManualClock(datetime.fromisoformat(TIMESTAMP).timestamp() + seconds)
-    found = refusals(DynamicResources(clock=clock), POD, *NODES, CLASS, had)
+    found = refusals(DynamicResourcesFilter(clock=clock), POD, *NODES, CLASS, had)
     assert found == ({"a": AWAY, "b": AWAY} if overdue else {})
 
 
 BACKED = make_device_class("gpu", f'device.driver == "{GPU}"', extended_resource="example.com/gpu")
-RULES = [NodeResourcesFit(), DynamicResources()]
+RULES = [NodeResourcesFitFilter(), DynamicResourcesFilter()]
 
 
 def extended(amount: str, *objects: Object, pod: Object | None = None) -> dict[str, Refusal]:
@@ -463,4 +463,4 @@ def test_a_claim_for_extended_resources_from_an_earlier_attempt_is_in_the_way() 
 
 
 def test_pods_without_claims_are_let_through() -> None:
-    assert refusals(DynamicResources(), make_pod("p").req(cpu="1").obj(), *NODES, BACKED) == {}
+    assert refusals(DynamicResourcesFilter(), make_pod("p").req(cpu="1").obj(), *NODES, BACKED) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.plugins.dynamic_resources.priority import DynamicResources
+from extender.plugins.dynamic_resources.priority import DynamicResourcesScore
 from tests.builders import (
     Object,
     make_alternative,
@@ -45,14 +45,18 @@ POD = make_pod("p").resource_claim("c")
 )
 def test_scores(claims: list[Object], raw: dict[str, int], normalised: dict[str, int]) -> None:
     pod = POD.obj()
-    assert scores(DynamicResources(), pod, *CLUSTER, *claims, raw=True) == raw
-    assert scores(DynamicResources(), pod, *CLUSTER, *claims) == normalised
+    assert scores(DynamicResourcesScore(), pod, *CLUSTER, *claims, raw=True) == raw
+    assert scores(DynamicResourcesScore(), pod, *CLUSTER, *claims) == normalised
 
 
 def test_nodes_without_the_devices_score_nothing() -> None:
     """Between filter and prioritize, another pod may have taken them."""
     taken = with_allocation(make_claim("other", make_request("device", "h100")), make_result("best", "gpu"))
-    assert scores(DynamicResources(), POD.obj(), *CLUSTER, LIST, taken, raw=True) == {"best": 0, "good": 7, "poor": 6}
+    assert scores(DynamicResourcesScore(), POD.obj(), *CLUSTER, LIST, taken, raw=True) == {
+        "best": 0,
+        "good": 7,
+        "poor": 6,
+    }
 
 
 def test_claims_that_are_allocated_count_on_every_node() -> None:
@@ -61,10 +65,10 @@ def test_claims_that_are_allocated_count_on_every_node() -> None:
         make_result("elsewhere", "gpu") | {"request": "r/y"},
     )
     pod = make_pod("p").resource_claim("c").resource_claim("had").obj()
-    assert scores(DynamicResources(), pod, *CLUSTER, LIST, had, raw=True) == {"best": 15, "good": 14, "poor": 13}
+    assert scores(DynamicResourcesScore(), pod, *CLUSTER, LIST, had, raw=True) == {"best": 15, "good": 14, "poor": 13}
     alone = make_pod("p").resource_claim("had").obj()
-    assert set(scores(DynamicResources(), alone, *CLUSTER, had).values()) == {0}
+    assert set(scores(DynamicResourcesScore(), alone, *CLUSTER, had).values()) == {0}
 
 
 def test_pods_without_claims_have_no_scores() -> None:
-    assert scores(DynamicResources(), make_pod("p").obj(), *CLUSTER) == {}
+    assert scores(DynamicResourcesScore(), make_pod("p").obj(), *CLUSTER) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.framework.status import unresolvable, unschedulable
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinity
+from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
 from tests.builders import HOSTNAME, ZONE, PodBuilder, expression, make_namespace, make_node, make_pod
 from tests.framework.cluster import refusals
 
@@ -31,7 +31,7 @@ def standing(node: str, labels: dict[str, str], namespace: str = "default") -> P
 
 
 def refused_by(pod: PodBuilder, *placed: PodBuilder) -> dict[str, Any]:
-    return refusals(InterPodAffinity(), pod.obj(), *NODES, *NAMESPACES, *(each.obj() for each in placed))
+    return refusals(InterPodAffinityFilter(), pod.obj(), *NODES, *NAMESPACES, *(each.obj() for each in placed))
 
 
 def everywhere(refusal: Any, *but: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.plugins.inter_pod_affinity.priority import InterPodAffinity
+from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_namespace, make_node, make_pod
 from tests.framework.cluster import scores
 
@@ -18,7 +18,7 @@ def standing(node: str, labels: dict[str, str], namespace: str = "default") -> P
     return make_pod(f"on-{node}", namespace).label(labels).node(node)
 
 
-def scored(rule: InterPodAffinity, pod: PodBuilder, *placed: PodBuilder, raw: bool = True) -> dict[str, int]:
+def scored(rule: InterPodAffinityScore, pod: PodBuilder, *placed: PodBuilder, raw: bool = True) -> dict[str, int]:
     namespaces = [make_namespace("prod", env="prod")]
     return scores(rule, pod.obj(), *NODES, *namespaces, *(each.obj() for each in placed), raw=raw)
 
@@ -71,29 +71,31 @@ def scored(rule: InterPodAffinity, pod: PodBuilder, *placed: PodBuilder, raw: bo
     ],
 )
 def test_raw(pod: PodBuilder, placed: list[PodBuilder], raw: dict[str, int]) -> None:
-    assert scored(InterPodAffinity(), pod, *placed) == raw
+    assert scored(InterPodAffinityScore(), pod, *placed) == raw
 
 
 @pytest.mark.parametrize(
     ("rule", "pod", "raw"),
     [
-        pytest.param(InterPodAffinity(40), make_pod("p").label(WEB), {"a1": 43, "a2": 43}, id="hardPodAffinityWeight"),
-        pytest.param(InterPodAffinity(0), make_pod("p").label(WEB), {"a1": 3, "a2": 3}, id="of 0"),
         pytest.param(
-            InterPodAffinity(1, ignore_preferred_terms_of_existing_pods=True),
+            InterPodAffinityScore(40), make_pod("p").label(WEB), {"a1": 43, "a2": 43}, id="hardPodAffinityWeight"
+        ),
+        pytest.param(InterPodAffinityScore(0), make_pod("p").label(WEB), {"a1": 3, "a2": 3}, id="of 0"),
+        pytest.param(
+            InterPodAffinityScore(1, ignore_preferred_terms_of_existing_pods=True),
             make_pod("p").label(WEB),
             {},
             id="ignored",
         ),
         pytest.param(
-            InterPodAffinity(1, ignore_preferred_terms_of_existing_pods=True),
+            InterPodAffinityScore(1, ignore_preferred_terms_of_existing_pods=True),
             make_pod("p").label(WEB).affinity(ZONE, weight=5, labels=DB),
             {"a1": 9, "a2": 9},
             id="not ignored where the pod has preferences itself",
         ),
     ],
 )
-def test_arguments(rule: InterPodAffinity, pod: PodBuilder, raw: dict[str, int]) -> None:
+def test_arguments(rule: InterPodAffinityScore, pod: PodBuilder, raw: dict[str, int]) -> None:
     other = standing("a1", DB).affinity(ZONE, labels=WEB).affinity(ZONE, weight=3, labels=WEB)
     assert {name: sum_ for name, sum_ in scored(rule, pod, other).items() if sum_} == raw
 
@@ -112,11 +114,11 @@ def test_arguments(rule: InterPodAffinity, pod: PodBuilder, raw: dict[str, int])
 )
 def test_normalised(placed: list[PodBuilder], want: dict[str, int]) -> None:
     pod = make_pod("p").affinity(HOSTNAME, weight=1, labels=DB).anti_affinity(HOSTNAME, weight=1, labels=WEB)
-    assert scored(InterPodAffinity(), pod, *placed, raw=False) == want
+    assert scored(InterPodAffinityScore(), pod, *placed, raw=False) == want
 
 
 def test_what_pods_on_unknown_nodes_prefer_counts_nowhere() -> None:
     ghost: dict[str, Any] = scored(
-        InterPodAffinity(), make_pod("p").label(WEB), standing("ghost", DB).affinity(ZONE, weight=9, labels=WEB)
+        InterPodAffinityScore(), make_pod("p").label(WEB), standing("ghost", DB).affinity(ZONE, weight=9, labels=WEB)
     )
     assert set(ghost.values()) == {0}

@@ -12,13 +12,13 @@ from extender.framework.algorithm import Profile, find_fit
 from extender.model.devices.slices import DeviceClass
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.node_resources.fit import NodeResourcesFit
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.table import PodInfo, Table
 from tests.builders import make_node, make_pod
 from tests.builders.devices import make_device_class
 
 GPU = "example.com/gpu"
-PROFILE = Profile("p", [NodeResourcesFit()], ())
+PROFILE = Profile("p", [NodeResourcesFitFilter()], ())
 NODES, STEPS = 12, 150
 
 

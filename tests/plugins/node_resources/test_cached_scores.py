@@ -15,15 +15,14 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
-from extender.plugins.node_resources.fit_score import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import most_allocated
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
 from extender.table import PodInfo, Table
 from tests.builders import NodeBuilder, make_node, make_pod
 
 STORAGE = (ResourceWeight("cpu", 3), ResourceWeight("ephemeral-storage"))
 RULES: list[Priority] = [
-    NodeResourcesFit(),
-    NodeResourcesFit(most_allocated, STORAGE),
+    NodeResourcesFitScore(),
+    NodeResourcesFitScore(most_allocated, STORAGE),
     NodeResourcesBalancedAllocation(),
     NodeResourcesBalancedAllocation(STORAGE),
 ]
@@ -97,7 +96,7 @@ def test_they_are_those_of_a_table_made_anew(seed: int) -> None:
 
 
 def test_a_supposition_counts_while_it_lasts() -> None:
-    rule, table = NodeResourcesFit(), Table()
+    rule, table = NodeResourcesFitScore(), Table()
     table.set_node(msgspec.convert(make_node("n").obj(), Node))
     before = scores(rule, ASKING[0], table, ["n"])
     with table.supposing(placed=[(info("p", cpu="2"), "n")]):
@@ -108,7 +107,7 @@ def test_a_supposition_counts_while_it_lasts() -> None:
 
 def test_neither_many_changes_nor_many_templates_are_a_fault() -> None:
     described = msgspec.convert(node("n", Random(2)).obj(), Node)
-    rule, table = NodeResourcesFit(), Table()
+    rule, table = NodeResourcesFitScore(), Table()
     table.set_node(described)
     for number in range(5000):
         placed = info("p", cpu=f"{1 + number % 900}m")

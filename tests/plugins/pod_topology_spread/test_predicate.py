@@ -8,7 +8,7 @@ import pytest
 
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.pod import TopologySpreadConstraint
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpread
+from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import refusals
 
@@ -111,7 +111,7 @@ SKEWED_A = {"a1": SKEWED, "a2": SKEWED, "bare": UNLABELLED}
     ],
 )
 def test_spread(spread: PodBuilder, standing: list[dict[str, Any]], refused: dict[str, Any]) -> None:
-    assert refusals(PodTopologySpread(), spread.obj(), *NODES, *standing) == refused
+    assert refusals(PodTopologySpreadFilter(), spread.obj(), *NODES, *standing) == refused
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_spread(spread: PodBuilder, standing: list[dict[str, Any]], refused: dic
 )
 def test_node_affinity_policy(constraint: dict[str, Any], refused: dict[str, Any]) -> None:
     picky = pod().node_selector({ZONE: "za"}).spread(ZONE, labels=APP, **constraint)
-    assert refusals(PodTopologySpread(), picky.obj(), *NODES[:3], *web("a1")) == refused
+    assert refusals(PodTopologySpreadFilter(), picky.obj(), *NODES[:3], *web("a1")) == refused
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_node_affinity_policy(constraint: dict[str, Any], refused: dict[str, Any
 def test_node_taints_policy(constraint: dict[str, Any], tolerates: bool, refused: dict[str, Any]) -> None:
     spread = pod().spread(ZONE, labels=APP, **constraint)
     spread = spread.toleration("dedicated", operator="Exists") if tolerates else spread
-    assert refusals(PodTopologySpread(), spread.obj(), *NODES[:3], *web("a1")) == refused
+    assert refusals(PodTopologySpreadFilter(), spread.obj(), *NODES[:3], *web("a1")) == refused
 
 
 HARD_DEFAULT = TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule")
@@ -154,5 +154,5 @@ HARD_DEFAULT = TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsa
     ],
 )
 def test_default_constraints(pod: PodBuilder, objects: list[dict[str, Any]], refused: dict[str, Any]) -> None:
-    rule = PodTopologySpread((HARD_DEFAULT,))
+    rule = PodTopologySpreadFilter((HARD_DEFAULT,))
     assert refusals(rule, pod.obj(), *NODES[:3], *objects, *web("a1")) == refused

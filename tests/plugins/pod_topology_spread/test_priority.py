@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.model.pod import TopologySpreadConstraint
-from extender.plugins.pod_topology_spread.priority import PodTopologySpread
+from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import scores
 
@@ -81,7 +81,7 @@ def worth(pods: int, domains: int, max_skew: int = 1) -> float:
     ],
 )
 def test_raw(pod: PodBuilder, objects: list[dict[str, Any]], raw: dict[str, float]) -> None:
-    assert scores(PodTopologySpread(), pod.obj(), *objects, raw=True) == {
+    assert scores(PodTopologySpreadScore(), pod.obj(), *objects, raw=True) == {
         name: round(sum_) for name, sum_ in raw.items()
     }
 
@@ -96,7 +96,7 @@ def test_raw(pod: PodBuilder, objects: list[dict[str, Any]], raw: dict[str, floa
     ],
 )
 def test_normalised(objects: list[dict[str, Any]], want: dict[str, int]) -> None:
-    assert scores(PodTopologySpread(), pod().spread(ZONE, soft=True, labels=APP).obj(), *objects) == want
+    assert scores(PodTopologySpreadScore(), pod().spread(ZONE, soft=True, labels=APP).obj(), *objects) == want
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_normalised(objects: list[dict[str, Any]], want: dict[str, int]) -> None
     ],
 )
 def test_nothing_to_say(pod: PodBuilder, objects: list[dict[str, Any]]) -> None:
-    assert scores(PodTopologySpread(), pod.obj(), *objects) == {}
+    assert scores(PodTopologySpreadScore(), pod.obj(), *objects) == {}
 
 
 def test_default_constraints_of_the_configuration_ignore_nodes_without_their_keys() -> None:
     by_zone = TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway")
     objects = [A1, B1, BARE, SERVICE, *web("a1")]
-    assert scores(PodTopologySpread((by_zone,)), pod().obj(), *objects) == {"a1": 0, "b1": 100, "bare": 0}
+    assert scores(PodTopologySpreadScore((by_zone,)), pod().obj(), *objects) == {"a1": 0, "b1": 100, "bare": 0}

@@ -12,7 +12,7 @@ from extender.plugins.volume_binding.predicate import (
     NODE_CONFLICT,
     NOT_ENOUGH_SPACE,
     VOLUME_MISSING,
-    VolumeBinding,
+    VolumeBindingFilter,
 )
 from tests.builders import (
     HOSTNAME,
@@ -48,7 +48,7 @@ def changed(obj: Object, part: str, **fields: Any) -> Object:
 
 def reasons(pod: Object, *objects: Object) -> dict[str, list[str]]:
     """Node name -> reasons; all of them are final."""
-    found = refusals(VolumeBinding(), pod, *NODES, *objects)
+    found = refusals(VolumeBindingFilter(), pod, *NODES, *objects)
     assert all(refusal == unresolvable("VolumeBinding", *refusal.reasons) for refusal in found.values())
     return {node: list(refusal.reasons) for node, refusal in found.items()}
 
@@ -88,7 +88,7 @@ def test_claims_that_nothing_can_be_done_about(objects: list[Object], reason: st
 
 def test_a_class_without_a_mode_is_an_error() -> None:
     message = 'running PreFilter plugin "VolumeBinding": VolumeBindingMode not set for StorageClass "s"'
-    found = refusals(VolumeBinding(), POD, *NODES, claim(), {**STATIC, "volumeBindingMode": None})
+    found = refusals(VolumeBindingFilter(), POD, *NODES, claim(), {**STATIC, "volumeBindingMode": None})
     assert set(found.values()) == {failed("VolumeBinding", message)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.framework.shape import ShapePoint
-from extender.plugins.volume_binding.priority import VolumeBinding
+from extender.plugins.volume_binding.priority import VolumeBindingScore
 from tests.builders import (
     ZONE,
     Object,
@@ -48,13 +48,13 @@ POD = make_pod("p").pvc("c").obj()
     ],
 )
 def test_one_claim(objects: list[Object], expected: list[int]) -> None:
-    assert list(scores(VolumeBinding(), POD, *NODES, *CLASSES, CLAIM, *objects).values()) == expected
+    assert list(scores(VolumeBindingScore(), POD, *NODES, *CLASSES, CLAIM, *objects).values()) == expected
 
 
 def test_claims_of_one_class_share_its_pool() -> None:
     pod = make_pod("p").pvc("c").pvc("d").obj()
     other = make_pvc("d", storage_class="s", storage="2Gi")
-    assert scores(VolumeBinding(), pod, *NODES, *CLASSES, CLAIM, other, pool("z0", "12Gi"))["n0"] == 75
+    assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, CLAIM, other, pool("z0", "12Gi"))["n0"] == 75
 
 
 def test_classes_count_alike_and_halves_are_rounded_up() -> None:
@@ -62,7 +62,7 @@ def test_classes_count_alike_and_halves_are_rounded_up() -> None:
     other = make_pvc("d", storage_class="t", storage="3Gi")
     pools = [pool("z0", "2Gi"), pool("z0", "4Gi", storage_class="t"), pool("z1", "100Gi")]
     pools += [pool("z1", "100Gi", storage_class="t")]
-    found = scores(VolumeBinding(), pod, *NODES, *CLASSES, CLAIM, other, *pools)
+    found = scores(VolumeBindingScore(), pod, *NODES, *CLASSES, CLAIM, other, *pools)
     assert (found["n0"], found["n1"]) == (38, 98)  # 37.5 of 50 and 25; 98 of 99 and 97
 
 
@@ -70,12 +70,12 @@ def test_where_a_volume_is_found_pools_do_not_count() -> None:
     pod = make_pod("p").pvc("c").pvc("d").obj()
     other = make_pvc("d", storage_class="t", storage="3Gi")
     objects = [free("v", "2Gi", "z0"), pool("z0", "300Gi", storage_class="t")]
-    assert scores(VolumeBinding(), pod, *NODES, *CLASSES, CLAIM, other, *objects)["n0"] == 50
+    assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, CLAIM, other, *objects)["n0"] == 50
 
 
 def test_the_shape_says_what_is_best() -> None:
     objects = [free("v", "1Gi", "z0"), free("w", "4Gi", "z1")]
-    found = scores(VolumeBinding(MOST_USED), POD, *NODES, *CLASSES, CLAIM, *objects)
+    found = scores(VolumeBindingScore(MOST_USED), POD, *NODES, *CLASSES, CLAIM, *objects)
     assert (found["n0"], found["n1"]) == (100, 25)
 
 
@@ -88,4 +88,4 @@ def test_the_shape_says_what_is_best() -> None:
     ],
 )
 def test_nothing_to_say(pod: Object, objects: list[Object]) -> None:
-    assert scores(VolumeBinding(), pod, *NODES, *CLASSES, *objects) == {}
+    assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, *objects) == {}

@@ -13,7 +13,8 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from extender.plugins.hints import INTERESTS, Interest, Interests, QueueingHints
+from extender.framework.events.queueing_hints import Interest, Interests, QueueingHints
+from extender.plugins.registry import INTERESTS
 from extender.table import PodInfo
 from tests.queue.queueing import Told, info
 

@@ -31,5 +31,5 @@ class _Named(Check):
     def __init__(self, only: frozenset[str]) -> None:
         self.only = only
 
-    def refuse(self, rows: Rows) -> Verdict:
+    def refuse(self, rows: Rows) -> Verdict:  # noqa: ARG002  the form that every check has
         return NO_REFUSAL

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.framework.shape import ShapePoint
 from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.fit_score import NodeResourcesFit
-from extender.plugins.node_resources.scoring_strategies import (
+from extender.plugins.node_resources.fit_score import (
+    NodeResourcesFitScore,
     RequestedToCapacityRatio,
     Strategy,
     least_allocated,
@@ -24,8 +26,8 @@ def node(name: str, **resources: str) -> Object:
     return make_node(name).allocatable({GPU: "4"}, cpu="4", memory="4Gi", **resources).obj()
 
 
-def of(strategy: Strategy, *resources: tuple[str, int]) -> NodeResourcesFit:
-    return NodeResourcesFit(strategy, tuple(ResourceWeight(*resource) for resource in resources))
+def of(strategy: Strategy, *resources: tuple[str, int]) -> NodeResourcesFitScore:
+    return NodeResourcesFitScore(strategy, tuple(ResourceWeight(*resource) for resource in resources))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def of(strategy: Strategy, *resources: tuple[str, int]) -> NodeResourcesFit:
         pytest.param(of(most_allocated, (GPU, 1)), 25, id="extended resources"),
     ],
 )
-def test_scores(rule: NodeResourcesFit, expected: int) -> None:
+def test_scores(rule: NodeResourcesFitScore, expected: int) -> None:
     pod = make_pod("p").req({GPU: "1"}, cpu="2", memory="0").obj()
     assert scores(rule, pod, node("n")) == {"n": expected}
 
@@ -57,3 +59,31 @@ def test_an_overfull_node_counts_as_full() -> None:
 def test_a_resource_that_the_pod_does_not_ask_for_is_left_out_if_it_is_an_extended_one() -> None:
     rule = of(FILLING, (GPU, 9), ("cpu", 1))
     assert scores(rule, make_pod("p").req(cpu="2").obj(), node("n")) == {"n": 50}
+
+
+def sized(name: str, cpu: str = "4", memory: str = "10000Mi") -> dict[str, Any]:
+    return make_node(name).allocatable(cpu=cpu, memory=memory, pods="10").obj()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        # cpu: 3000 of 4000 milli asked, 5000 of 10000 MiB on the used node; 0 and 5000 more on the free one
+        pytest.param(least_allocated, {"used": (25 + 50) // 2, "free": (75 + 100) // 2}, id="LeastAllocated"),
+        pytest.param(most_allocated, {"used": (75 + 50) // 2, "free": (25 + 0) // 2}, id="MostAllocated"),
+    ],
+)
+def test_node_resources_fit(strategy: Any, expected: dict[str, int]) -> None:
+    there = make_pod("there").req(cpu="2", memory="5000Mi").node("used").obj()
+    pod = make_pod("p").req(cpu="1", memory="0").obj()
+    assert scores(NodeResourcesFitScore(strategy), pod, sized("used"), sized("free"), there) == expected
+
+
+def test_node_resources_fit_counts_defaults_for_pods_that_ask_for_nothing() -> None:
+    there = make_pod("there").node("n").obj()
+    result = scores(NodeResourcesFitScore(), make_pod("p").obj(), sized("n", cpu="1", memory="1000Mi"), there)
+    assert result == {"n": (80 + 60) // 2}
+
+
+def test_node_resources_fit_is_zero_beyond_what_there_is() -> None:
+    assert scores(NodeResourcesFitScore(), make_pod("p").req(cpu="9", memory="99Gi").obj(), sized("n")) == {"n": 0}

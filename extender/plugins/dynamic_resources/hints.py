@@ -1,4 +1,4 @@
-"""Events and hints of DynamicResources. Source: upstream plugin dynamicresources, EventsToRegister, preQueueingHint."""
+"""The events that may help pods that DynamicResources refused (upstream EventsToRegister, preQueueingHint)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from extender.table import PodInfo
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """The claim that the change is about; None where its devices came free for all, or no pod names it."""
+    """Returns the claim that the change is about; None where its devices came free for all, or no pod names it."""
     if _devices_come_free(change) or _is_made_anew(change):
         return None
     return ((change.new or change.old).key,)
 
 
 def claim_helps(pod: PodInfo, change: Change) -> bool:
-    """Devices came free, or a claim of the pod came or has another status than before.
+    """Returns True if devices came free, or a claim of the pod came or has another status than before.
 
     Upstream leaves out that a claim made for the pod's extended resources went: the next attempt can make its own.
     """
@@ -32,7 +32,7 @@ def claim_helps(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_of(pod: PodInfo) -> Iterator[str]:
-    """The keys of the claims that the pod uses, as far as they have been made."""
+    """Yields the keys of the claims that the pod uses, as far as they have been made."""
     generated = {each.name: each.resource_claim_name for each in pod.pod.status.resource_claim_statuses or ()}
     for claim in pod.pod.spec.resource_claims or ():
         name = claim.resource_claim_name or generated.get(claim.name)
@@ -50,7 +50,7 @@ def _devices_come_free(change: Change) -> bool:
     return old is not None and old.allocation is not None and (new is None or new.allocation is None)
 
 
-DYNAMIC_RESOURCES = Interests(
+INTERESTS = Interests(
     (
         Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
         Interest(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE, claim_helps, claim_of),

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.framework.events.queueing_hints import QueueingHints
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
-from extender.plugins.hints import INTERESTS, QueueingHints
+from extender.plugins.registry import INTERESTS
 from tests.builders import ZONE, expression, make_node, make_pod, node_term
 from tests.queue.queueing import Told, info, node
 

@@ -1,1 +1,0 @@
-"""NodeLabel: nodes must have, or had better have, certain labels."""

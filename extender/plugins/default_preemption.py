@@ -1,0 +1,45 @@
+"""DefaultPreemption: its arguments and events; the search itself is `extender.preemption`.
+
+Source: upstream plugin defaultpreemption, DefaultPreemptionArgs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from extender.framework.candidate_limits import CandidateLimits
+from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, never
+from extender.framework.plugin import Arguments, Plugin
+from extender.framework.schema import NonNegative, Percentage
+
+NAME = "DefaultPreemption"
+
+
+class DefaultPreemptionArgs(Arguments):
+    kind: Literal["DefaultPreemptionArgs"] = "DefaultPreemptionArgs"
+    min_candidate_nodes_percentage: Percentage = 10
+    """The share of the nodes that preemption looks for candidates on, at the least."""
+    min_candidate_nodes_absolute: NonNegative = 100
+    """How many nodes these are at the least."""
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.min_candidate_nodes_percentage and not self.min_candidate_nodes_absolute:
+            raise ValueError("minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be 0")
+        return self
+
+    @property
+    def limits(self) -> CandidateLimits:
+        return CandidateLimits(self.min_candidate_nodes_percentage, self.min_candidate_nodes_absolute)
+
+
+PLUGIN = Plugin(
+    NAME,
+    DefaultPreemptionArgs,
+    points=frozenset(("preEnqueue", "postFilter")),
+    # A pod that waits for its victims to leave is woken by the rules that refused it.
+    interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
+)

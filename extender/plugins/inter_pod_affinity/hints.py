@@ -1,0 +1,71 @@
+"""The events that may help pods that InterPodAffinity refused (upstream interpodaffinity, EventsToRegister)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.model.node import Node
+from extender.model.selectors import NOTHING
+from extender.table import PodInfo
+from extender.table.podinfo import AffinityTerm
+
+
+def terms_are_met(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a placed pod came to match the affinity, or ceased to stand against the pod.
+
+    It stands against the pod by anti-affinity on either side.
+    """
+    old, new = change.old, change.new
+    if not has_place(old) or not has_place(new):
+        return False
+    wanted, unwanted = pod.required_affinity, pod.required_anti_affinity
+    if old is None:
+        return _matches_all(wanted, new)
+    if new is None:
+        return _matches_any(unwanted, old) or _matches_any(old.required_anti_affinity, pod)
+    if _matches_all(wanted, new) and not _matches_all(wanted, old):
+        return True
+    return _matches_any(unwanted, old) and not _matches_any(unwanted, new)
+
+
+def node_changes_domain(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a node joined or left a topology domain of one of the pod's terms."""
+    old, new = change.old, change.new
+    if old is None:
+        return bool(pod.required_anti_affinity) or any(
+            term.topology_key in new.labels for term in pod.required_affinity
+        )
+    return any(_joins(old, new, term.topology_key) for term in pod.required_affinity) or any(
+        _joins(new, old, term.topology_key) for term in pod.required_anti_affinity
+    )
+
+
+def _joins(old: Node, new: Node, topology_key: str) -> bool:
+    domain = new.labels.get(topology_key)
+    return domain is not None and domain != old.labels.get(topology_key)
+
+
+def _matches_all(terms: Sequence[AffinityTerm], pod: PodInfo) -> bool:
+    return bool(terms) and all(_matches(term, pod) for term in terms)
+
+
+def _matches_any(terms: Iterable[AffinityTerm], pod: PodInfo) -> bool:
+    return any(_matches(term, pod) for term in terms)
+
+
+def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
+    # The labels of namespaces are not at hand, so a term that selects namespaces may mean any.
+    reaches = pod.group.namespace in term.namespaces or term.namespace_selector != NOTHING
+    return reaches and term.selector.matches(pod.pod.labels)
+
+
+INTERESTS = Interests(
+    (
+        Interest(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE, terms_are_met),
+        Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL),
+        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_changes_domain),
+    ),
+    lambda pod: (pod.group, pod.required_affinity, pod.required_anti_affinity),
+)

@@ -1,0 +1,77 @@
+"""The events that may help pods that PodTopologySpread refused (upstream podtopologyspread, EventsToRegister)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, encoded, has_place
+from extender.model.node import Node
+from extender.model.pod import TopologySpreadConstraint
+from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, selector_of
+from extender.table import PodInfo
+
+
+def counts_change(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a placed pod that the pod's constraints count came, went or changed its labels."""
+    parties = [party for party in (change.old, change.new) if party is not None]
+    if not all(has_place(party) and party.pod.namespace == pod.pod.namespace for party in parties):
+        return False
+    return _counted_otherwise(pod, change)
+
+
+def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod's new tolerations matter to a constraint, or its new labels are counted otherwise."""
+    before, after = change.old.pod.spec.tolerations or [], change.new.pod.spec.tolerations or []
+    honoured = any(each.node_taints_policy == "Honor" for each in _own_hard_constraints(pod))
+    return (honoured and before != after) or _counted_otherwise(pod, change)
+
+
+def node_changes_spread(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the set of domains of the pod's constraints may have changed.
+
+    A node with all topology keys came, went, or changed domains or taints; or a node got or lost a key.
+    """
+    if not pod.pod.spec.topology_spread_constraints:
+        return True  # refused by default constraints, which are not known here
+    keys = [constraint.topology_key for constraint in _own_hard_constraints(pod)]
+    old, new = change.old, change.new
+    had, has = _has_keys(old, keys), _has_keys(new, keys)
+    if old is None or new is None:
+        return had or has
+    if had != has:
+        return True
+    return has and (any(old.labels[key] != new.labels[key] for key in keys) or old.taints != new.taints)
+
+
+def _counted_otherwise(pod: PodInfo, change: Change) -> bool:
+    if not pod.pod.spec.topology_spread_constraints:
+        return True  # refused by default constraints, whose selector comes from services and controllers
+    selectors = [selector_of(constraint, pod.pod.labels) for constraint in _own_hard_constraints(pod)]
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return any(selector.matches((old or new).pod.labels) for selector in selectors)
+    return any(selector.matches(old.pod.labels) != selector.matches(new.pod.labels) for selector in selectors)
+
+
+def _own_hard_constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
+    own = pod.pod.spec.topology_spread_constraints
+    return [each for each in own or () if each.when_unsatisfiable == DO_NOT_SCHEDULE]
+
+
+def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
+    return node is not None and all(key in node.labels for key in keys)
+
+
+INTERESTS = Interests(
+    (
+        Interest(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE, counts_change),
+        Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION, pod_counts_otherwise),
+        Interest(
+            Resource.NODE,
+            Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT,
+            node_changes_spread,
+        ),
+    ),
+    lambda pod: (pod.group, encoded(pod.pod.spec.topology_spread_constraints)),
+)

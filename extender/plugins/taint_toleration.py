@@ -1,0 +1,99 @@
+"""TaintToleration: a node's taints must be tolerated, or had better be. Source: upstream plugin tainttoleration."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, encoded
+from extender.framework.plugin import PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.rules import Check, Scorer, Scores, Verdict, normalised
+from extender.framework.status import unresolvable
+from extender.model.node import Node
+from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+NAME = "TaintToleration"
+REFUSAL = unresolvable(NAME, "node(s) had untolerated taint(s)")
+
+
+@dataclass(frozen=True, slots=True)
+class TaintTolerationFilter:
+    """Refuses nodes with a taint of one of `effects` that the pod does not tolerate."""
+
+    effects: tuple[str, ...] = (NO_SCHEDULE, NO_EXECUTE)
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        tolerations = pod.pod.spec.tolerations or ()
+        refused = [bool(untolerated(taints, tolerations, self.effects)) for taints in table.nodes.taint_sets]
+        return _Check(table, np.array(refused)) if any(refused) else None
+
+
+class _Check(Check):
+    def __init__(self, table: Table, refused_sets: BoolColumn) -> None:
+        self._taint_set = table.nodes.taint_set
+        self._refused_sets = refused_sets
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return [(self._refused_sets[self._taint_set[rows]], REFUSAL)]
+
+
+@dataclass(frozen=True, slots=True)
+class TaintTolerationScore:
+    """Prefers nodes with fewer untolerated PreferNoSchedule taints."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        tolerations = [t for t in pod.pod.spec.tolerations or () if t.effect in ("", PREFER_NO_SCHEDULE)]
+        counts = [len(untolerated(taints, tolerations, (PREFER_NO_SCHEDULE,))) for taints in table.nodes.taint_sets]
+        return _Scorer(table, np.array(counts, np.int64))
+
+
+class _Scorer(Scorer):
+    def __init__(self, table: Table, counts: Scores) -> None:
+        self._table, self._counts = table, counts
+
+    def map(self, rows: Rows) -> Scores:
+        if len(self._counts) == 1:  # all nodes have the same taints, as a rule none
+            return np.full(len(rows), self._counts[0])
+        return self._counts[self._table.nodes.taint_set[rows]]
+
+    def reduce(self, raw: Scores) -> Scores:
+        return normalised(raw, reverse=True)
+
+
+def taints_become_tolerated(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod tolerates the node's taints and had not before."""
+    return not _repels(change.new, pod) and (change.old is None or _repels(change.old, pod))
+
+
+def _repels(node: Node, pod: PodInfo) -> bool:
+    return bool(untolerated(node.taints, pod.pod.spec.tolerations or (), (NO_SCHEDULE, NO_EXECUTE)))
+
+
+def _tolerations(pod: PodInfo) -> Hashable:
+    return encoded(pod.pod.spec.tolerations)
+
+
+PLUGIN = Plugin(
+    NAME,
+    Arguments,
+    lambda _: TaintTolerationFilter(),
+    lambda _: TaintTolerationScore(),
+    weight=3,
+    points=frozenset((PRE_SCORE,)),
+    needs=((SCORE, PRE_SCORE),),
+    interests=Interests(
+        (
+            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, taints_become_tolerated),
+            Interest(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
+        ),
+        _tolerations,
+    ),
+)

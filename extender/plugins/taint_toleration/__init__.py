@@ -1,1 +1,0 @@
-"""TaintToleration: taints must be, or had better be, tolerated."""

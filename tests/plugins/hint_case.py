@@ -1,0 +1,65 @@
+"""Asking one rule's hints about one pod and one change."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource, Room
+from extender.framework.events.queueing_hints import QueueingHints
+from extender.model.meta import Object
+from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.plugins.registry import INTERESTS
+from extender.table import PodInfo
+from tests.builders import NodeBuilder, PodBuilder, make_pvc
+from tests.queue.queueing import Told, info, node
+
+T = TypeVar("T", bound=Object)
+
+
+def helped(
+    rule: str,
+    pod: PodInfo,
+    resource: Resource,
+    action: Action,
+    old: Any = None,
+    new: Any = None,
+    room: Room | None = None,
+) -> bool:
+    """Whether the event may help the pod that `rule` refused; a hint that raises fails the test."""
+    told = Told()
+    change = Change(ClusterEvent(resource, action), old, new, room)
+    answer = QueueingHints(INTERESTS, told.rule_failed).help_from(rule, pod, change)
+    assert not told.failed
+    return answer
+
+
+def pod_change_helps(rule: str, pod: PodBuilder, old: PodBuilder | None, new: PodBuilder | None) -> bool:
+    """Returns what `helped` says of a placed pod that comes, goes, or changes its labels."""
+    action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_POD_LABEL
+    return helped(
+        rule, info(pod), Resource.ASSIGNED_POD, action, info(old) if old else None, info(new) if new else None
+    )
+
+
+def node_change_helps(
+    rule: str,
+    pod: PodBuilder,
+    old: NodeBuilder | None,
+    new: NodeBuilder | None,
+    update: Action = Action.UPDATE_NODE_LABEL,
+) -> bool:
+    """Returns what `helped` says of a node that comes, goes, or has an `update`."""
+    action = Action.ADD if old is None else Action.DELETE if new is None else update
+    return helped(rule, info(pod), Resource.NODE, action, node(old) if old else None, node(new) if new else None)
+
+
+def read(kind: type[T], obj: dict[str, Any]) -> T:
+    """Returns the object as the model has it."""
+    return msgspec.convert(obj, kind)
+
+
+def claim(name: str, namespace: str = "default") -> PersistentVolumeClaim:
+    """Returns a claim that nothing is bound to."""
+    return read(PersistentVolumeClaim, make_pvc(name, namespace=namespace))

@@ -1,0 +1,67 @@
+"""NodeResourcesFit, Filter: verdicts in stock words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.framework.status import unresolvable, unschedulable
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from tests.builders import make_node, make_pod
+from tests.framework.cluster import refusals
+
+
+def capacity(**resources: str) -> dict[str, Any]:
+    return make_node("n").allocatable(**{"cpu": "4", "memory": "4Gi", "pods": "10", **resources}).obj()
+
+
+USED = make_pod("used").req(cpu="3", memory="3Gi").node("n").obj()
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "expected"),
+    [
+        pytest.param(make_pod("p").req(cpu="1", memory="1Gi"), capacity(), None, id="just fits"),
+        pytest.param(
+            make_pod("p").req(cpu="1001m"),
+            capacity(),
+            unschedulable("NodeResourcesFit", "Insufficient cpu"),
+            id="a milli too much",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="5"),
+            capacity(),
+            unresolvable("NodeResourcesFit", "Insufficient cpu"),
+            id="more than there is in all",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="2", memory="2Gi"),
+            capacity(),
+            unschedulable("NodeResourcesFit", "Insufficient cpu", "Insufficient memory"),
+            id="every reason is told",
+        ),
+        pytest.param(
+            make_pod("p"), capacity(pods="1"), unschedulable("NodeResourcesFit", "Too many pods"), id="too many pods"
+        ),
+        pytest.param(
+            make_pod("p").req({"example.com/gpu": "1"}),
+            capacity(),
+            unresolvable("NodeResourcesFit", "Insufficient example.com/gpu"),
+            id="a resource nobody has",
+        ),
+        pytest.param(make_pod("p").req({"example.com/gpu": "0"}), capacity(), None, id="none of it is no request"),
+        pytest.param(make_pod("p").req({"unknown": "1"}), capacity(), None, id="a name that is no resource"),
+    ],
+)
+def test_node_resources_fit(pod: Any, node: dict[str, Any], expected: Any) -> None:
+    assert refusals(NodeResourcesFitFilter(), pod.obj(), node, USED) == ({"n": expected} if expected else {})
+
+
+def test_ignored_resources_are_not_looked_at() -> None:
+    pod = make_pod("p").req({"example.com/gpu": "1", "other.org/nic": "1"}).obj()
+    rule = NodeResourcesFitFilter(frozenset({"example.com/gpu"}), frozenset({"other.org"}))
+    assert refusals(rule, pod, capacity()) == {}
+    assert refusals(
+        NodeResourcesFitFilter(frozenset({"cpu"})), make_pod("p").req(cpu="5").obj(), capacity()
+    ).keys() == {"n"}

@@ -1,0 +1,83 @@
+"""NodeResourcesFit: the events that may help."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.framework.events.cluster_events import Action, Resource
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.plugins.hint_case import helped, node_change_helps
+from tests.queue.queueing import info
+
+
+def built(name: str = "n1") -> NodeBuilder:
+    return make_node(name)
+
+
+WANTS_2_CPU = make_pod("p").req(cpu="2")
+
+
+WANTS_A_GPU = make_pod("p").req({"example.com/gpu": "1"})
+
+
+@pytest.mark.parametrize(
+    ("pod", "old", "new", "expected"),
+    [
+        pytest.param(WANTS_2_CPU, None, built().capacity(cpu="2"), True, id="fits"),
+        pytest.param(WANTS_2_CPU, None, built().capacity(cpu="1"), False, id="too small"),
+        pytest.param(WANTS_2_CPU, None, built().capacity(pods="0"), False, id="takes no pods"),
+        pytest.param(WANTS_2_CPU, built().capacity(cpu="1"), built().capacity(cpu="2"), True, id="grows"),
+        pytest.param(WANTS_2_CPU, built(), built().capacity(memory="32Gi"), False, id="grows in what is not wanted"),
+        pytest.param(WANTS_2_CPU, built(), built().capacity(pods="200"), True, id="takes more pods"),
+        pytest.param(WANTS_2_CPU, built(), built().capacity(cpu="3"), False, id="shrinks"),
+        pytest.param(WANTS_A_GPU, None, built(), True, id="a device may stand for the resource"),
+        pytest.param(WANTS_A_GPU, None, built().capacity({"example.com/gpu": "0"}), False, id="reported, and none"),
+    ],
+)
+def test_node_resources_fit(pod: PodBuilder, old: NodeBuilder | None, new: NodeBuilder, expected: bool) -> None:
+    assert node_change_helps("NodeResourcesFit", pod, old, new, Action.UPDATE_NODE_ALLOCATABLE) is expected
+
+
+@pytest.mark.parametrize(
+    ("left", "free", "expected"),
+    [
+        pytest.param(make_pod("o").node("n1"), None, True, id="who knows what is free"),
+        pytest.param(make_pod("o").nominated("n1"), None, True, id="only nominated"),
+        pytest.param(make_pod("o"), None, False, id="held no place"),
+        pytest.param(make_pod("o").node("n1"), {"cpu": 2000, "pods": 1}, True, id="enough"),
+        pytest.param(make_pod("o").node("n1"), {"cpu": 1999, "pods": 1}, False, id="not enough"),
+        pytest.param(make_pod("o").node("n1"), {"cpu": 2000, "pods": 0}, False, id="too many pods"),
+    ],
+)
+def test_node_resources_fit_when_a_pod_leaves(left: PodBuilder, free: dict[str, int] | None, expected: bool) -> None:
+    room = None if free is None else lambda priority: free
+    assert (
+        helped("NodeResourcesFit", info(WANTS_2_CPU), Resource.ASSIGNED_POD, Action.DELETE, info(left), room=room)
+        is expected
+    )
+
+
+def test_what_is_free_depends_on_the_priority() -> None:
+    def room(priority: int) -> dict[str, int]:
+        return {"cpu": 4000 if priority > 5 else 0, "pods": 1}
+
+    left, action = info(make_pod("o").node("n1")), Action.DELETE
+    for priority, expected in ((9, True), (1, False)):
+        pod = info(make_pod("p").req(cpu="2").priority(priority))
+        assert helped("NodeResourcesFit", pod, Resource.ASSIGNED_POD, action, left, room=room) is expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [pytest.param("cpu", True, id="wanted too"), pytest.param("memory", False, id="not wanted")],
+)
+def test_node_resources_fit_when_another_pod_shrinks(resource: str, expected: bool) -> None:
+    old = info(make_pod("o").node("n1").req({resource: "4"}))
+    new = info(make_pod("o").node("n1").req({resource: "1"}))
+    action = Action.UPDATE_POD_SCALE_DOWN
+    assert helped("NodeResourcesFit", info(WANTS_2_CPU), Resource.ASSIGNED_POD, action, old, new) is expected
+
+
+def test_a_device_class_may_offer_the_resource() -> None:
+    for pod, expected in ((WANTS_A_GPU, True), (WANTS_2_CPU, False)):
+        assert helped("NodeResourcesFit", info(pod), Resource.DEVICE_CLASS, Action.ADD) is expected
