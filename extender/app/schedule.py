@@ -27,7 +27,7 @@ from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import PacedBinder, TokenBucket
 from extender.cluster.writers.statuses import ApiStatuses
-from extender.cluster.writers.victims import ApiVictims
+from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
@@ -47,10 +47,10 @@ from extender.scheduler.binding.cycle import BindingCycle
 from extender.scheduler.binding.volumes import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter
-from extender.scheduler.failures import Failures
+from extender.scheduler.failures import FailureHandler
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.preemption import EvictionsInProgress, Preemptions
+from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor
 from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
@@ -145,9 +145,9 @@ class Process:
 
         self._names = tuple(cycles)
         self._cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
-        under_way = EvictionsInProgress(self._cache)
+        evictions = EvictionsInProgress(self._cache)
         backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
-        rules = (SchedulingGates(), under_way)
+        rules = (SchedulingGates(), evictions)
         self._queue = PriorityQueue(metrics, clock, INTERESTS, rules, backoff)
         self._cache.listener = EventRouter(self._cache, self._queue, cycles)
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
@@ -160,43 +160,63 @@ class Process:
         self._binders, self._preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
 
         nominations = Nominations(self._cache, self._queue, self._statuses)
-        failures = Failures(self._queue, nominations, self._statuses, self._events)
         binder = PacedBinder(self._feed.binder, _bucket(options.bind_rate), clock)
-        victims, claims = ApiVictims(self._client, clock), ApiClaims(self._client, clock)
+        evictor, claims = ApiEvictor(self._client, clock), ApiClaims(self._client, clock)
         device_claims = DeviceClaims(self._cache, claims, self._events, clock)
         waiting = WaitingPods(clock, self._is_there, self._binders)
+        preemption = PreemptionExecutor(
+            evictions,
+            self._cache,
+            self._queue,
+            nominations,
+            evictor,
+            self._events,
+            metrics,
+            self._preemptors,
+            waiting,
+        )
+        failures = FailureHandler(
+            self._queue,
+            nominations,
+            preemption,
+            self._statuses,
+            self._events,
+            metrics,
+            clock,
+            self._preemptors,
+            device_claims.deallocate,
+        )
+        binding = BindingCycle(
+            self._cache,
+            self._queue,
+            binder,
+            self._events,
+            self._statuses,
+            metrics,
+            clock,
+            failures.handle,
+            waiting,
+            leading=lambda: all(self._feed.leading().values()),
+        )
         self._scheduler = Scheduler(
             cycles,
             self._cache,
             self._queue,
-            BindingCycle(
-                self._cache,
-                self._queue,
-                binder,
-                self._events,
-                self._statuses,
-                metrics,
-                clock,
-                failures.handle,
-                waiting,
-                (Volumes(self._cache, ApiVolumes(self._client)), device_claims),
-                leading=lambda: all(self._feed.leading().values()),
-            ),
+            (Volumes(self._cache, ApiVolumes(self._client)), device_claims),
+            binding,
+            self._binders,
             failures,
-            Preemptions(under_way, self._queue, nominations, victims, self._events, metrics, self._preemptors, waiting),
             self._events,
             metrics,
             clock,
-            self._binders,
-            device_claims.give_up,
         )
-        self._leftovers = StartupRecovery(self._cache, cycles, claims, nominations, self._statuses)
+        self._leftovers = StartupRecovery(self._cache, cycles, claims, nominations)
         self._ready = wiring.Readiness(self._feed.missing, lambda: wiring.prepare(self._cache))
         expiry = Expiry(self._cache, self._feed.survey, clock)
         self._tickers = (
             Ticker("expiry", wiring.HOUSEKEEPING_SECONDS, lambda: wiring.let_expire(expiry, "it is tried again")),
             Ticker("waiting", WAITING_SECONDS, waiting.poll),
-            Ticker("claims", wiring.HOUSEKEEPING_SECONDS, device_claims.settle),
+            Ticker("claims", wiring.HOUSEKEEPING_SECONDS, device_claims.resolve),
             Ticker("backoff", WINDOW_SECONDS, self._queue.flush_backoff),
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, self._queue.flush_unschedulable),
         )

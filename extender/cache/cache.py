@@ -17,6 +17,7 @@ from msgspec import structs
 
 from extender.cache.assumed_objects import AssumedObjects, version_of
 from extender.cache.changes import NODE, POD, Change, Placement, Present
+from extender.cache.nominations import DecidedNominations
 from extender.cache.pod_states import PodEvent, PodState, after
 from extender.cache.remembered_pods import RememberedPods
 from extender.cache.table_pool import TablePool
@@ -105,6 +106,7 @@ class Cache:
         self._pods: dict[str, PodInfo] = {}
         self._uid_of: dict[str, str] = {}
         self._placements: dict[str, Placement] = {}
+        self._nominations = DecidedNominations()
         self._remembered = RememberedPods()
         self._recognised: tuple[Pod | None, PodInfo | None] = None, None  # by `info_of`
         self._templates = Templates()
@@ -257,13 +259,24 @@ class Cache:
                 self._displace(uid, PodEvent.EXPIRE)
             return keys
 
-    def nominate(self, uid: str, node_name: str) -> None:
-        """The pod is to have the next room on `node_name` (empty: nowhere), whatever its status says by now."""
+    def nominate(self, uid: str, node_name: str) -> str:
+        """Nominates a waiting pod to `node_name` (empty: to none), ahead of its status; returns the node before.
+
+        A pod that is gone, or bound, is left as it is.
+        """
         with self._locked("nominate"):
             info = self._pods.get(uid)
-            if info is not None:
-                self._pods[uid] = PodInfo(info.pod.nominated_to(node_name))
-                self._note(POD, uid)
+            if info is None or info.pod.node_name:
+                return ""
+            self._pods[uid] = self._nominations.decide(info, node_name)
+            self._note(POD, uid)
+            return info.pod.status.nominated_node_name
+
+    def nominated_node(self, uid: str) -> str:
+        """Returns the node that a waiting pod is nominated to, "" for none."""
+        with self._locked("nominated_node"):
+            info = self._pods.get(uid)
+            return info.pod.status.nominated_node_name if info is not None else ""
 
     def evicted(self, uid: str) -> None:
         """The pod was evicted for the sake of another, and will be leaving, whatever the watch has told by now."""
@@ -462,6 +475,7 @@ class Cache:
         if info.pod.finished:
             self._remove_pod(info.uid)
             return
+        info = self._nominations.effective(info)
         before, self._pods[info.uid] = self._pods.get(info.uid), info
         self._uid_of[info.pod.key] = info.uid
         self._remembered.drop(info.uid)
@@ -476,6 +490,7 @@ class Cache:
         info = self._pods.pop(uid, None)
         if info is not None and self._uid_of.get(info.pod.key) == uid:
             del self._uid_of[info.pod.key]
+        self._nominations.drop(uid)
         self._remembered.drop(uid)
         if uid in self._placements:
             self._displace(uid, PodEvent.REMOVE)

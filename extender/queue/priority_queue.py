@@ -33,7 +33,6 @@ from extender.framework.events.property_changes import pod_events
 from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight
-from extender.queue.nominator import Nominator
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import PreEnqueue, QueueTelemetry, Strategy, SubQueues
 from extender.runtime.clock import Clock
@@ -71,7 +70,6 @@ class PriorityQueue:
         self._hints = QueueingHints(interests, telemetry.rule_failed)
         self._tiers = SubQueues(self._hints, pre_enqueue, backoff, telemetry, self.lock.notify)
         self._in_flight = InFlight()
-        self.nominator = Nominator()
 
     # ---- waiting pods, as the watch describes them
 
@@ -84,13 +82,11 @@ class PriorityQueue:
                 self._update(*found, info, self._clock.monotonic())
             else:
                 now = self._clock.monotonic()
-                self.nominator.nominate(info, info.pod.status.nominated_node_name)
                 self._tiers.activate(QueuedPod(info, now), UNSCHEDULED_POD_ADD.label, now, admitted=False)
 
     def delete(self, uid: str) -> None:
         """Removes a pod that is gone, or bound."""
         with self.lock:
-            self.nominator.withdraw(uid)
             self._tiers.remove(uid)
             if flight := self._in_flight.get(uid):
                 flight.gone = True
@@ -138,13 +134,6 @@ class PriorityQueue:
             strategy = self._strategy_after(flight)
             self._in_flight.end(pod.uid)
             return None if flight.gone else self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
-
-    def nominate(self, info: PodInfo, node_name: str) -> None:
-        """The pod is to run on `node_name` (empty: nowhere in particular), unless it is gone or bound meanwhile."""
-        with self.lock:
-            flight = self._in_flight.get(info.uid)
-            if not node_name or (flight and not flight.gone) or self._tiers.find(info.uid):
-                self.nominator.nominate(info, node_name)
 
     def activate(self, uids: Iterable[str]) -> None:
         """Makes pods ready to be tried at once; those in flight come back without waiting for an event."""
@@ -238,7 +227,6 @@ class PriorityQueue:
 
     def _update(self, tier: Tier, pod: QueuedPod, info: PodInfo, now: float) -> None:
         old, pod.info = pod.info, info
-        self.nominator.update(old, info)
         self._tiers[tier].add(pod)
         if tier not in (Tier.UNSCHEDULABLE, Tier.GATED):
             return

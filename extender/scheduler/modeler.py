@@ -75,8 +75,8 @@ class Modeler:
         return QueueStatus(**rows, scheduled=sections.scheduled, leading=leading)
 
     def _sections(self) -> _Sections:
-        now, nominations = self._clock.monotonic(), self._queue.nominator.nodes
-        overview = self._cache.overview()
+        now, overview = self._clock.monotonic(), self._cache.overview()
+        nominations = {info.uid: info.pod.status.nominated_node_name for info in overview.unplaced}
         views: dict[str, tuple[Section, PodView]] = {
             pod.uid: (_section(tier), _queued(pod, now, nominations)) for tier, pod in self._queue.queued()
         }

@@ -1,4 +1,4 @@
-"""What the loop needs of the world outside, as protocols: tests drive it without an API server and without threads."""
+"""The protocols between the loop and the world outside: tests run it without an API server and without threads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from extender.model.volumes.storage import PersistentVolume, PersistentVolumeCla
 from extender.queue.sub_queues import QueueTelemetry
 
 EventType = Literal["Normal", "Warning"]
+SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+"""The results of an attempt (scheduler_schedule_attempts_total)."""
 
 
 class Statuses(Protocol):
     """Writes pods' statuses, later and in a thread of its own: no method waits, none raises."""
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
-        """PodScheduled becomes False; `nominated_node` None leaves the nomination as it is, "" ends it."""
+        """Sets PodScheduled to False; `nominated_node` "" ends the nomination, None leaves it as it is."""
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
-        """Only the nomination; "" ends it."""
+        """Sets only the nomination; "" ends it."""
 
 
 class Events(Protocol):
@@ -29,14 +31,14 @@ class Events(Protocol):
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
     ) -> None:
-        """Something that people should be able to read about the pod."""
+        """Records an event about the pod."""
 
 
-class Victims(Protocol):
+class Evictor(Protocol):
     """Takes pods off their nodes."""
 
     def evict(self, victim: Pod, message: str) -> bool:
-        """Marks the pod as the target of a disruption and deletes it; False: it was gone already.
+        """Marks the pod as the target of a disruption and deletes it; returns False where it was gone already.
 
         Raises:
             ClusterError: it may still be there.
@@ -44,23 +46,23 @@ class Victims(Protocol):
 
 
 class VolumeWriter(Protocol):
-    """Writes what is decided about volumes; each object must still have the version that it was decided on.
+    """Writes decisions about volumes; each object must still have the version that it was decided on.
 
     All methods return the object as it is written, and raise ClusterError: Conflict where it has changed.
     """
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        """The volume is kept for the claim; the controller of volumes does the rest."""
+        """Reserves the volume for the claim; the controller of volumes does the rest."""
 
     def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        """A volume is to be made for the claim, within reach of the node."""
+        """Has a volume made for the claim, within reach of the node."""
 
 
 class ClaimWriter(Protocol):
-    """Writes what is decided about claims of devices. All methods raise ClusterError."""
+    """Writes decisions about claims of devices. All methods raise ClusterError."""
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """The claim for the pod's extended resources, under a name that the API server makes up."""
+        """Creates the claim for the pod's extended resources, under a name that the API server makes up."""
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         """Reserves the claim for the pod, and with it allocates the devices, if there are any.
@@ -75,7 +77,7 @@ class ClaimWriter(Protocol):
         """
 
     def read(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """The claim as it is at this moment; None: it is gone."""
+        """Returns the claim as it is at this moment; None: it is gone."""
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Takes devices and reservations away from the claim, unless it has changed (Conflict)."""
@@ -84,30 +86,30 @@ class ClaimWriter(Protocol):
         """Deletes the claim, allocated or not; that it is gone already is no error."""
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
-        """The pod's status tells which requests of the claim serve its extended resources."""
+        """Writes into the pod's status which requests of the claim serve its extended resources."""
 
 
 class Workers(Protocol):
-    """Threads that do what the loop must not wait for."""
+    """Threads for what the loop must not wait for."""
 
     def submit(self, task: Callable[[], object]) -> None:
         """Has `task` done soon; waits while too many wait already."""
 
 
 class SchedulerTelemetry(QueueTelemetry, Protocol):
-    """What the loop tells about itself."""
+    """The metrics of the loop."""
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:
-        """An attempt to schedule a pod ended: scheduled, unschedulable, error."""
+        """Counts an attempt to schedule a pod that ended: scheduled, unschedulable, error."""
 
     def decided(self, seconds: float) -> None:
-        """The algorithm found a node, or that there is none."""
+        """Observes the time until the algorithm found a node, or that there is none."""
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """A pod was bound, so many seconds after it could first be tried."""
+        """Observes a pod that was bound, so many seconds after it could first be tried."""
 
     def preempted(self, victims: int) -> None:
-        """A pod made room for itself."""
+        """Counts a pod that made room for itself."""
 
     def bound(self, result: str) -> None:
         """See ports.Telemetry."""

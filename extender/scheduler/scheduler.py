@@ -1,22 +1,27 @@
-"""The scheduler's loop. Source: upstream schedule_one.go, ScheduleOne."""
+"""The scheduler's loop, and the scheduling cycle of one pod. Source: upstream schedule_one.go.
+
+schedule_one            takes a pod from the queue
+  scheduling cycle      finds a node (scheduling_cycle.py), assumes the pod there, reserves its volumes and devices
+  binding cycle         in a worker's thread: writes what is reserved, waits for it, binds (binding/cycle.py)
+  handle failure        from either cycle: preempts, gives the pod back to the queue, says why (failures.py)
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from extender.cache.cache import Cache
-from extender.errors import ExtenderError, IllegalTransition
-from extender.model.devices.claims import ResourceClaim
+from extender.errors import BindingFailed, ExtenderError, IllegalTransition, Outdated
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
-from extender.scheduler.binding.cycle import ERROR, UNSCHEDULABLE, Attempt, BindingCycle
-from extender.scheduler.failures import Failures
+from extender.scheduler.binding.cycle import AssumedPod, BindingCycle, unfit_by
+from extender.scheduler.binding.reservations import Reservation, Reserver, undo
+from extender.scheduler.failures import FailureHandler
 from extender.scheduler.ports import Events, SchedulerTelemetry, Workers
-from extender.scheduler.preemption import Preemptions
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo
 
@@ -27,38 +32,43 @@ _log = logging.getLogger(__name__)
 class Scheduler:
     """Takes pods from the queue one by one, assumes each on its node, and leaves the binding to others.
 
-    One thread at a time may call `schedule_one`: what it has assumed is what the next pod sees.
+    One thread at a time may call `schedule_one`: the next pod is decided on by what this one has assumed.
 
     Attributes:
         cycles: by schedulerName.
+        reservers: for what pods may need besides room.
         binders: threads for binding cycles; that they take no more than a few at once keeps decisions fresh.
-        give_up: takes the devices away from a claim that nobody uses.
     """
 
     cycles: Mapping[str, SchedulingCycle]
     cache: Cache
     queue: PriorityQueue
+    reservers: Sequence[Reserver]
     binding: BindingCycle
-    failures: Failures
-    preemptions: Preemptions
+    binders: Workers
+    failures: FailureHandler
     events: Events
     telemetry: SchedulerTelemetry
     clock: Clock
-    binders: Workers
-    give_up: Callable[[ResourceClaim], object]
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
-        """Tries one pod; waits for it that long. False: there was none, or the queue was closed."""
+        """Tries one pod, waiting so long for it; returns False where there was none, or the queue was closed."""
         pod = self.queue.pop(timeout_seconds)
         if pod is None:
             return False
-        if self._is_to_be_skipped(pod):
+        if self._skips(pod):
             self.queue.done(pod.uid)
+            return True
+        began_at = self.clock.monotonic()
+        assumed = self._scheduling_cycle(pod, began_at)
+        if isinstance(assumed, Unfit):
+            self.failures.handle(pod, assumed, began_at)
         else:
-            self._attempt(pod)
+            self.binders.submit(lambda: self.binding.run(assumed))
         return True
 
-    def _is_to_be_skipped(self, pod: QueuedPod) -> bool:
+    def _skips(self, pod: QueuedPod) -> bool:
+        """Returns whether the pod is being deleted, or has a place already (upstream skipPodSchedule)."""
         described = pod.info.pod
         if described.terminating:
             note = f"skip schedule deleting pod: {described.key}"
@@ -66,57 +76,42 @@ class Scheduler:
             return True
         return self.cache.placement(pod.uid) is not None
 
-    def _attempt(self, pod: QueuedPod) -> None:
-        began_at = self.clock.monotonic()
+    def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Unfit:
         try:
-            decided = self._decide(pod, began_at)
-            self.telemetry.decided(self.clock.monotonic() - began_at)
+            chosen = self._schedule_pod(pod.info)
+            assumed = chosen if isinstance(chosen, Unfit) else self._assume_and_reserve(pod, chosen, began_at)
         except Exception as error:  # one pod that cannot be judged must not keep the others waiting
-            _log.exception("%s cannot be judged", pod.info.pod.key)
-            decided = Unfit(f"{type(error).__name__}: {error}")
-        if isinstance(decided, Attempt):
-            attempt = decided
-            self.binders.submit(lambda: self.binding.run(attempt))
-        else:
-            self._give_back(pod, decided, began_at)
+            _log.exception("scheduling %s", pod.info.pod.key)
+            return Unfit(f"{type(error).__name__}: {error}")
+        self.telemetry.decided(self.clock.monotonic() - began_at)
+        return assumed
 
-    def _decide(self, pod: QueuedPod, began_at: float) -> Attempt | Unfit:
-        """Decides, and assumes the pod where it was decided for a node, with all that it needs there."""
-        cycle = self.cycles[pod.info.pod.spec.scheduler_name]
+    def _schedule_pod(self, info: PodInfo) -> Chosen | Unfit:
+        """Finds a node for the pod as it is nominated by now; its status may not say so yet."""
+        nominated_node = self.cache.nominated_node(info.uid)
+        if nominated_node != info.pod.status.nominated_node_name:
+            info = PodInfo(info.pod.nominated_to(nominated_node))
         with self.cache.snapshot("schedule") as table:
-            decided = cycle.decide(self._as_nominated(pod.info), table)
-        return self._keep(pod, decided, began_at) if isinstance(decided, Chosen) else decided
+            return self.cycles[info.pod.spec.scheduler_name].schedule_pod(info, table)
 
-    def _as_nominated(self, info: PodInfo) -> PodInfo:
-        """The pod with its latest nomination: its status may not tell of that yet, and it would evict others again."""
-        node_name = self.queue.nominator.node_of(info.uid)
-        told = info.pod.status.nominated_node_name
-        return info if node_name == told else PodInfo(info.pod.nominated_to(node_name))
-
-    def _keep(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> Attempt | Unfit:
+    def _assume_and_reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Unfit:
+        """Has the next decision see the pod on its node, with all that it needs there; or nothing of it."""
         try:
             self.cache.assume(pod.info, chosen.node_name)
         except ExtenderError as error:  # the node, or the pod, has gone in this moment
             return Unfit(f"assume: {error}")
-        attempt = self.binding.reserve(pod, chosen, began_at)
-        if isinstance(attempt, Unfit):
+        reservations: list[Reservation] = []
+        try:
+            for reserver in self.reservers:
+                if (reservation := reserver.reserve(pod.info, chosen)) is not None:
+                    reservations.append(reservation)
+                    reservation.take()
+        except Exception as error:  # whatever it was, nothing must stay reserved or assumed
+            if not isinstance(error, (Outdated, BindingFailed)):
+                _log.exception("reserving for %s on %s", pod.info.pod.key, chosen.node_name)
+            self.queue.stop_recording_events(pod.uid)  # that it gives things back does not help the pod itself
+            undo(reservations)
             with suppress(IllegalTransition):  # the pod has gone in this moment
                 self.cache.forget(pod.uid)
-        else:
-            self.queue.nominate(pod.info, "")  # its place is kept by the cache from now on
-        return attempt
-
-    def _give_back(self, pod: QueuedPod, unfit: Unfit, began_at: float) -> None:
-        candidate, preemptor = unfit.make_room, pod.info
-        if candidate:
-            self.preemptions.begin(preemptor, candidate)
-        waits = self.failures.handle(pod, unfit)
-        if candidate and waits:
-            self.preemptions.carry_out(preemptor, candidate)
-        elif candidate:
-            self.preemptions.cancel(preemptor)
-        if (idle := unfit.idle_claim) is not None and waits:
-            self.preemptions.workers.submit(lambda: self.give_up(idle))
-        result = UNSCHEDULABLE if unfit.rejection.rules else ERROR
-        name = pod.info.pod.spec.scheduler_name
-        self.telemetry.attempted(result, name, self.clock.monotonic() - began_at)
+            return unfit_by(error)
+        return AssumedPod(pod, chosen.node_name, began_at, reservations)

@@ -1,8 +1,12 @@
-"""One pod's node, decided on a snapshot. Source: upstream schedule_one.go, schedulePod, evaluateNominatedNode."""
+"""The decision about one pod: a node, or the reason why there is none, and the pods that could make room for it.
+
+Source: upstream schedule_one.go, schedulePod, evaluateNominatedNode, selectHost, and the PostFilter that follows.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
@@ -17,22 +21,22 @@ from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
 from extender.plugins.volume_binding.predicate import VolumeBindingFilter
-from extender.preemption import NOT_HELPFUL, Candidate, preempt
+from extender.preemption import NOT_HELPFUL, preempt
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
-UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
-_log = logging.getLogger(__name__)
+POD_UNSCHEDULABLE, POD_SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 NOTHING_TO_BIND = VolumePlan()
 NOTHING_TO_ALLOCATE = DevicePlan()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a pod waits for its volumes to be bound, and for its devices to be made ready."""
+    """The longest waits for a pod's volumes to be bound, and for its devices to be made ready."""
 
     volumes_seconds: float = 600
     devices_seconds: float = 600
@@ -40,7 +44,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The pod is to run there, with what is to be done about its claims first."""
+    """The node for a pod, with what is to be done about its claims first."""
 
     node_name: str
     volumes: VolumePlan = NOTHING_TO_BIND
@@ -49,33 +53,49 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionPlan:
+    """The pods that make room for a preemptor.
+
+    Attributes:
+        victims: the pods that leave the node, in the order of their eviction.
+        outranked: pods of a lower priority that are nominated to the node, and lose their nomination.
+    """
+
+    node_name: str
+    victims: Sequence[PodInfo]
+    outranked: Sequence[PodInfo] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unfit:
-    """The pod cannot be placed now.
+    """The reason why a pod cannot be placed now.
 
     Attributes:
         message: for people, as the stock scheduler words it.
-        rejection: the plugins that it waits for; none where something went wrong.
-        make_room: the node and the pods to be evicted there, if that helps.
-        nominated_node: what is to become of its nomination; None: it stays.
-        idle_claim: a claim whose devices keep the pod away, and that nobody else uses: it is to be given up.
+        rejection: the plugins that the pod waits for; none after an error.
+        preemption: the pods to evict, if that helps.
+        nominated_node: the pod's new nomination, "" for none; None leaves it as it is.
+        idle_claim: a claim whose devices keep the pod away, and that nobody else uses: it is to be deallocated.
     """
 
     message: str
     rejection: Rejection = ERROR
-    make_room: Candidate | None = None
+    preemption: EvictionPlan | None = None
     nominated_node: str | None = ""
     idle_claim: ResourceClaim | None = None
 
     @property
     def reason(self) -> str:
         """The reason in the pod's PodScheduled condition."""
-        return UNSCHEDULABLE if self.rejection.rules else SCHEDULER_ERROR
+        return POD_UNSCHEDULABLE if self.rejection.rules else POD_SCHEDULER_ERROR
 
 
 class SchedulingCycle:
-    """Decides by one profile; `random` breaks ties, and says where preemption begins to search.
+    """Decides by one profile.
 
-    `extenders` are asked about what the profile lets pass.
+    Args:
+        random: breaks ties, and says where preemption begins to search.
+        extenders: asked about the nodes that the profile lets pass.
     """
 
     def __init__(self, profile: Profile, random: Random, extenders: Extenders | None = None) -> None:
@@ -84,46 +104,49 @@ class SchedulingCycle:
         self._timeouts = timeouts_of(profile)
         self._extenders = extenders or Extenders()
 
-    def decide(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
-        """The node for `pod`, or why there is none. Everything counts that `table` holds."""
+    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
+        """Returns the node for `pod`, or the reason why there is none, by what `table` holds."""
         rows = table.nodes.rows
         if not len(rows):
             return Unfit(diagnosis.NO_NODES, diagnosis.rejection_by_all(self.profile))
-        nominated = self._on_nominated_node(pod, table)
-        try:
-            fit = None if nominated is not None else self._fit(pod, table, rows)
-        except ExtenderError as error:
-            return Unfit(str(error))
-        row = nominated if fit is None else self._best(pod, table, fit)
+        row = self._nominated_row(pod, table)
         if row is not None:
             return self._chosen(pod, table, row)
-        assert fit is not None
-        if failed := diagnosis.failure(fit):
-            return Unfit(failed)
+        try:
+            fit = self._find_fit(pod, table, rows)
+        except ExtenderError as error:
+            return Unfit(str(error))
+        if failure := diagnosis.failure(fit):
+            return Unfit(failure)
+        if len(fit.feasible):
+            return self._chosen(pod, table, self._select_row(pod, table, fit.feasible))
         return self._unfit(pod, table, fit)
 
-    def _on_nominated_node(self, pod: PodInfo, table: Table) -> int | None:
+    def _nominated_row(self, pod: PodInfo, table: Table) -> int | None:
+        """Returns the row of the pod's nominated node if it can take the pod (upstream evaluateNominatedNode)."""
         row = table.nodes.row_of.get(pod.pod.status.nominated_node_name)
         if row is None or not table.nodes.present[row]:
             return None
         try:
-            fit = self._fit(pod, table, np.array([row], np.intp))
+            fit = self._find_fit(pod, table, np.array([row], np.intp))
         except ExtenderError as error:
             _log.warning("%s on its nominated node: %s", pod.pod.key, error)
             return None
         return row if len(fit.feasible) else None
 
-    def _fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
-        """Which rows can take the pod, other extenders asked. Raises ExtenderError where one of them has failed."""
+    def _find_fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+        """Returns the rows that can take the pod, by the profile and the extenders.
+
+        Raises:
+            ExtenderError: an extender that is not ignorable has failed.
+        """
         fit = find_fit(self.profile, pod, table, rows)
         if not diagnosis.failure(fit):
             self._extenders.filter(pod, table, fit)
         return fit
 
-    def _best(self, pod: PodInfo, table: Table, fit: Fit) -> int | None:
-        feasible = fit.feasible
-        if diagnosis.failure(fit) or not len(feasible):
-            return None
+    def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
+        """Returns the row with the highest score, one of several at random (upstream prioritizeNodes, selectHost)."""
         if len(feasible) == 1:
             return int(feasible[0])
         total = score(self.profile, pod, table, feasible).total + self._extenders.prioritize(pod, table, feasible)
@@ -152,18 +175,19 @@ class SchedulingCycle:
         limits = self.profile.preemption
         if limits is None:
             return Unfit(message, rejection)
-        preemption = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
-        preemption = self._extenders.preempt(pod, table, preemption)
-        told = diagnosis.preemption_message(fit, preemption, pod, table)
-        if preemption.nominated_node is not None:
-            candidate = preemption.candidates[preemption.nominated_node]
-            return Unfit(message, rejection, candidate, candidate.node)
-        searched = preemption.reason == NOT_HELPFUL
-        return Unfit(f"{message} {told}", rejection, None, "" if searched else None)
+        found = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
+        found = self._extenders.preempt(pod, table, found)
+        if found.nominated_node is None:
+            message = f"{message} {diagnosis.preemption_message(fit, found, pod, table)}"
+            return Unfit(message, rejection, nominated_node="" if found.reason == NOT_HELPFUL else None)
+        candidate = found.candidates[found.nominated_node]
+        nominated = table.nominated.get(candidate.node, {}).values()
+        outranked = [info for info in nominated if info.priority < pod.priority]
+        return Unfit(message, rejection, EvictionPlan(candidate.node, candidate.victims, outranked), candidate.node)
 
 
 def timeouts_of(profile: Profile) -> Timeouts:
-    """As the profile's plugins say (bindTimeoutSeconds, bindingTimeout)."""
+    """Returns the timeouts of the profile's plugins (bindTimeoutSeconds, bindingTimeout)."""
     timeouts = Timeouts()
     for predicate in profile.predicates:
         if isinstance(predicate, VolumeBindingFilter):

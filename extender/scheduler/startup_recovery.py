@@ -20,7 +20,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.ports import ClaimWriter, Statuses
+from extender.scheduler.ports import ClaimWriter
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)
@@ -35,10 +35,9 @@ class StartupRecovery:
         scheduler_names: Collection[str],
         claims: ClaimWriter,
         nominations: Nominations,
-        statuses: Statuses,
     ) -> None:
         self._cache, self._scheduler_names = cache, frozenset(scheduler_names)
-        self._claims, self._nominations, self._statuses = claims, nominations, statuses
+        self._claims, self._nominations = claims, nominations
 
     def put_right(self) -> None:
         """Does what can be done; what fails is logged, for the pods' own attempts come upon it again."""
@@ -47,10 +46,8 @@ class StartupRecovery:
             if isinstance(claim, ResourceClaim):
                 self._put_right(claim, waiting)
         nodes = self._cache.held(Node.__name__)
-        for pod in waiting.values():
-            if pod.status.nominated_node_name and pod.status.nominated_node_name not in nodes:
-                self._nominations.note(PodInfo(pod), "")
-                self._statuses.nominate(pod, "")
+        nominated = (pod for pod in waiting.values() if pod.status.nominated_node_name)
+        self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def _waiting_pods(self) -> Iterator[Pod]:
         for held in self._cache.held_pods().values():

@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerPool:
-    """A scheduler.outward.Workers of so many threads; `submit` waits while each has `backlog` tasks before it.
+    """A scheduler.ports.Workers of so many threads; `submit` waits while each has `backlog` tasks before it.
 
     Lighter than concurrent.futures, for nobody asks what came of a task.
     """
@@ -27,7 +27,7 @@ class WorkerPool:
             thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """See scheduler.outward.Workers."""
+        """See scheduler.ports.Workers."""
         self._room.acquire()
         self._tasks.put(task)
 

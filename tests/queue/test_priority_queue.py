@@ -442,37 +442,6 @@ def test_a_pod_that_is_deleted_in_flight_does_not_come_back() -> None:
     assert rig.queue.pods_in_flight() == []
 
 
-# ---- nominations
-
-
-def test_a_nomination_follows_the_pod() -> None:
-    rig = Rig(make_pod("p").nominated("n1"))
-    waiting = info("p")
-    assert rig.queue.nominator.node_of(waiting.uid) == "n1"
-    pod = rig.pop()
-    rig.queue.nominate(pod.info, "n2")
-    assert [each.uid for each in rig.queue.nominator.on_node("n2")] == [waiting.uid]
-    rig.fail(pod, refused(FIT))
-    rig.queue.nominate(pod.info, "")
-    assert rig.queue.nominator.nodes == {}
-
-
-def test_an_update_of_the_status_is_taken_over() -> None:
-    rig = Rig("p")
-    rig.queue.add(info(make_pod("p").nominated("n1")))
-    assert rig.queue.nominator.node_of(info("p").uid) == "n1"
-
-
-def test_who_is_gone_is_not_nominated() -> None:
-    rig = Rig("p", "q")
-    deleted, done = rig.pop(), rig.pop()
-    rig.queue.delete(deleted.uid)
-    rig.queue.done(done.uid)
-    for pod in (deleted, done):
-        rig.queue.nominate(pod.info, "n1")
-    assert rig.queue.nominator.nodes == {}
-
-
 # ---- what it costs
 
 

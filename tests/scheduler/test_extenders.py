@@ -48,7 +48,7 @@ class Started:
         return fake
 
     def decide(self, pod: PodBuilder, table: Table) -> Chosen | Unfit:
-        return SchedulingCycle(PROFILE, Random(0), Extenders(self.configured)).decide(pod_info(pod.obj()), table)
+        return SchedulingCycle(PROFILE, Random(0), Extenders(self.configured)).schedule_pod(pod_info(pod.obj()), table)
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ VA, VB = "pod-default-va", "pod-default-vb"
 def test_candidates_are_offered_and_what_is_left_is_chosen_from(started: Started, names: bool) -> None:
     fake = started.add({"preempt": meta(a=[VA])}, node_cache_capable=names)
     decided = unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes()))
-    assert (decided.nominated_node, decided.make_room and decided.make_room.victims[0].uid) == ("a", VA)
+    assert (decided.nominated_node, decided.preemption and decided.preemption.victims[0].uid) == ("a", VA)
     (request,) = fake.requests("preempt")
     offered = request["NodeNameToMetaVictims" if names else "NodeNameToVictims"]
     assert request["NodeNameToVictims" if names else "NodeNameToMetaVictims"] is None
@@ -297,7 +297,7 @@ def test_what_is_made_of_candidates(started: Started, answers: list[Any], node: 
     for answer in answers:
         started.add({"preempt": answer})
     decided = unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes()))
-    assert decided.make_room is None if node is None else decided.make_room is not None
+    assert decided.preemption is None if node is None else decided.preemption is not None
     assert decided.nominated_node == node
     assert message in decided.message
 
@@ -326,7 +326,7 @@ def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Starte
     started.add({"filter": passing(a="busy", b="busy"), "preempt": meta(a=[VA])})
     table = table_of(*nodes("a", "b"), make_pod("va").req(cpu="500m").priority(1).node("a").obj())
     decided = unfit(started.decide(make_pod("p").req(cpu="500m").priority(10), table))
-    assert (decided.make_room, decided.nominated_node) == (None, "")
+    assert (decided.preemption, decided.nominated_node) == (None, "")
     assert [verb for verb, _ in started.fakes[0].asked] == ["filter"]
 
 

@@ -202,14 +202,14 @@ def test_a_pod_that_is_being_deleted_is_not_placed() -> None:
 def test_a_pod_that_cannot_be_judged_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(node("n1"), pod("bad").priority(1), pod("good"))
     cycle = world.scheduler.cycles[NAME]
-    decide = cycle.decide
+    schedule_pod = cycle.schedule_pod
 
     def failing(info: object, table: object) -> object:
         if getattr(info, "uid", "") == "bad":
             raise RuntimeError("a rule of somebody's")
-        return decide(info, table)  # type: ignore[arg-type]  # handed through
+        return schedule_pod(info, table)  # type: ignore[arg-type]  # handed through
 
-    monkeypatch.setattr(cycle, "decide", failing)
+    monkeypatch.setattr(cycle, "schedule_pod", failing)
     world.settle()
     assert world.node_of("good") == "n1"
     assert world.conditions[0][:3] == ("bad", "SchedulerError", "RuntimeError: a rule of somebody's")

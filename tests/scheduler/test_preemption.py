@@ -7,8 +7,9 @@ import pytest
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.pod import Pod
 from extender.queue.queued_pod import Tier
+from extender.scheduler.scheduling_cycle import Unfit
 from tests.scheduler.test_loop import node, pod, waiting
-from tests.scheduler.world import World
+from tests.scheduler.world import NAME, World
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_the_victim_goes_and_the_preemptor_comes(world: World) -> None:
     world.delete("Pod", "default/victim")
     world.pass_time(3)
     assert world.node_of("p") == "n1"
-    assert world.queue.nominator.nodes == {}
+    assert world.nominations() == {}
     assert world.telemetry.victims == [1]
 
 
@@ -76,7 +77,7 @@ def test_where_all_victims_terminate_already_nothing_holds_the_preemptor_back(wo
     world.preemptors.work()
     world.pass_time(3)
     assert world.node_of("greater") == "n1"
-    assert world.queue.nominator.nodes == {}
+    assert world.nominations() == {}
     assert evicted(world) == ["victim"]
 
 
@@ -128,7 +129,7 @@ def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
     world.put(pod("victim").node("n1").priority(1))
     world.settle()
     assert world.pod("lesser").status.nominated_node_name == ""
-    assert world.queue.nominator.nodes == {"p": "n1"}
+    assert world.nominations() == {"p": "n1"}
 
 
 def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
@@ -136,13 +137,13 @@ def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
     popped = world.queue.pop(0)
     assert popped is not None
     world.watch()
-    unfit = world.scheduler.cycles["default-scheduler"]
     with world.cache.snapshot("test") as table:
-        decided = unfit.decide(popped.info, table)
-    world.scheduler._give_back(popped, decided, 0.0)  # type: ignore[arg-type]  # no node has room: it is Unfit
+        unfit = world.scheduler.cycles[NAME].schedule_pod(popped.info, table)
+    assert isinstance(unfit, Unfit)
+    world.scheduler.failures.handle(popped, unfit, 0.0)
     world.settle()
     assert evicted(world) == []
-    assert world.scheduler.preemptions.under_way.admits(popped.info)
+    assert world.scheduler.failures.preemption.in_progress.admits(popped.info)
 
 
 def test_a_pod_that_must_not_preempt_waits() -> None:

@@ -67,5 +67,5 @@ def test_nominations(nominated: str, left: str) -> None:
     world = World(NODE, pod("p").nominated(nominated), pod("q", "another").nominated("gone"))
     world.leftovers.put_right()
     world.watch()
-    assert world.queue.nominator.nodes == ({"p": left} if left else {})
+    assert world.nominations() == ({"p": left} if left else {})
     assert (world.pod("p").status.nominated_node_name, world.pod("q").status.nominated_node_name) == (left, "gone")

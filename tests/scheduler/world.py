@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -22,13 +22,12 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.scheduler.binding.claims import DeviceClaims
 from extender.scheduler.binding.cycle import BindingCycle
-from extender.scheduler.binding.reservations import Permit
 from extender.scheduler.binding.volumes import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter
-from extender.scheduler.failures import Failures
+from extender.scheduler.failures import FailureHandler
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.preemption import EvictionsInProgress, Preemptions
+from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor
 from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
@@ -89,7 +88,7 @@ class World:
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
     """
 
-    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0, permits: Sequence[Permit] = ()) -> None:
+    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0) -> None:
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.cache = Cache(self.clock, self.telemetry)
         self.objects: dict[tuple[str, str], Object] = {}
@@ -99,40 +98,58 @@ class World:
         self.events: list[tuple[str, str, str]] = []
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
-        under_way = EvictionsInProgress(self.cache)
-        self.queue = PriorityQueue(self.telemetry, self.clock, INTERESTS, (SchedulingGates(), under_way))
+        evictions = EvictionsInProgress(self.cache)
+        self.queue = PriorityQueue(self.telemetry, self.clock, INTERESTS, (SchedulingGates(), evictions))
         self.cache.listener = EventRouter(self.cache, self.queue, [NAME])
         nominations = Nominations(self.cache, self.queue, self)
-        failures = Failures(self.queue, nominations, self, self)
-        cycle = SchedulingCycle(provider("DefaultProvider"), Random(seed))
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         self.waiting = WaitingPods(self.clock, self._is_there, self.binders)
-        self.device_claims = device_claims = DeviceClaims(self.cache, self.claims, self, self.clock)
-        self.leftovers = StartupRecovery(self.cache, [NAME], self.claims, nominations, self)
-        self.scheduler = Scheduler(
-            {NAME: cycle},
+        self.device_claims = DeviceClaims(self.cache, self.claims, self, self.clock)
+        self.leftovers = StartupRecovery(self.cache, [NAME], self.claims, nominations)
+        preemption = PreemptionExecutor(
+            evictions,
             self.cache,
             self.queue,
-            BindingCycle(
-                self.cache,
-                self.queue,
-                self,
-                self,
-                self,
-                self.telemetry,
-                self.clock,
-                failures.handle,
-                self.waiting,
-                (Volumes(self.cache, self.volumes), device_claims),
-                permits,
-            ),
-            failures,
-            Preemptions(under_way, self.queue, nominations, self, self, self.telemetry, self.preemptors, self.waiting),
+            nominations,
+            self,
+            self,
+            self.telemetry,
+            self.preemptors,
+            self.waiting,
+        )
+        failures = FailureHandler(
+            self.queue,
+            nominations,
+            preemption,
+            self,
             self,
             self.telemetry,
             self.clock,
+            self.preemptors,
+            self.device_claims.deallocate,
+        )
+        binding = BindingCycle(
+            self.cache,
+            self.queue,
+            self,
+            self,
+            self,
+            self.telemetry,
+            self.clock,
+            failures.handle,
+            self.waiting,
+        )
+        self.scheduler = Scheduler(
+            {NAME: SchedulingCycle(provider("DefaultProvider"), Random(seed))},
+            self.cache,
+            self.queue,
+            (Volumes(self.cache, self.volumes), self.device_claims),
+            binding,
             self.binders,
-            device_claims.give_up,
+            failures,
+            self,
+            self.telemetry,
+            self.clock,
         )
         for each in built:
             self.put(each)
@@ -172,6 +189,11 @@ class World:
         self.untold.append(lambda: self.cache.changed(kind, obj))
         return obj
 
+    def nominations(self) -> dict[str, str]:
+        """The node of each nominated pod of ours, by the pod's UID."""
+        unplaced = (info for info in self.cache.overview().unplaced if info.pod.spec.scheduler_name == NAME)
+        return {info.uid: node for info in unplaced if (node := info.pod.status.nominated_node_name)}
+
     def _is_there(self, pod: PodInfo) -> bool:
         return self.cache.find_pod(pod.uid, pod.pod.key) is not None
 
@@ -180,7 +202,7 @@ class World:
             raise NotFound(f"pods {pod.name} not found", 404)
         return self.pod(pod.name)
 
-    # ---- what the loop calls (ports.Binder, scheduler.outward)
+    # ---- what the loop calls (ports.Binder, scheduler.ports)
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
@@ -242,5 +264,5 @@ class World:
             self.cache.expire(self.clock.monotonic())
             self.queue.flush_backoff()
             self.queue.flush_unschedulable()
-            self.device_claims.settle()
+            self.device_claims.resolve()
             self.settle()

@@ -68,7 +68,7 @@ class Writer:
 
 
 class VolumeWrites(Writer):
-    """A scheduler.outward.VolumeWriter, and the controllers that act on what it writes."""
+    """A scheduler.ports.VolumeWriter, and the controllers that act on what it writes."""
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         self._begin("bind", volume)
@@ -97,7 +97,7 @@ class VolumeWrites(Writer):
 
 
 class ClaimWrites(Writer):
-    """A scheduler.outward.ClaimWriter. `mappings`: what the statuses of pods tell, by pod."""
+    """A scheduler.ports.ClaimWriter. `mappings`: what the statuses of pods tell, by pod."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

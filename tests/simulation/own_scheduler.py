@@ -7,9 +7,10 @@ from typing import Any
 
 from extender.app import schedule
 from extender.errors import ClusterError
-from extender.preemption import Candidate, pod_terminating_by_preemption
+from extender.preemption import pod_terminating_by_preemption
 from extender.queue.priority_queue import PriorityQueue
-from extender.scheduler.preemption import Preemptions
+from extender.scheduler.preemption import PreemptionExecutor
+from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 from tests.simulation.judge import Judge
 from tests.simulation.replica import CHECK_SECONDS, settings
@@ -99,30 +100,30 @@ class WitnessedQueue(PriorityQueue):
         self.simulation.current.process.facts["queue"] = self
 
 
-class WitnessedPreemptions(Preemptions):
+class WitnessedPreemptions(PreemptionExecutor):
     """Tells the judge whom a pod makes go, and when it does so again."""
 
     simulation: Simulation
     judge: Judge
 
-    def begin(self, preemptor: PodInfo, candidate: Candidate) -> None:
-        self._facts()["nominated"] = self.queue.nominator.nodes.get(preemptor.uid, "")
-        super().begin(preemptor, candidate)
+    def begin(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
+        self._facts()["nominated"] = self._facts()["cache"].nominated_node(preemptor.uid)
+        super().begin(preemptor, plan)
 
-    def carry_out(self, preemptor: PodInfo, candidate: Candidate) -> None:
-        facts, victims = self._facts(), {one.uid for one in candidate.victims}
+    def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
+        facts, victims = self._facts(), {one.uid for one in plan.victims}
         node, before = facts.get(preemptor.uid, ("", set()))
         if node and node == facts["nominated"]:  # nobody more important has taken the place away from it
             pods = facts["cache"].held_pods()
             # A victim that left before it was bound holds no place: to wait for it would help nobody.
             known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name]
             leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]
-            others = [one.uid for one in candidate.victims if not one.pod.terminating and one.uid not in before]
-            again = f"{preemptor.pod.key} makes {others} leave {candidate.node}, though {leaving} leave {node} for it"
+            others = [one.uid for one in plan.victims if not one.pod.terminating and one.uid not in before]
+            again = f"{preemptor.pod.key} makes {others} leave {plan.node_name}, though {leaving} leave {node} for it"
             self.judge.require(self.judge.disturbed or not (leaving and others), again)
-        self.simulation.tell(f"{preemptor.pod.name} makes {sorted(victims)} leave {candidate.node}")
-        facts[preemptor.uid] = candidate.node, before | victims
-        super().carry_out(preemptor, candidate)
+        self.simulation.tell(f"{preemptor.pod.name} makes {sorted(victims)} leave {plan.node_name}")
+        facts[preemptor.uid] = plan.node_name, before | victims
+        super().carry_out(preemptor, plan)
 
     def _facts(self) -> dict[str, Any]:
         assert self.simulation.current is not None

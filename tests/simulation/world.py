@@ -128,7 +128,7 @@ class World:
             "extender.app.schedule.KubeClient": lambda _: SimulatedKubeClient(self.network, self._current()),
             "extender.app.schedule.Cache": WitnessedCache,
             "extender.app.schedule.PriorityQueue": WitnessedQueue,
-            "extender.app.schedule.Preemptions": WitnessedPreemptions,
+            "extender.app.schedule.PreemptionExecutor": WitnessedPreemptions,
             "extender.app.schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
             "extender.app.schedule.PageServer": Pages,
             **self.plan.stand_ins,

@@ -29,7 +29,7 @@ _DECODE = msgspec.json.Decoder(ResourceClaim).decode
 
 
 class ApiClaims:
-    """A scheduler.outward.ClaimWriter: strategic merge patches with UID and version as preconditions.
+    """A scheduler.ports.ClaimWriter: strategic merge patches with UID and version as preconditions.
 
     Where a claim has changed meanwhile it is read, and looked at, again.
     """
@@ -38,7 +38,7 @@ class ApiClaims:
         self._client, self._clock = client, clock
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         metadata = {
             "generateName": f"{pod.name}-extended-resources-",
             "namespace": pod.namespace,
@@ -49,7 +49,7 @@ class ApiClaims:
         return self._client.call_for(_DECODE, "POST", _collection(pod.namespace), _ENCODE(body))
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         current = claim
         for left in reversed(range(_TRIES)):
             try:
@@ -63,7 +63,7 @@ class ApiClaims:
         raise AssertionError("unreachable")
 
     def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         for left in reversed(range(_TRIES)):
             try:
                 current = self._read(claim)
@@ -81,19 +81,19 @@ class ApiClaims:
         raise AssertionError("unreachable")
 
     def read(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         try:
             return self._read(claim)
         except NotFound:
             return None
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         nothing = {"allocation": None, "reservedFor": None, "devices": None}
         return self._patch(claim, {"status": nothing}, "/status")
 
     def delete(self, claim: ResourceClaim) -> None:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         try:
             self._without_finalizer(self._read(claim))
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": claim.uid}}
@@ -102,7 +102,7 @@ class ApiClaims:
             pass
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
-        """See scheduler.outward.ClaimWriter."""
+        """See scheduler.ports.ClaimWriter."""
         requests = [
             {"containerName": each.container_name, "resourceName": each.resource_name, "requestName": each.request_name}
             for each in mappings

@@ -50,7 +50,7 @@ class _Series:
 
 
 class ApiEvents:
-    """A scheduler.outward.Events. Where more events wait than fit, new ones are dropped."""
+    """A scheduler.ports.Events. Where more events wait than fit, new ones are dropped."""
 
     def __init__(self, client: KubeClient, bucket: TokenBucket, clock: Clock, instance: str) -> None:
         """`instance`: which process of its kind reports."""
@@ -60,7 +60,7 @@ class ApiEvents:
         self.start, self.stop = self._outbox.start, self._outbox.stop
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
-        """See scheduler.outward.Events."""
+        """See scheduler.ports.Events."""
         once = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())
         self._outbox.put(once.key, lambda before: replace(once, count=before.count + 1) if before else once)
 

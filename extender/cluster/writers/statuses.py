@@ -33,7 +33,7 @@ class _Status:
 
 
 class ApiStatuses:
-    """A scheduler.outward.Statuses. What a pod's status says already, as far as is remembered, is not written again."""
+    """A scheduler.ports.Statuses. What a pod's status says already, as far as is remembered, is not written again."""
 
     def __init__(self, client: KubeClient, bucket: TokenBucket, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -42,11 +42,11 @@ class ApiStatuses:
         self.start, self.stop = self._outbox.start, self._outbox.stop
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
-        """See scheduler.outward.Statuses."""
+        """See scheduler.ports.Statuses."""
         self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, reason, message, nominated_node)))
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
-        """See scheduler.outward.Statuses."""
+        """See scheduler.ports.Statuses."""
         self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, nominated_node=nominated_node)))
 
     def _write(self, status: _Status) -> None:

@@ -13,14 +13,14 @@ from extender.runtime.clock import Clock
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class ApiVictims:
-    """A scheduler.outward.Victims. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
+class ApiEvictor:
+    """A scheduler.ports.Evictor. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
     def evict(self, victim: Pod, message: str) -> bool:
-        """See scheduler.outward.Victims."""
+        """See scheduler.ports.Evictor."""
         try:
             self._mark(victim, message)
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}

@@ -24,13 +24,13 @@ T = TypeVar("T", bound=Object)
 
 
 class ApiVolumes:
-    """A scheduler.outward.VolumeWriter: merge patches with UID and version as preconditions."""
+    """A scheduler.ports.VolumeWriter: merge patches with UID and version as preconditions."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        """See scheduler.outward.VolumeWriter."""
+        """See scheduler.ports.VolumeWriter."""
         # A volume that a user has kept for the claim stays the user's when the claim goes.
         by_controller = {} if volume.is_bound_to(claim) else {BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace}
@@ -39,7 +39,7 @@ class ApiVolumes:
         return self._patch(path, volume, by_controller, {"spec": {"claimRef": reference}}, _VOLUME)
 
     def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        """See scheduler.outward.VolumeWriter."""
+        """See scheduler.ports.VolumeWriter."""
         path = f"/api/v1/namespaces/{quote(claim.namespace, '')}/persistentvolumeclaims/{quote(claim.name, '')}"
         return self._patch(path, claim, {SELECTED_NODE_ANNOTATION: node_name}, {}, _CLAIM)
 

@@ -1,6 +1,7 @@
-"""The devices of a pod: allocated to its claims, and the claims reserved for it. Source: upstream DynamicResources.
+"""The devices of a pod: allocated to its claims, and the claims reserved for it.
 
-Otherwise than there, what was allocated for a pod that is not bound after all is given back at once.
+Source: upstream DynamicResources, Reserve, PreBind, Unreserve. Otherwise than there, what was allocated for a pod that
+is not bound after all is deallocated at once.
 """
 
 from __future__ import annotations
@@ -29,53 +30,53 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """A Reserver. Whoever makes it must call `settle` every second or so."""
+    """A Reserver. Its owner calls `resolve` every second or so."""
 
     def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
         self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
-        self._doubtful: SimpleQueue[Doubt] = SimpleQueue()
+        self._uncertain: SimpleQueue[UncertainClaim] = SimpleQueue()
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
         """See Reserver."""
         if chosen.devices == NOTHING_TO_ALLOCATE:
             return None
-        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._doubtful.put)
+        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._uncertain.put)
 
-    def settle(self) -> None:
-        """Finds out what has become of claims that could not be undone; their devices count as taken until then."""
-        for _ in range(self._doubtful.qsize()):
-            doubt = self._doubtful.get()
+    def resolve(self) -> None:
+        """Reads the claims that could not be undone; their devices count as allocated until one has been read."""
+        for _ in range(self._uncertain.qsize()):
+            uncertain = self._uncertain.get()
             try:
-                settled = self._is_settled(doubt)
+                resolved = self._is_resolved(uncertain.claim)
             except ClusterError as error:
-                _log.warning("claim %s, of which it is not known whether it has devices: %s", doubt.claim.key, error)
-                settled = False
-            if settled:
-                self._cache.restore_object(PENDING, doubt.pending)
+                _log.warning("claim %s may or may not have devices: %s", uncertain.claim.key, error)
+                resolved = False
+            if resolved:
+                self._cache.restore_object(PENDING, uncertain.pending)
             else:
-                self._doubtful.put(doubt)
+                self._uncertain.put(uncertain)
 
-    def _is_settled(self, doubt: Doubt) -> bool:
-        claim = self._writer.read(doubt.claim)
-        if claim is None:
+    def _is_resolved(self, claim: ResourceClaim) -> bool:
+        current = self._writer.read(claim)
+        if current is None:
             return True
-        if self._cache.observed(CLAIM, claim.key) is None:
-            return False  # the watch is to tell of what was made
-        self._cache.confirm_object(claim)
+        if self._cache.observed(CLAIM, current.key) is None:
+            return False  # the watch has yet to show a claim that was created
+        self._cache.confirm_object(current)
         return True
 
-    def give_up(self, claim: ResourceClaim) -> None:
-        """Takes the devices away from a claim that nobody uses, so that others can be chosen."""
+    def deallocate(self, claim: ResourceClaim) -> None:
+        """Takes the devices away from a claim that nobody uses, so that others can be allocated."""
         try:
             if claim.is_for_extended_resources:
                 self._writer.delete(claim)
             else:
                 self._cache.confirm_object(self._writer.deallocate(claim))
-        except ClusterError as error:  # whatever has changed of the claim, the pod hears of it
-            _log.warning("claim %s cannot be given up: %s", claim.key, error)
+        except ClusterError as error:  # the event of whatever has changed the claim wakes the pod
+            _log.warning("claim %s cannot be deallocated: %s", claim.key, error)
 
 
-class Doubt(NamedTuple):
+class UncertainClaim(NamedTuple):
     """A claim that may or may not have the devices of the PendingClaim by the key `pending`."""
 
     pending: str
@@ -86,7 +87,7 @@ class ClaimReservation:
     """A Reservation: devices for the pod's claims, and the claims for the pod.
 
     Attributes:
-        timeout_seconds: how long devices may take to be made ready.
+        timeout_seconds: the longest time that devices may take to be made ready.
     """
 
     def __init__(
@@ -97,13 +98,14 @@ class ClaimReservation:
         writer: ClaimWriter,
         events: Events,
         clock: Clock,
-        doubt: Callable[[Doubt], object],
+        on_uncertain: Callable[[UncertainClaim], object],
     ) -> None:
         self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.devices
         self.timeout_seconds = chosen.timeouts.devices_seconds
-        self._cache, self._writer, self._events, self._clock, self._doubt = cache, writer, events, clock, doubt
+        self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
+        self._on_uncertain = on_uncertain
         self._pending: list[str] = []
-        self._undoings: list[tuple[str, ResourceClaim, Callable[[], None]]] = []
+        self._undo_steps: list[tuple[str, ResourceClaim, Callable[[], None]]] = []
         self._written: list[ResourceClaim] = []
         self._created: dict[str, ResourceClaim] = {}
 
@@ -123,7 +125,7 @@ class ClaimReservation:
                 self._create(pod, claim, allocation, pending)
             else:
                 self._bind(pod, claim, allocation, pending)
-                self._settle(self._written[-1], pending)
+                self._confirm(self._written[-1], pending)
         for claim in self._plan.reserve:
             if claim.is_reserved_for(pod.uid):
                 self._written.append(claim)
@@ -134,44 +136,44 @@ class ClaimReservation:
             self._events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
 
     def ready(self) -> bool:
-        """The watch has told of what was made, and all devices can be bound (KEP-5007)."""
-        told = [self._has_told(pending, claim) for pending, claim in list(self._created.items())]
-        return all(told) and all(self._is_ready(claim) for claim in self._written)
+        """Returns whether the watch shows the claims that were created, and all devices can be bound (KEP-5007)."""
+        shown = [self._is_shown(pending, claim) for pending, claim in list(self._created.items())]
+        return all(shown) and all(self._is_ready(claim) for claim in self._written)
 
     def overdue(self) -> BindingFailed:
-        """See Awaited."""
+        """See Reservation."""
         return BindingFailed(f"device binding timeout: devices are not ready after {self.timeout_seconds:g} s")
 
     def undo(self) -> None:
         """See Reservation."""
-        while self._undoings:
-            pending, claim, undoing = self._undoings.pop()
+        while self._undo_steps:
+            pending, claim, undo_step = self._undo_steps.pop()
             try:
-                undoing()
+                undo_step()
             except ClusterError as error:  # the next attempt finds what is left, and goes on from there
                 _log.warning("claim %s of %s: %s", claim.key, self._pod.pod.key, error)
                 if pending in self._pending:
                     self._pending.remove(pending)
-                    self._doubt(Doubt(pending, claim))
+                    self._on_uncertain(UncertainClaim(pending, claim))
         while self._pending:
             self._cache.restore_object(PENDING, self._pending.pop())
 
     # ---- writing
 
     def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
-        # Noted first: a call without an answer may have been heard.
+        # First the step that undoes it: a call without an answer may have taken effect.
         release = partial(self._release, claim, deallocate=allocation is not None)
-        self._undoings.append((pending, claim, release))
+        self._undo_steps.append((pending, claim, release))
         self._written.append(self._writer.bind(claim, pod, allocation))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
         created = self._writer.create(claim, pod)
-        self._undoings.append((pending, created, partial(self._writer.delete, created)))
+        self._undo_steps.append((pending, created, partial(self._writer.delete, created)))
         self._written.append(self._writer.bind(created, pod, allocation))
         self._created[pending] = self._written[-1]
         self._writer.describe(pod, created, self._plan.mappings)
 
-    def _settle(self, written: ResourceClaim, pending: str) -> None:
+    def _confirm(self, written: ResourceClaim, pending: str) -> None:
         self._cache.confirm_object(written, instead_of=(PENDING, pending))
         self._pending.remove(pending)
 
@@ -182,12 +184,12 @@ class ClaimReservation:
 
     # ---- waiting
 
-    def _has_told(self, pending: str, created: ResourceClaim) -> bool:
-        """Until the watch has, nobody else would know of the claim's devices; so they stay taken."""
-        told = self._cache.observed(CLAIM, created.key)
-        if not isinstance(told, ResourceClaim) or told.allocation is None:
+    def _is_shown(self, pending: str, created: ResourceClaim) -> bool:
+        """Returns whether the watch shows the claim's devices; until then those of `pending` count as allocated."""
+        shown = self._cache.observed(CLAIM, created.key)
+        if not isinstance(shown, ResourceClaim) or shown.allocation is None:
             return False
-        self._settle(told, pending)
+        self._confirm(shown, pending)
         del self._created[pending]
         return True
 
@@ -205,7 +207,7 @@ class ClaimReservation:
 
 
 def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
-    """What stands for the allocation until it is written. A claim that has no name yet goes by its pod's UID."""
+    """Returns the allocation as an object until it is written. A claim without a name yet goes by its pod's UID."""
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")
     return PendingClaim(metadata=metadata, spec=claim.spec, status=ResourceClaimStatus(allocation=allocation))

@@ -1,69 +1,67 @@
-"""What a pod needs on its node besides room: reserved with the decision, written and awaited before the Binding.
+"""What a pod needs on its node besides room: taken with the decision, written and awaited before the Binding.
 
-Source: upstream extension points Reserve, Permit, PreBind, Unreserve.
+Source: upstream extension points Reserve, PreBind, Unreserve.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 from extender.errors import BindingFailed
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo
 
+_log = logging.getLogger(__name__)
 
-class Awaited(Protocol):
-    """Something that a pod waits for between the decision and its Binding."""
+
+class Reservation(Protocol):
+    """Something that is reserved for one pod on one node, known to nobody else until it is written."""
 
     @property
     def timeout_seconds(self) -> float:
-        """How long it may take."""
-
-    def ready(self) -> bool:
-        """Whether it is there; asked now and then, by one thread at a time.
-
-        Raises:
-            BindingFailed: it never will be.
-        """
-
-    def overdue(self) -> BindingFailed:
-        """What it means that it has taken longer."""
-
-
-class Permit(Protocol):
-    """A rule that may hold a pod back, or turn it away, when all is decided."""
-
-    def permit(self, pod: PodInfo, node_name: str) -> Awaited | None:
-        """What the pod has to wait for; None: nothing.
-
-        Raises:
-            BindingFailed: it must not be bound.
-        """
-
-
-class Reservation(Awaited, Protocol):
-    """Something that is kept for one pod on one node, known to nobody else until it is written."""
+        """The longest time from `write` until it is ready."""
 
     def take(self) -> None:
-        """Keeps it from now on.
+        """Reserves it.
 
         Raises:
-            Outdated: it can be had no more; a part of it may be kept until `undo`.
+            Outdated: it can be had no more; a part of it may be taken until `undo`.
         """
 
     def write(self) -> None:
-        """Tells the API server.
+        """Writes it to the API server.
 
         Raises:
             ClusterError: it is not, or perhaps not, or partly written.
         """
 
+    def ready(self) -> bool:
+        """Returns whether the pod can be bound; asked now and then, by one thread at a time.
+
+        Raises:
+            BindingFailed: it never can be.
+        """
+
+    def overdue(self) -> BindingFailed:
+        """Returns the error for a pod that has waited longer than `timeout_seconds`."""
+
     def undo(self) -> None:
-        """Keeps it no longer, and takes back what was written as far as that may be. Raises nothing."""
+        """Gives it up, and takes back what was written as far as that may be. Raises nothing."""
 
 
 class Reserver(Protocol):
-    """Keeps one kind of thing for pods."""
+    """Reserves one kind of thing for pods."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
-        """What is to be kept for the pod, not taken yet; None: it needs nothing of that kind."""
+        """Returns what is to be reserved for the pod, not taken yet; None: it needs nothing of that kind."""
+
+
+def undo(reservations: Sequence[Reservation]) -> None:
+    """Undoes them all, the last first."""
+    for reservation in reversed(reservations):
+        try:
+            reservation.undo()
+        except Exception:  # the others, and the pod itself, must be given back all the same
+            _log.exception("%s cannot be undone", type(reservation).__name__)

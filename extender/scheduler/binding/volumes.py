@@ -1,6 +1,7 @@
-"""The volumes of a pod: kept for its claims, or made for them. Source: upstream volumeBinder.
+"""The volumes of a pod: bound to its claims, or provisioned for them.
 
-What was written is not taken back: the controller of volumes carries it out, and the pod finds it at its next attempt.
+Source: upstream volumeBinder, AssumePodVolumes, BindPodVolumes. What was written is not taken back: the controller of
+volumes carries it out, and the pod finds it at its next attempt.
 """
 
 from __future__ import annotations
@@ -41,65 +42,65 @@ class Volumes:
 
 
 class VolumeReservation:
-    """A Reservation: volumes named to claims, and claims that volumes are to be made for on the node."""
+    """A Reservation: volumes for claims, and claims that volumes are to be provisioned for on the node."""
 
     def __init__(self, pod: PodInfo, chosen: Chosen, cache: Cache, writer: VolumeWriter) -> None:
         self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.volumes
         self.timeout_seconds = chosen.timeouts.volumes_seconds
         self._cache, self._writer = cache, writer
-        self._intended: dict[tuple[str, str], None] = {}
+        self._assumed: dict[tuple[str, str], None] = {}
         self._bound: list[PersistentVolume] = []
         self._selected: list[PersistentVolumeClaim] = []
 
     def take(self) -> None:
         """See Reservation."""
         for claim, volume in self._plan.bind:
-            self._intend(bound(volume, claim))
+            self._assume(bound(volume, claim))
         for claim in self._plan.provision:
-            self._intend(selected(claim, self._node_name))
+            self._assume(selected(claim, self._node_name))
 
     def write(self) -> None:
         """See Reservation."""
         for claim, volume in self._plan.bind:
             written = self._writer.bind(volume, claim)
             self._bound.append(written)
-            self._settle(written)
+            self._confirm(written)
         for claim in self._plan.provision:
             marked = self._writer.select_node(claim, self._node_name)
             self._selected.append(marked)
-            self._settle(marked)
+            self._confirm(marked)
 
     def ready(self) -> bool:
-        """All claims are bound, and the node reaches the volumes that they are bound to (upstream checkBindings)."""
-        followed = [self._volume_stands(volume) for volume in self._bound]
-        followed += [self._claim_stands(claim) for claim in self._selected]
-        return all(followed) and all(self._is_bound(claim) for claim in self._claims()) and self._is_within_reach()
+        """Returns whether all claims are bound, to volumes within reach of the node (upstream checkBindings)."""
+        shown = [self._is_volume_shown(volume) for volume in self._bound]
+        shown += [self._is_claim_shown(claim) for claim in self._selected]
+        return all(shown) and all(self._is_bound(claim) for claim in self._claims()) and self._is_within_reach()
 
     def overdue(self) -> BindingFailed:
-        """See Awaited."""
+        """See Reservation."""
         names = ", ".join(claim.name for claim in self._claims() if not self._is_bound(claim))
         return BindingFailed(f"binding volumes: {names} not bound in {self.timeout_seconds:g} s")
 
     def undo(self) -> None:
         """See Reservation."""
-        for change in self._intended:
-            self._cache.restore_object(*change)
-        self._intended.clear()
+        for kind, key in self._assumed:
+            self._cache.restore_object(kind, key)
+        self._assumed.clear()
 
-    def _intend(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
+    def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         self._cache.assume_object(obj)
-        self._intended[type(obj).__name__, obj.key] = None
+        self._assumed[type(obj).__name__, obj.key] = None
 
-    def _settle(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
+    def _confirm(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         self._cache.confirm_object(obj)
-        self._intended.pop((type(obj).__name__, obj.key), None)
+        self._assumed.pop((type(obj).__name__, obj.key), None)
 
     def _claims(self) -> Iterator[PersistentVolumeClaim]:
         yield from (claim for claim, _ in self._plan.bind)
         yield from self._plan.provision
 
-    def _volume_stands(self, written: PersistentVolume) -> bool:
-        """Whether the watch has told of the volume as it was written, or later."""
+    def _is_volume_shown(self, written: PersistentVolume) -> bool:
+        """Returns whether the watch shows the volume as it was written, or later; BindingFailed where it is lost."""
         volume = self._cache.observed(VOLUME, written.key)
         if not isinstance(volume, PersistentVolume):
             raise BindingFailed(f'binding volumes: pv "{written.name}" does not exist any more')
@@ -109,8 +110,8 @@ class VolumeReservation:
             raise BindingFailed(f'binding volumes: ClaimRef got reset for pv "{volume.name}"')
         return True
 
-    def _claim_stands(self, marked: PersistentVolumeClaim) -> bool:
-        """The same for a claim; a provisioner that gives up takes the annotation away."""
+    def _is_claim_shown(self, marked: PersistentVolumeClaim) -> bool:
+        """Does the same for a claim; a provisioner that gives up takes the annotation away."""
         claim = self._claim(marked)
         if version_of(claim) < version_of(marked):
             return False
@@ -119,7 +120,7 @@ class VolumeReservation:
         return True
 
     def _is_bound(self, planned: PersistentVolumeClaim) -> bool:
-        """Bound on both sides, and the watch has told of the volume too."""
+        """Returns whether the claim is bound on both sides, and the watch shows its volume too."""
         claim = self._claim(planned)
         return claim.fully_bound and self._cache.observed(VOLUME, claim.spec.volume_name) is not None
 
@@ -141,12 +142,12 @@ class VolumeReservation:
 
 
 def bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """The volume, kept for the claim."""
+    """Returns the volume, reserved for the claim."""
     reference = ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
     return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
 
 
 def selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-    """The claim, with a volume to be made for it on the node."""
+    """Returns the claim, with a volume to be provisioned for it on the node."""
     annotations = {**claim.annotations, SELECTED_NODE_ANNOTATION: node_name}
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

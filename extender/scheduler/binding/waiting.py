@@ -1,4 +1,4 @@
-"""The pods between decision and Binding: each may have to wait, and may still be called off.
+"""The pods between decision and Binding: each may have to wait for its reservations, and may still be cancelled.
 
 No thread waits with them. Source: upstream waitingPodsMap, podsInPreBindMap.
 """
@@ -11,72 +11,72 @@ from dataclasses import dataclass
 
 from extender.errors import BindingFailed
 from extender.runtime.clock import Clock
-from extender.scheduler.binding.reservations import Awaited
+from extender.scheduler.binding.reservations import Reservation
 from extender.scheduler.ports import Workers
 from extender.table import PodInfo
 
-GoOn = Callable[[Exception | None], object]
-"""Called once: None: everything is there; else why it is not to be."""
+OnEnd = Callable[[Exception | None], object]
+"""Called once: with None where the pod can be bound, else with the reason why it cannot."""
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """One pod. `go_on` is None while a thread is busy with it: it does not wait."""
+class _WaitingPod:
+    """One pod. `on_end` is None while a thread is busy with it: it does not wait."""
 
     pod: PodInfo
     since: float = 0.0
-    awaited: Sequence[Awaited] = ()
-    go_on: GoOn | None = None
-    called_off: BindingFailed | None = None
+    reservations: Sequence[Reservation] = ()
+    on_end: OnEnd | None = None
+    cancelled: BindingFailed | None = None
 
 
 class WaitingPods:
     """Knows a pod from `enter` to `leave`.
 
     Args:
-        exists: whether the pod is still there.
-        workers: where pods go on that need not wait any more.
+        exists: returns whether the pod is still there.
+        workers: threads in which pods go on that need not wait any more.
     """
 
     def __init__(self, clock: Clock, exists: Callable[[PodInfo], bool], workers: Workers) -> None:
         self._clock, self._exists, self._workers = clock, exists, workers
         self._lock = threading.Lock()
-        self._pods: dict[str, _Waiting] = {}
+        self._pods: dict[str, _WaitingPod] = {}
 
     def enter(self, pod: PodInfo) -> None:
-        """The pod may be called off from now on."""
+        """Lets the pod be cancelled from now on."""
         with self._lock:
-            self._pods[pod.uid] = _Waiting(pod)
+            self._pods[pod.uid] = _WaitingPod(pod)
 
-    def wait(self, pod: PodInfo, awaited: Sequence[Awaited], go_on: GoOn) -> bool:
-        """Whether all is there already; else `go_on` is called later, by another thread.
+    def wait(self, pod: PodInfo, reservations: Sequence[Reservation], on_end: OnEnd) -> bool:
+        """Returns whether all reservations are ready; else `on_end` is called later, in another thread.
 
         Raises:
-            BindingFailed: it never will be, or the pod was called off.
+            BindingFailed: they never will be, or the pod was cancelled.
         """
         waiting = self._pods[pod.uid]
-        waiting.since, waiting.awaited = self._clock.monotonic(), awaited
+        waiting.since, waiting.reservations = self._clock.monotonic(), reservations
         if self._ready(waiting):
             return True
         with self._lock:
-            if waiting.called_off is not None:
-                raise waiting.called_off
-            waiting.go_on = go_on
+            if waiting.cancelled is not None:
+                raise waiting.cancelled
+            waiting.on_end = on_end
         return False
 
     def leave(self, pod: PodInfo) -> None:
-        """The pod cannot be called off any more; nothing happens where it is not known.
+        """Ends what `enter` began; unknown pods are ignored.
 
         Raises:
-            BindingFailed: it was.
+            BindingFailed: the pod was cancelled.
         """
         with self._lock:
             waiting = self._pods.pop(pod.uid, None)
-        if waiting is not None and waiting.called_off is not None:
-            raise waiting.called_off
+        if waiting is not None and waiting.cancelled is not None:
+            raise waiting.cancelled
 
-    def call_off(self, uid: str, message: str) -> bool:
-        """The pod is not to be bound now, but is tried again later; False: it is not known, or too late.
+    def cancel(self, uid: str, message: str) -> bool:
+        """Has the pod tried again later instead of bound now; returns False where it is not known, or bound already.
 
         A pod that waits goes on, to its failure, in this very call.
         """
@@ -85,43 +85,43 @@ class WaitingPods:
             waiting = self._pods.get(uid)
             if waiting is None:
                 return False
-            waiting.called_off = error
-            go_on, waiting.go_on = waiting.go_on, None
-        if go_on is not None:
-            go_on(error)
+            waiting.cancelled = error
+            on_end, waiting.on_end = waiting.on_end, None
+        if on_end is not None:
+            on_end(error)
         return True
 
     def poll(self) -> None:
-        """Has every pod go on that waits for nothing any more, or in vain; to be called several times a second."""
+        """Has every pod go on whose wait is over; to be called several times a second."""
         with self._lock:
-            waiting = [each for each in self._pods.values() if each.go_on is not None]
+            waiting = [each for each in self._pods.values() if each.on_end is not None]
         for each in waiting:
             try:
                 if not self._ready(each):
                     continue
                 error = None
-            except Exception as fault:  # a fault in one pod's affairs must not hold up the others
-                error = fault
-            self._go_on(each, error)
+            except Exception as failure:  # one pod's failure must not hold up the others
+                error = failure
+            self._end(each, error)
 
     def uids(self) -> list[str]:
-        """The pods that are known."""
+        """Returns the pods that are known."""
         with self._lock:
             return list(self._pods)
 
-    def _go_on(self, waiting: _Waiting, error: Exception | None) -> None:
+    def _end(self, waiting: _WaitingPod, error: Exception | None) -> None:
         with self._lock:
-            go_on, waiting.go_on = waiting.go_on, None
-        if go_on is not None:  # else it was called off in this moment
-            self._workers.submit(lambda: go_on(error))
+            on_end, waiting.on_end = waiting.on_end, None
+        if on_end is not None:  # else it was cancelled in this moment
+            self._workers.submit(lambda: on_end(error))
 
-    def _ready(self, waiting: _Waiting) -> bool:
+    def _ready(self, waiting: _WaitingPod) -> bool:
         if not self._exists(waiting.pod):
             raise BindingFailed(f"pod {waiting.pod.pod.key} does not exist any more")
-        if all([each.ready() for each in waiting.awaited]):  # noqa: C419  each is asked: a later one may have failed
+        if all([each.ready() for each in waiting.reservations]):  # noqa: C419  each is asked: a later one may raise
             return True
         elapsed = self._clock.monotonic() - waiting.since
-        for each in waiting.awaited:
+        for each in waiting.reservations:
             if elapsed >= each.timeout_seconds and not each.ready():
                 raise each.overdue()
         return False

@@ -69,7 +69,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
 
 
 class SchedulerMetrics(Metrics):
-    """The series of a process that runs the loop; a scheduler.outward.SchedulerTelemetry."""
+    """The series of a process that runs the loop; a scheduler.ports.SchedulerTelemetry."""
 
     def __init__(
         self,
@@ -100,21 +100,21 @@ class SchedulerMetrics(Metrics):
         self._incoming_child(queue, event).inc()
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:
-        """See scheduler.outward.SchedulerTelemetry."""
+        """See scheduler.ports.SchedulerTelemetry."""
         self._attempts_child(result, profile).inc()
         self._duration_child(result, profile).observe(seconds)
 
     def decided(self, seconds: float) -> None:
-        """See scheduler.outward.SchedulerTelemetry."""
+        """See scheduler.ports.SchedulerTelemetry."""
         self._algorithm.observe(seconds)
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """See scheduler.outward.SchedulerTelemetry."""
+        """See scheduler.ports.SchedulerTelemetry."""
         self._attempts_to_bound.observe(attempts)
         self._to_bound_child(str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+").observe(seconds)
 
     def preempted(self, victims: int) -> None:
-        """See scheduler.outward.SchedulerTelemetry."""
+        """See scheduler.ports.SchedulerTelemetry."""
         self._preemptions.inc()
         self._victims.observe(victims)
 

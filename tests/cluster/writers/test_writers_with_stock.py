@@ -13,7 +13,7 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
 from extender.cluster.writers.statuses import ApiStatuses
-from extender.cluster.writers.victims import ApiVictims
+from extender.cluster.writers.victims import ApiEvictor
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from tests.builders import PodBuilder, make_pod
@@ -106,7 +106,7 @@ def test_what_is_written_already_is_not_written_again(control_plane: ControlPlan
 
 def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection: KubeClient) -> None:
     victim = created(control_plane, make_pod("p").node("n1").grace(60))
-    assert ApiVictims(connection, SystemClock()).evict(victim, "to make room")
+    assert ApiEvictor(connection, SystemClock()).evict(victim, "to make room")
     left = control_plane.client.get("Pod", "p")
     assert "deletionTimestamp" in left["metadata"]
     target = conditions(control_plane, "p")["DisruptionTarget"]
@@ -114,7 +114,7 @@ def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection:
 
 
 def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connection: KubeClient) -> None:
-    victims = ApiVictims(connection, SystemClock())
+    victims = ApiEvictor(connection, SystemClock())
     old = created(control_plane, make_pod("p").grace(0))
     control_plane.client.delete("Pod", "p")
     assert not victims.evict(old, "to make room")

@@ -233,9 +233,9 @@ def test_devices_stay_taken_until_it_is_known_whether_a_claim_has_them(*, heard:
     world.attempt()
     world.binders.work()
     assert (taken(world), world.cache.assumed()) == ({"gpu-0"}, [])
-    world.device_claims.settle()
+    world.device_claims.resolve()
     assert taken(world) == {"gpu-0"}
-    world.device_claims.settle()
+    world.device_claims.resolve()
     assert (taken(world), pending(world)) == ({"gpu-0"} if heard else set(), [])
     world.claims.bind = bind  # type: ignore[method-assign]
     world.pass_time(5)
