@@ -31,7 +31,7 @@ from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
-from extender.framework.algorithm import Profile
+from extender.framework.profile import Profile
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.plugins.users import CountedFailures

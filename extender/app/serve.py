@@ -23,7 +23,7 @@ from extender.cluster.http.kube_client import KubeClient, read_config_map
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.extender_v1.types import ArgsReader
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profiles
 from extender.plugins.users import CountedFailures, Failures
 from extender.policy.library import Library
 from extender.policy.loading import load as load_policy

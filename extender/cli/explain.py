@@ -14,7 +14,7 @@ from extender.errors import ConfigurationError, MalformedCluster
 from extender.runtime import strict_yaml
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
-    from extender.framework.profiles import Profiles
+    from extender.framework.profile import Profiles
     from extender.offline.cluster import Cluster
     from extender.offline.decision import Decision
 

@@ -11,7 +11,7 @@ from extender.devices.extended_resources import CLAIM_NAME, requests_and_mapping
 from extender.devices.placement import Placement
 from extender.devices.readiness import unavailable
 from extender.devices.search.allocation import NewShareID, allocation_of
-from extender.framework.algorithm import Fit
+from extender.framework.fit import Fit
 from extender.framework.status import Refusal
 from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
 from extender.table import PodInfo, Table

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from extender.errors import ExtenderError
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profiles
 from extender.offline import explanation
 from extender.offline.cluster import Cluster
 from extender.offline.decision import Decision

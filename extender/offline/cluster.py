@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from extender.errors import Conflict, MalformedCluster, MalformedQuantity, UnknownNode, UnknownPod
-from extender.framework.algorithm import find_fit, score
-from extender.framework.profiles import Profiles
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profiles
+from extender.framework.score import score
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.algorithm import Fit, Scoring
+from extender.framework.fit import Fit
+from extender.framework.score import Scoring
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.preemption import Preemption

@@ -9,10 +9,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from extender.framework.candidate_limits import CandidateLimits
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, never
 from extender.framework.plugin import Arguments, Plugin
+from extender.framework.profile import CandidateLimits
 from extender.framework.schema import NonNegative, Percentage
 
 NAME = "DefaultPreemption"

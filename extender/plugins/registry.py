@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from extender.framework.algorithm import Profile, WeightedPriority
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.plugin import Arguments, Plugin, Registry
+from extender.framework.profile import Profile, WeightedPriority
 from extender.plugins import (
     default_preemption,
     dynamic_resources,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from extender.framework.algorithm import Profile
+from extender.framework.profile import Profile
 from extender.model.extenders import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.policy.extender_schema import ExtenderSpec, LegacyExtenderSpec

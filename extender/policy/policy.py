@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.framework.algorithm import Profile
+from extender.framework.profile import Profile
 from extender.model.extenders import ExtenderConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from extender.framework.algorithm import Profile, WeightedPriority
+from extender.framework.profile import Profile, WeightedPriority
 from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
 from extender.plugins.registry import default_profile
 from extender.policy.faults import Faults

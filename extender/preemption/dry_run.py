@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.algorithm import FITS, Prepared, Profile, awaited_pods, run
+from extender.framework.find_fit import Prepared, awaited_pods, run
+from extender.framework.fit import FITS
+from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
 from extender.preemption.victims import VictimColumns

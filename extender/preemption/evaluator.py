@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.algorithm import Fit, Profile
-from extender.framework.candidate_limits import ALL_NODES, CandidateLimits
+from extender.framework.fit import Fit
+from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.status import Code
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.preemption.candidates import Candidates

@@ -9,7 +9,8 @@ from collections import Counter
 
 import numpy as np
 
-from extender.framework.algorithm import Fit, Profile
+from extender.framework.fit import Fit
+from extender.framework.profile import Profile
 from extender.framework.status import Code
 from extender.preemption import NOT_HELPFUL, Preemption
 from extender.queue.queued_pod import Rejection

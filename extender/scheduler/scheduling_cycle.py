@@ -15,7 +15,10 @@ import numpy as np
 
 from extender.devices.plan import DevicePlan, idle_claim, plan_devices
 from extender.errors import ExtenderError
-from extender.framework.algorithm import Fit, Profile, find_fit, score
+from extender.framework.find_fit import find_fit
+from extender.framework.fit import Fit
+from extender.framework.profile import Profile
+from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter

@@ -11,8 +11,8 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.errors import Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused, UnknownPod
 from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult, decode_binding_args, encode
-from extender.framework.algorithm import find_fit
-from extender.framework.profiles import Profiles
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profiles
 from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.verb import Summary

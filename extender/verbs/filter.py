@@ -6,8 +6,9 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.extender_v1.types import ArgsReader, ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
-from extender.framework.algorithm import FITS, Fit, find_fit
-from extender.framework.profiles import Profiles
+from extender.framework.find_fit import find_fit
+from extender.framework.fit import FITS, Fit
+from extender.framework.profile import Profiles
 from extender.framework.status import Code, Refusal
 from extender.model.pod import Pod
 from extender.runtime.ports import Telemetry

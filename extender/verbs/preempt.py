@@ -14,7 +14,7 @@ from extender.extender_v1.types import (
     decode_preemption_args,
     encode,
 )
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
 from extender.table import PodInfo, Table
 from extender.verbs.validation import validate_preempt

@@ -8,9 +8,9 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.extender_v1.types import ArgsReader, ExtenderArgs, HostPriorityList, decode_args, encode_priorities
-from extender.framework.algorithm import Profile, score
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
+from extender.framework.score import score
 from extender.table import PodInfo
 from extender.verbs.asked import asked
 from extender.verbs.validation import MAX_EXTENDER_PRIORITY, validate_prioritize

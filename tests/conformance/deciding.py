@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender import Cluster
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profiles
 from extender.offline.decision import Decision
 from extender.policy.loading import read as policy
 from tests.builders import Object

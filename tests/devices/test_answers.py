@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.framework.algorithm import Profile, find_fit
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
 from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node

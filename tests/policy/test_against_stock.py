@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender import Cluster
 from extender.errors import ConfigurationError
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profiles
 from extender.policy.loading import read
 from tests.builders import Object
 from tests.conformance.answered import ask

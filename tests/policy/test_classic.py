@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.framework.algorithm import Profile, find_fit
-from extender.framework.candidate_limits import DEFAULT_LIMITS
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.framework.shape import ShapePoint
 from extender.framework.status import Code
 from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore

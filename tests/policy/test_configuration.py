@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.algorithm import Profile
-from extender.framework.candidate_limits import CandidateLimits
+from extender.framework.profile import CandidateLimits, Profile
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio, least_allocated
 from extender.plugins.pod_topology_spread.constraints import SYSTEM_DEFAULTS

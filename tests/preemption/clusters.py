@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.framework.algorithm import Profile, find_fit
-from extender.framework.candidate_limits import ALL_NODES, CandidateLimits
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.rules import Predicate
 from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
 from extender.plugins.node_affinity.predicate import NodeAffinityFilter

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.framework.algorithm import Profile, awaited_pods, find_fit, prepare, run
+from extender.framework.find_fit import awaited_pods, find_fit, prepare, run
+from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal
 from extender.preemption import preempt

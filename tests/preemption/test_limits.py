@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.candidate_limits import CandidateLimits
+from extender.framework.profile import CandidateLimits
 from tests.preemption.clusters import budget, node, preempted, preemptor, victim
 
 NAMES = [f"n{i}" for i in range(10)]

@@ -12,8 +12,7 @@ import pytest
 
 from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ClusterError, OutcomeUnknown, Refused
-from extender.framework.algorithm import Profile
-from extender.framework.candidate_limits import DEFAULT_LIMITS
+from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extenders import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable

@@ -10,7 +10,7 @@ import msgspec
 
 from extender.cache.cache import Cache
 from extender.errors import ExtenderError
-from extender.framework.profiles import Profiles
+from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock

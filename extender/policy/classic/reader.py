@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from extender.framework.algorithm import Profile, WeightedPriority
+from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
 from extender.framework.schema import points
 from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore

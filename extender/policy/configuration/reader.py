@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 
-from extender.framework.algorithm import Profile, WeightedPriority
-from extender.framework.candidate_limits import CandidateLimits
 from extender.framework.plugin import Plugin
+from extender.framework.profile import CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.registry import DEFAULT_SCHEDULER

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from extender.framework.algorithm import Profile, find_fit
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
 from extender.model.devices.slices import DeviceClass
 from extender.model.node import Node
 from extender.model.pod import Pod

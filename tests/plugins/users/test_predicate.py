@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.framework.algorithm import Profile, find_fit
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
 from extender.framework.rules import Check
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.node_name import NodeName

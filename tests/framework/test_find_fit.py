@@ -1,4 +1,4 @@
-"""One decision: the first refusal counts, pre-filters narrow, nominated pods are awaited, scores are weighted."""
+"""Filtering: the first refusal counts, pre-filters narrow, nominated pods are awaited."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.algorithm import Profile, WeightedPriority, find_fit, score
-from extender.framework.rules import Check, Scorer, Scores, Verdict, normalised
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile
+from extender.framework.rules import Check, Verdict
 from extender.framework.status import Code, Refusal, unresolvable, unschedulable
 from extender.plugins.node_affinity.predicate import NodeAffinityFilter
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
@@ -97,42 +98,3 @@ def test_only_the_rows_asked_about_are_answered() -> None:
     assert fit.feasible.tolist() == [rows[0]]
     assert fit.with_code(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [rows[1]]
     assert fit.by_plugin() == {"": 1}
-
-
-@dataclass(frozen=True)
-class Rank(Scorer):
-    """Scores rows by a table of points."""
-
-    points: dict[str, int]
-    name: str = "Rank"
-
-    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        object.__setattr__(self, "_table", table)
-        return self if self.points else None
-
-    def map(self, rows: Rows) -> Scores:
-        names = self._table.nodes.names  # type: ignore[attr-defined]  # set by prepare
-        return np.array([self.points.get(names[row], 0) for row in rows], np.int64)
-
-    def reduce(self, raw: Scores) -> Scores:
-        return normalised(raw)
-
-
-def test_scores_are_reduced_weighted_and_added_and_silent_priorities_left_out() -> None:
-    table = table_of(*NODES)
-    profile = Profile("p", (), [WeightedPriority(Rank({"n1": 1, "n2": 3}), 2), WeightedPriority(Rank({}), 5)])
-    rows = np.array([table.nodes.row_of[name] for name in ("n1", "n2", "n3")])
-    scoring = score(profile, pod_info(POD), table, rows)
-    assert [(s.plugin, s.raw.tolist(), s.scores.tolist()) for s in scoring.by_plugin] == [
-        ("Rank", [1, 3, 0], [33, 100, 0])
-    ]
-    assert scoring.total.tolist() == [66, 200, 0]
-
-
-def test_normalised() -> None:
-    raw = np.array([0, 5, 10], np.int64)
-    assert normalised(raw).tolist() == [0, 50, 100]
-    assert normalised(raw, reverse=True).tolist() == [100, 50, 0]
-    nothing = np.zeros(2, np.int64)
-    assert normalised(nothing).tolist() == [0, 0]
-    assert normalised(nothing, reverse=True).tolist() == [100, 100]

@@ -1,0 +1,138 @@
+"""Filtering: a profile's predicates are prepared for a pod and run over rows of the table.
+
+Source: upstream schedule_one.go, findNodesThatFitPod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from extender.framework.fit import Fit
+from extender.framework.profile import Profile
+from extender.framework.rules import Check
+from extender.framework.status import Refusal, unresolvable
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A profile's predicates made ready for one pod.
+
+    Attributes:
+        checks: (plugin, check) of the predicates that have something to say.
+        refusal: what turned the pod down on every node, if anything did.
+        only: the names of the nodes that can do at all; None: any may.
+        only_by: the plugins that named them.
+        check_all: whether every check sees every row.
+    """
+
+    checks: list[tuple[str, Check]] = field(default_factory=list)
+    refusal: Refusal | None = None
+    only: frozenset[str] | None = None
+    only_by: list[str] = field(default_factory=list)
+    check_all: bool = False
+
+    def narrow(self, plugin: str, only: frozenset[str]) -> bool:
+        """Leaves only the nodes named; whether any is left."""
+        self.only = only if self.only is None else self.only & only
+        self.only_by = sorted({*self.only_by, plugin})
+        if not self.only:
+            self.refusal = unresolvable("", _unsatisfied(self.only_by))
+        return bool(self.only)
+
+
+def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
+    """Lets every predicate look at the pod (upstream RunPreFilterPlugins).
+
+    A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
+    others are asked, for one of them may know better.
+    """
+    prepared = Prepared(check_all=profile.check_all_predicates)
+    for predicate in profile.predicates:
+        made = predicate.prepare(pod, table)
+        if isinstance(made, Refusal):
+            prepared.refusal = made
+            if not made.may_be_preempted:
+                break
+        elif made is not None:
+            prepared.checks.append((predicate.name, made))
+            if made.only is not None and not prepared.narrow(predicate.name, made.only):
+                break
+    if profile.filter_order:
+        prepared.checks.sort(key=lambda check: profile.filter_order.index(check[0]))
+    return prepared
+
+
+def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
+    """Which of `rows` can take the pod; each row's refusal is that of the first predicate that turned it down."""
+    fit = Fit(rows)
+    fit.narrowed_by = prepared.only_by
+    standing: Rows | None = None
+    if prepared.refusal is not None:
+        fit.refused_at_once = True
+        fit.refuse(np.arange(len(rows)), prepared.refusal)
+        return fit
+    if prepared.only is not None:
+        chosen = [table.nodes.row_of[name] for name in prepared.only if name in table.nodes.row_of]
+        outside = ~np.isin(rows, np.array(chosen, np.intp))
+        refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
+        standing = fit.refuse_all(standing, [(outside, refusal)])
+    if prepared.check_all:
+        _run_all(prepared, fit, np.arange(len(rows)) if standing is None else standing)
+        return fit
+    for _, check in prepared.checks:
+        asked = rows if standing is None else rows[standing]
+        if not len(asked):
+            break
+        standing = fit.refuse_all(standing, check.refuse(asked))
+    return fit
+
+
+def _run_all(prepared: Prepared, fit: Fit, positions: Rows) -> None:
+    asked = fit.rows[positions]
+    for _, check in prepared.checks:
+        for mask, refusal in check.refuse(asked):
+            fit.refuse_too(positions[mask], refusal)
+
+
+def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+    """Which of `rows` can take the pod, pods nominated to a node counted as if they stood there.
+
+    A node with nominated pods of the same or higher priority must do both with and without them, for nobody knows
+    whether they will come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
+    Predicates that had nothing to say without them are not asked again (upstream Skip).
+    """
+    prepared = prepare(profile, pod, table)
+    fit = run(prepared, table, rows)
+    if prepared.refusal is None:
+        for name, awaited in awaited_pods(pod, table):
+            at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
+            with table.supposing(placed=[(info, name) for info in awaited]):
+                then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
+            for refusal in then.refusals:
+                fit.refuse(at, refusal)
+    return fit
+
+
+def _still_asked(profile: Profile, prepared: Prepared) -> Profile:
+    heard = {plugin for plugin, _ in prepared.checks}
+    return replace(profile, predicates=[each for each in profile.predicates if each.name in heard])
+
+
+def awaited_pods(pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
+    """(node, nominated pods that `pod` must leave room for)."""
+    return [
+        (name, awaited)
+        for name, infos in table.nominated.items()
+        if (awaited := [info for info in infos.values() if info.priority >= pod.priority and info.uid != pod.uid])
+    ]
+
+
+def _unsatisfied(plugins: Sequence[str]) -> str:
+    if len(plugins) == 1:
+        return f"node(s) didn't satisfy plugin {plugins[0]}"
+    return f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}] simultaneously"

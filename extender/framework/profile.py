@@ -1,0 +1,69 @@
+"""A profile: the rules that a decision is made by, and how far preemption looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from extender.framework.rules import Predicate, Priority
+from extender.model.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLimits:
+    """How many candidates are enough, of the nodes where preemption may help (upstream DefaultPreemptionArgs).
+
+    The search ends at the larger of both numbers, if one of the candidates violates no PodDisruptionBudget.
+    """
+
+    min_nodes_percentage: int = 10
+    min_nodes_absolute: int = 100
+
+    def enough(self, nodes: int) -> int:
+        return min(nodes, max(nodes * self.min_nodes_percentage // 100, self.min_nodes_absolute))
+
+
+DEFAULT_LIMITS = CandidateLimits()
+ALL_NODES = CandidateLimits(min_nodes_percentage=100)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPriority:
+    """A priority and how much it counts."""
+
+    priority: Priority
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The rules that a decision is made by, in their order.
+
+    Attributes:
+        filter_order: the predicates' names in the order in which they see nodes, where that is not the order in which
+            they look at the pod (upstream has one order for preFilter and one for filter).
+        percentage_of_nodes_to_score: how many feasible nodes the scheduler's own search looks for; 0: it decides.
+        preemption: how far preemption looks; None: there is none.
+        check_all_predicates: a node that one predicate has refused is shown to the others too, for all the reasons
+            (alwaysCheckAllPredicates of a Policy).
+    """
+
+    name: str
+    predicates: Sequence[Predicate]
+    priorities: Sequence[WeightedPriority]
+    filter_order: Sequence[str] = ()
+    percentage_of_nodes_to_score: int = 0
+    preemption: CandidateLimits | None = DEFAULT_LIMITS
+    check_all_predicates: bool = False
+
+
+class Profiles:
+    """Profiles by schedulerName; a pod of another gets the first, for an extender serves all of a scheduler's."""
+
+    def __init__(self, profiles: Sequence[Profile]) -> None:
+        self._by_name = {profile.name: profile for profile in profiles}
+        self._first = profiles[0]
+
+    def of(self, pod: Pod) -> Profile:
+        """The profile of the pod's schedulerName."""
+        return self._by_name.get(pod.spec.scheduler_name, self._first)

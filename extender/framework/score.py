@@ -1,0 +1,45 @@
+"""Scoring: a profile's priorities over the feasible rows. Source: upstream schedule_one.go, prioritizeNodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.framework.profile import Profile
+from extender.framework.rules import Scores
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+class PluginScores(NamedTuple):
+    """What one priority made of the feasible rows: int64[n] each; `scores` are normalised, not weighted."""
+
+    plugin: str
+    weight: int
+    raw: Scores
+    scores: Scores
+
+
+class Scoring(NamedTuple):
+    """The scores of the feasible rows. `total` int64[n] is the weighted sum over plugins."""
+
+    rows: Rows
+    total: Scores
+    by_plugin: Sequence[PluginScores]
+
+
+def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
+    """Every priority's map and reduce over the feasible `rows`, weighted and added up (upstream prioritizeNodes)."""
+    total = np.zeros(len(rows), np.int64)
+    by_plugin: list[PluginScores] = []
+    for weighted in profile.priorities:
+        scorer = weighted.priority.prepare(pod, table, rows)
+        if scorer is None:
+            continue
+        raw = scorer.map(rows)
+        scores = scorer.reduce(raw)
+        total += scores if weighted.weight == 1 else scores * weighted.weight
+        by_plugin.append(PluginScores(weighted.priority.name, weighted.weight, raw, scores))
+    return Scoring(rows, total, by_plugin)
