@@ -32,7 +32,7 @@ def watch(cache: Cache, built: PodBuilder) -> None:
 
 def nominated(cache: Cache) -> dict[str, list[str]]:
     with cache.snapshot("test") as table:
-        return {node_name: list(infos) for node_name, infos in table.nominated.items()}
+        return {node_name: sorted(infos) for node_name, infos in table.nominated.items()}
 
 
 @pytest.mark.parametrize(
