@@ -1,14 +1,15 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
+# Flags of `bench` and `bench-cluster`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test soak lint bench clean
+.PHONY: help setup run test soak lint bench bench-cluster clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(READY) ## make .venv with the console script `extender` and all test packages in it
 
@@ -35,8 +36,11 @@ lint: $(READY) ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about three minutes
-	@$(VENV)/bin/python -m tests.bench
+bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about five minutes
+	@$(VENV)/bin/python -m tests.bench $(ARGS)
+
+bench-cluster: $(READY) ## count pods bound a second on a real API server, by scheduler and backlog; about 40 minutes
+	@$(VENV)/bin/python -m tests.bench.cluster $(ARGS)
 
 clean: ## remove what setup made
 	rm -rf $(VENV) *.egg-info

@@ -1,47 +1,74 @@
-"""Prints the whole benchmark as one table in Markdown."""
+"""`make bench`: how long decisions, verbs and the loop take, medians in milliseconds."""
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import tempfile
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
 from tests.bench import decisions, loop, verbs
-from tests.stock.build import BuildError, GoMissingError, build
+from tests.bench.report import Table, add_options, progress, publish
+from tests.stock.build import Binaries, BuildError, GoMissingError, build
+
+NODES = [1000, 5000]
+
+
+def decisions_table() -> Table:
+    header = ["a decision over all nodes", "nodes", "stock (Go)", "ours", "ours / stock", "same nodes, scores, victims"]
+    return Table("decisions", header)
+
+
+def measure_decisions(binaries: Binaries, nodes: list[int]) -> Table:
+    table = decisions_table()
+    for number in nodes:
+        for row in decisions.measured(number, binaries["oracle"]):
+            same = f"no, {len(row.differing)} of {decisions.PODS} differ" if row.differing else "yes"
+            times = [f"{row.stock_ms:.2f}", f"{row.ours_ms:.2f}", f"{row.ratio:.2f}"]
+            table.add([row.workload, str(number), *times, same], asdict(row))
+    return table
+
+
+def verbs_table() -> Table:
+    return Table("verbs", ["a call over HTTP", "ours"])
+
+
+def measure_verbs(binaries: Binaries, nodes: list[int]) -> Table:
+    table = verbs_table()
+    with tempfile.TemporaryDirectory() as directory:
+        for call, milliseconds in verbs.measured(binaries, max(nodes), Path(directory)):
+            table.add([call, f"{milliseconds:.2f}"], {"call": call, "ours_ms": milliseconds})
+    return table
+
+
+def loop_table() -> Table:
+    return Table("loop", ["a pod in the loop, without an API server", "CPU time"])
+
+
+def measure_loop(_: Binaries, nodes: list[int]) -> Table:
+    table = loop_table()
+    for backlog, milliseconds in loop.measured(max(nodes)):
+        table.add([backlog, f"{milliseconds:.2f}"], {"backlog": backlog, "cpu_ms": milliseconds})
+    return table
+
+
+PARTS: dict[str, Callable[[Binaries, list[int]], Table]] = {
+    "decisions": measure_decisions,
+    "verbs": measure_verbs,
+    "loop": measure_loop,
+}
 
 
 def main() -> None:
-    oracle = build(report=lambda line: print(line, file=sys.stderr))["oracle"]
-    print(f"{_machine()}; medians in milliseconds\n")
-    print("| one decision over all nodes | nodes | stock (Go) | ours | ours / stock | same answer |")
-    print("|---|--:|--:|--:|--:|---|")
-    for nodes in (1000, 5000):
-        for row in decisions.measured(nodes, oracle):
-            same = "yes" if row.same else "NO"
-            times = f"{row.stock_ms:.2f} | {row.ours_ms:.2f} | {row.ratio:.2f}"
-            print(f"| {row.workload} | {nodes} | {times} | {same} |", flush=True)
-    print(f"\n| verb over HTTP, {verbs.NODES} nodes | ours |\n|---|--:|")
-    with tempfile.TemporaryDirectory() as directory:
-        for title, milliseconds in verbs.measured(Path(directory)):
-            print(f"| {title} | {milliseconds:.2f} |", flush=True)
-    print("\n| the loop without an API server, 5000 nodes | CPU time a pod |\n|---|--:|")
-    for title, microseconds in loop.measured(5000):
-        print(f"| {title} | {microseconds / 1000:.2f} |", flush=True)
-
-
-def _machine() -> str:
-    gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    python = f"{platform.python_implementation()} {platform.python_version()}, NumPy {np.__version__}"
-    return f"{os.cpu_count()} cores ({_processor()}), {gibibytes:.0f} GiB; {python}"
-
-
-def _processor() -> str:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].partition(":")[2].strip() if names else platform.machine()
+    parser = ArgumentParser("python -m tests.bench", description=__doc__)
+    parser.add_argument("--part", action="append", choices=PARTS, help="measure this part alone; may be repeated")
+    parser.add_argument("--nodes", action="append", type=int, help=f"may be repeated (default {NODES})")
+    add_options(parser)
+    options = parser.parse_args()
+    binaries = build(report=progress)
+    publish([PARTS[part](binaries, options.nodes or NODES) for part in options.part or PARTS], options)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
-"""The cluster to decide on, and the pods to place in it."""
+"""The clusters to decide on, and the pods to place in them: no two pods of a workload ask for the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from random import Random
 
-from tests.builders import HOSTNAME, ZONE, Object, PodBuilder, expression, make_node, make_pod, node_term
+from tests.builders import HOSTNAME, ZONE, NodeBuilder, Object, PodBuilder, expression, make_node, make_pod, node_term
 
 PODS_PER_NODE = 4
+PLAIN, PREEMPTION, VARIED = "plain", "preemption", "varied"
 _SEED = 7
+_APPS = 50
+
+Shape = Callable[[PodBuilder, dict[str, str], Random], PodBuilder]
+"""Adds rules to a pod whose label is the second argument."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,12 @@ class LargeCluster:
         return [*self.nodes, *self.pods]
 
 
-def large_cluster(nodes: int) -> LargeCluster:
-    """The same for the same number of nodes."""
+def large_cluster(nodes: int, pods_per_node: int = PODS_PER_NODE) -> LargeCluster:
+    """Returns the same for the same numbers."""
     random = Random(_SEED)
     return LargeCluster(
         [_node(number, random) for number in range(nodes)],
-        [_pod(number, nodes, random) for number in range(PODS_PER_NODE * nodes)],
+        [_bound_pod(number, nodes, random) for number in range(pods_per_node * nodes)],
     )
 
 
@@ -41,32 +47,96 @@ def tainted(number: int) -> bool:
     return number % 20 == 0
 
 
-def workloads() -> Mapping[str, Object]:
-    """A pod for each way in which deciding is dear."""
-    web = {"app": "web-1"}
-    return {
-        "plain": _target().obj(),
-        "node affinity": _target()
-        .require_node(node_term(expression("disktype", "In", "ssd"), expression("rank", "Gt", "3")))
-        .obj(),
-        "spread": _target()
-        .label(web)
-        .spread(ZONE, max_skew=5, labels=web)
-        .spread(HOSTNAME, max_skew=3, soft=True, labels=web)
-        .obj(),
-        "affinity": _target().label(web).affinity(ZONE, labels=web).obj(),
-        "anti-affinity": _target().label(web).anti_affinity(HOSTNAME, labels=web).obj(),
-        "preferred": _target()
-        .label(web)
-        .anti_affinity(HOSTNAME, weight=50, labels=web)
-        .affinity(ZONE, weight=50, labels={"app": "web-2"})
-        .obj(),
-        "preemption": _target().req(cpu="16").priority(1000).obj(),
-    }
+def pods_to_decide(workload: str, count: int) -> list[PodBuilder]:
+    """Returns pods of one of DECISIONS, the same for the same arguments; each has requests and values of its own."""
+    random = Random(f"{workload} {_SEED}")
+    return [_pod_to_decide(workload, number, random) for number in range(count)]
 
 
-def _target() -> PodBuilder:
-    return make_pod("target").scheduler("default-scheduler").req(cpu="500m", memory="128Mi").priority(0)
+def _pod_to_decide(workload: str, number: int, random: Random) -> PodBuilder:
+    app = {"app": f"web-{random.randrange(_APPS)}"}
+    pod = make_pod(f"{workload.replace(' ', '-')}-{number}").scheduler("default-scheduler").priority(0).label(app)
+    pod.req(cpu=f"{random.randrange(50, 900)}m", memory=f"{random.randrange(32, 900)}Mi")
+    pod.start_time(_moment(random))  # of no account until it is bound
+    return DECISIONS[workload](pod, app, random)
+
+
+def pods_to_schedule(workload: str, count: int) -> list[PodBuilder]:
+    """Returns pods of one of BACKLOGS: all but `varied` are replicas of ten templates, as Deployments make them."""
+    random = Random(f"{workload} {_SEED}")
+    pods = [make_pod(f"{workload}-{number:05}") for number in range(count)]
+    for number, pod in enumerate(pods):
+        app = {"app": f"a{random.randrange(400) if workload == VARIED else number % 10}"}
+        BACKLOGS[workload](pod.label(app).req(cpu="100m", memory="128Mi"), app, random)
+    return pods
+
+
+def backlog_node(number: int) -> NodeBuilder:
+    return make_node(node_name(number)).zone(f"z{number % 3}", "r1").capacity(cpu="32", memory="128Gi")
+
+
+def _plain(pod: PodBuilder, app: dict[str, str], random: Random) -> PodBuilder:
+    return pod
+
+
+def _varied(pod: PodBuilder, app: dict[str, str], random: Random) -> PodBuilder:
+    """One rule of its own, or none, with values of its own."""
+    pod.label(run=f"{random.randrange(10**9)}")
+    pod.req(cpu=f"{random.randrange(20, 400)}m", memory=f"{random.randrange(32, 900)}Mi")
+    match random.randrange(3):
+        case 1:
+            pod.spread(ZONE, max_skew=random.randrange(3, 9), labels=app)
+        case 2:
+            pod.anti_affinity(HOSTNAME, weight=random.randrange(1, 100), labels=app)
+    return pod
+
+
+def _varied_decision(pod: PodBuilder, app: dict[str, str], random: Random) -> PodBuilder:
+    """Several rules, with values of its own."""
+    _varied(pod, app, random)
+    if random.random() < 0.4:
+        pod.prefer_node(random.randrange(1, 100), node_term(expression("rank", "Gt", f"{random.randrange(10)}")))
+    if random.random() < 0.3:
+        pod.require_node(node_term(expression("disktype", "NotIn", f"tape-{random.randrange(10**6)}")))
+    if random.random() < 0.3:
+        pod.toleration("dedicated", random.choice(["infra", f"team-{random.randrange(10**6)}"]))
+    if random.random() < 0.2:
+        pod.affinity(ZONE, weight=random.randrange(1, 100), labels={"app": f"web-{random.randrange(_APPS)}"})
+    return pod
+
+
+DECISIONS: Mapping[str, Shape] = {
+    PLAIN: _plain,
+    "node affinity": lambda pod, _, random: pod.require_node(
+        node_term(
+            expression("disktype", "In", random.choice(["ssd", "hdd"])),
+            expression("rank", "Gt", f"{random.randrange(7)}"),
+        )
+    ),
+    "spread": lambda pod, app, random: pod.spread(ZONE, max_skew=random.randrange(5, 40), labels=app).spread(
+        HOSTNAME, max_skew=3, soft=True, labels=app
+    ),
+    "affinity": lambda pod, app, _: pod.affinity(ZONE, labels=app),
+    "anti-affinity": lambda pod, app, _: pod.anti_affinity(HOSTNAME, labels=app),
+    "preferred": lambda pod, app, random: pod.anti_affinity(
+        HOSTNAME, weight=random.randrange(1, 100), labels=app
+    ).affinity(ZONE, weight=random.randrange(1, 100), labels={"app": f"web-{random.randrange(_APPS)}"}),
+    PREEMPTION: lambda pod, _, random: pod.req(cpu=f"{random.randrange(15_950, 16_001)}m").priority(
+        random.randrange(1000, 10_000)
+    ),
+    VARIED: _varied_decision,
+}
+"""A way of asking that is costly in a way of its own, each."""
+
+BACKLOGS: Mapping[str, Shape] = {
+    "basic": _plain,
+    "spread": lambda pod, app, _: pod.spread(ZONE, max_skew=5, labels=app),
+    "affinity": lambda pod, app, _: pod.affinity(ZONE, labels=app),
+    "antiaffinity": lambda pod, app, _: pod.anti_affinity(HOSTNAME, labels=app),
+    "preferred": lambda pod, app, _: pod.anti_affinity(HOSTNAME, weight=50, labels=app),
+    VARIED: _varied,
+}
+"""Pods that wait for a scheduler, all at once."""
 
 
 def _node(number: int, random: Random) -> Object:
@@ -75,8 +145,8 @@ def _node(number: int, random: Random) -> Object:
     return node.taint("dedicated", "infra").obj() if tainted(number) else node.obj()
 
 
-def _pod(number: int, nodes: int, random: Random) -> Object:
-    app, solo = f"web-{number % 50}", f"{number % 7}"
+def _bound_pod(number: int, nodes: int, random: Random) -> Object:
+    app, solo = f"web-{number % _APPS}", f"{number % 7}"
     pod = make_pod(f"pod-{number}").label(app=app, solo=solo).priority(0)
     pod.req(cpu=random.choice(["100m", "500m", "1"]), memory=random.choice(["128Mi", "512Mi", "2Gi"]))
     if number % 10 == 1:
@@ -84,4 +154,10 @@ def _pod(number: int, nodes: int, random: Random) -> Object:
     if number % 10 == 2:
         pod.affinity(ZONE, weight=50, labels={"app": app})
     pod.node(node_name(number if number < nodes else random.randrange(nodes)))
-    return pod.phase("Running").start_time("2026-11-21T09:00:00Z").obj()
+    return pod.phase("Running").start_time(_moment(random)).obj()
+
+
+def _moment(random: Random) -> str:
+    """Returns a start of a pod; those of one node differ, for the order of equal victims is not determined."""
+    second = random.randrange(30 * 24 * 3600)
+    return f"{datetime(2026, 10, 1) + timedelta(seconds=second):%Y-%m-%dT%H:%M:%SZ}"

@@ -2,149 +2,34 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.running import RunningExtender, RunningScheduler, schedule, serve
 from tests.stock.control_plane import ControlPlane
-from tests.stock.process import Process, free_port
-
-EXTENDER = Path(sys.executable).parent / "extender"
-SCHEDULER_NAME = "default-scheduler"
-
-# Every in-tree filter, score and preemption plugin off: what is decided, the extender decides.
-ONLY_EXTENDER = {
-    "multiPoint": {
-        "disabled": [{"name": "*"}],
-        "enabled": [{"name": name} for name in ("PrioritySort", "SchedulingGates", "DefaultBinder")],
-    }
-}
-
-
-class Running:
-    """A process of ours with pages on a port."""
-
-    def __init__(self, process: Process, port: int) -> None:
-        self.process, self.port = process, port
-
-    def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def metric(self, sample: str) -> float:
-        """The value of a sample, like `extender_binds_total{result="bound"}`; 0 where there is none yet."""
-        found = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(f"{sample} ")]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
-
-
-class RunningExtender(Running):
-    """`extender serve` on a free port."""
-
-    def calls(self, verb: str) -> list[dict[str, Any]]:
-        """The log lines of the calls so far, one each."""
-        self.get("/metrics")  # no count without its line
-        lines = self.process.log.read_text().splitlines()
-        logged = [json.loads(line) for line in lines if line.startswith("{")]
-        return [line for line in logged if line["msg"] == "call" and line["verb"] == verb]
-
-    def configuration(self, *, names: bool = True, plugins: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A KubeSchedulerConfiguration that leaves all four verbs to this extender."""
-        extender = {
-            "urlPrefix": f"http://127.0.0.1:{self.port}/scheduler",
-            "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "preemptVerb": "preempt",
-            "bindVerb": "bind",
-            "weight": 1,
-            "nodeCacheCapable": names,
-        }
-        profile = {"schedulerName": "default-scheduler", **({"plugins": plugins} if plugins else {})}
-        return {"extenders": [extender], "profiles": [profile]}
-
-    def _ready(self) -> bool:
-        try:
-            return self.get("/readyz")[0] == 200
-        except OSError:
-            return False
-
-    def wait_until_ready(self) -> None:
-        self.process.wait_until(self._ready, timeout_seconds=30)
-
 
 StartExtender = Callable[..., AbstractContextManager[RunningExtender]]
+StartScheduler = Callable[..., AbstractContextManager[RunningScheduler]]
 
 
 @pytest.fixture
 def start_extender(control_plane: ControlPlane, tmp_path: Path) -> StartExtender:
     """`with start_extender("--flag") as extender:` runs one until the block ends."""
 
-    @contextmanager
-    def start(*flags: str, kubeconfig: Path | None = None) -> Iterator[RunningExtender]:
-        port = free_port()
-        command: list[str | Path] = [EXTENDER, "serve", "--kubeconfig", kubeconfig or control_plane.kubeconfig]
-        command += ["--bind", f"127.0.0.1:{port}", "--drain-seconds=0", *flags]
-        process = Process("extender", command, tmp_path / f"extender-{port}.log")
-        extender = RunningExtender(process, port)
-        try:
-            extender.wait_until_ready()
-            yield extender
-        finally:
-            process.stop()
+    def start(*flags: str, kubeconfig: Path | None = None) -> AbstractContextManager[RunningExtender]:
+        return serve(kubeconfig or control_plane.kubeconfig, tmp_path, *flags)
 
     return start
-
-
-class RunningScheduler(Running):
-    """`extender schedule` on a free port."""
-
-    def ready(self) -> bool:
-        return self.readiness()[0] == 200
-
-    def readiness(self) -> tuple[int, str]:
-        """What /readyz says; 0 while nobody listens yet."""
-        try:
-            return self.get("/readyz")
-        except OSError:
-            return 0, ""
-
-
-StartScheduler = Callable[..., AbstractContextManager[RunningScheduler]]
-
-
-@contextmanager
-def _schedule(
-    plane: ControlPlane, directory: Path, *flags: str, wait: bool = True, named: bool = True
-) -> Iterator[RunningScheduler]:
-    port = free_port()
-    chosen: list[str | Path] = ["--kubeconfig", plane.kubeconfig, "--bind", f"127.0.0.1:{port}"]
-    elect = [] if "--leader-elect" in flags else ["--no-leader-elect"]
-    chosen += [*(["--scheduler-name", SCHEDULER_NAME] if named else []), *elect, *flags]
-    process = Process("schedule", [EXTENDER, "schedule", *chosen], directory / f"{port}.log")
-    scheduler = RunningScheduler(process, port)
-    try:
-        if wait:
-            process.wait_until(scheduler.ready, timeout_seconds=30)
-        yield scheduler
-    finally:
-        process.stop()
 
 
 @pytest.fixture
 def start_scheduler(control_plane: ControlPlane, tmp_path: Path) -> StartScheduler:
     """`with start_scheduler("--flag") as scheduler:` runs one until the block ends."""
-    return partial(_schedule, control_plane, tmp_path)
+    return partial(schedule, control_plane.kubeconfig, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -152,5 +37,5 @@ def scheduler(
     shared_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningScheduler]:
     """One that all tests of a module use."""
-    with _schedule(shared_control_plane, tmp_path_factory.mktemp("scheduler")) as scheduler:
+    with schedule(shared_control_plane.kubeconfig, tmp_path_factory.mktemp("scheduler")) as scheduler:
         yield scheduler

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tests.builders import Builder, NodeBuilder, Object, PodBuilder, make_node, make_pod
-from tests.end_to_end.conftest import RunningScheduler
+from tests.running import RunningScheduler
 from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until

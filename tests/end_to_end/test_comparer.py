@@ -20,8 +20,9 @@ from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import NullTelemetry
 from tests.builders import make_node, make_pod
-from tests.end_to_end.conftest import ONLY_EXTENDER, RunningExtender, StartExtender
+from tests.end_to_end.conftest import StartExtender
 from tests.end_to_end.workload import nodes, pods
+from tests.running import ONLY_EXTENDER, RunningExtender
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.end_to_end.conftest import EXTENDER
+from tests.running import EXTENDER
 from tests.stock.control_plane import ControlPlane
 
 pytestmark = pytest.mark.stock

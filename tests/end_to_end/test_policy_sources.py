@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from tests.builders import Object, make_node, make_pod
-from tests.end_to_end.conftest import EXTENDER, SCHEDULER_NAME, StartScheduler
+from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import placed
+from tests.running import EXTENDER, SCHEDULER_NAME
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.end_to_end.conftest import EXTENDER, ONLY_EXTENDER, RunningExtender
 from tests.end_to_end.service import Service
 from tests.end_to_end.workload import violations
+from tests.running import EXTENDER, ONLY_EXTENDER, RunningExtender
 from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port

@@ -16,9 +16,10 @@ from tests.builders import (
     make_request,
     make_resource_slice,
 )
-from tests.end_to_end.conftest import RunningScheduler, StartScheduler
+from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.controllers import release_claims
 from tests.end_to_end.scheduling import asking, condition, events, placed, sized
+from tests.running import RunningScheduler
 from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until

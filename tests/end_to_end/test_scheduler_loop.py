@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
-from tests.end_to_end.conftest import EXTENDER, SCHEDULER_NAME, StartScheduler
+from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import asking, condition, events, placed, sized
 from tests.end_to_end.workload import nodes, pods, violations
+from tests.running import EXTENDER, SCHEDULER_NAME
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import HOSTNAME, ZONE, Builder, NodeBuilder, Object, PodBuilder, expression, make_pod, node_term
-from tests.end_to_end.conftest import RunningScheduler
 from tests.end_to_end.scheduling import Scene, asking, condition, sized
+from tests.running import RunningScheduler
 from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from tests.builders import HOSTNAME, Builder, NodeBuilder, Object, PodBuilder, make_pdb, make_pod, make_priority_class
-from tests.end_to_end.conftest import RunningScheduler
 from tests.end_to_end.scheduling import Scene, asking, condition, events, sized
+from tests.running import RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

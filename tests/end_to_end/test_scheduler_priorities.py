@@ -12,8 +12,8 @@ import pytest
 
 from tests.builders import HOSTNAME, PAUSE_IMAGE, ZONE, Builder, NodeBuilder, Object, PodBuilder, expression, node_term
 from tests.builders.workloads import make_service
-from tests.end_to_end.conftest import RunningScheduler
 from tests.end_to_end.scheduling import Scene, asking, sized
+from tests.running import RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

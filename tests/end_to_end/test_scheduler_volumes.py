@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Object, expression, make_pv, make_pvc, make_storage_class, node_term
-from tests.end_to_end.conftest import RunningScheduler
 from tests.end_to_end.controllers import HOSTNAME, Volumes, working
 from tests.end_to_end.scheduling import asking, condition, placed, sized
+from tests.running import RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

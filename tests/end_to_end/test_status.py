@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.end_to_end.conftest import EXTENDER, RunningScheduler, StartScheduler
+from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import placed
+from tests.running import EXTENDER, RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders import Object, make_node, make_pod, make_priority_class
-from tests.end_to_end.conftest import ONLY_EXTENDER, StartExtender
+from tests.end_to_end.conftest import StartExtender
 from tests.end_to_end.workload import nodes, pods, violations
+from tests.running import ONLY_EXTENDER
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

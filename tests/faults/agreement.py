@@ -6,8 +6,8 @@ import http.client
 import json
 from typing import Any
 
-from tests.end_to_end.conftest import RunningExtender
 from tests.faults.sizes import SETTLE_SECONDS
+from tests.running import RunningExtender
 from tests.stock.api_client import ApiClient
 from tests.stock.waiting import wait_until
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.end_to_end.conftest import EXTENDER, RunningExtender
+from tests.running import EXTENDER, RunningExtender
 from tests.stock.process import Process, free_port
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.end_to_end.conftest import ONLY_EXTENDER
 from tests.end_to_end.workload import violations
 from tests.faults.injection import Injector, Severity
 from tests.faults.mortal import MortalExtender
 from tests.faults.proxy import kubeconfig_through, proxy_before
+from tests.running import ONLY_EXTENDER
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

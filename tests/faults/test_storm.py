@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.builders import Object, make_node, make_pod
-from tests.end_to_end.conftest import ONLY_EXTENDER
 from tests.end_to_end.workload import violations
 from tests.faults.agreement import check_agreement
 from tests.faults.injection import Call, Fault, Injector, Severity
@@ -18,6 +17,7 @@ from tests.faults.mortal import MortalExtender
 from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
 from tests.faults.sizes import KILLS, NODES, PODS, SEED, SETTLE_SECONDS, SOAKING
 from tests.faults.witness import Witness
+from tests.running import ONLY_EXTENDER
 from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process

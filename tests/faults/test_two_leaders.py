@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from tests.end_to_end.conftest import ONLY_EXTENDER, RunningExtender
 from tests.end_to_end.service import Service
 from tests.faults.agreement import check_agreement
 from tests.faults.contender import Contender
@@ -19,6 +18,7 @@ from tests.faults.proxy import kubeconfig_through, proxy_before
 from tests.faults.sizes import LEADER_CHANGES, PODS, SEED, SETTLE_SECONDS, SOAKING
 from tests.faults.test_storm import STORM, Nudge, check_truth, nodes, pods, report_faults, settled, unbound, unexplained
 from tests.faults.witness import Witness
+from tests.running import ONLY_EXTENDER, RunningExtender
 from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.config.settings import OPTIONS
-from tests.end_to_end.conftest import EXTENDER, RunningExtender
+from tests.running import EXTENDER, RunningExtender
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until

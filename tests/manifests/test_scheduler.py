@@ -27,10 +27,10 @@ from tests.builders import (
     make_resource_slice,
     make_storage_class,
 )
-from tests.end_to_end.conftest import EXTENDER, RunningScheduler
 from tests.end_to_end.controllers import HOSTNAME, Volumes, release_claims, working
 from tests.end_to_end.scheduling import condition, events, placed
 from tests.manifests.test_manifests import may, refused
+from tests.running import EXTENDER, RunningScheduler
 from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port

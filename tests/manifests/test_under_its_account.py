@@ -11,9 +11,9 @@ import pytest
 
 from extender.model.kinds import KINDS
 from tests.builders import make_node, make_pod
-from tests.end_to_end.conftest import EXTENDER, ONLY_EXTENDER, RunningExtender
 from tests.faults.injection import Injector, Severity
 from tests.faults.proxy import FaultyProxy, proxy_before
+from tests.running import EXTENDER, ONLY_EXTENDER, RunningExtender
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until

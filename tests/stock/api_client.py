@@ -6,12 +6,14 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 Object = dict[str, Any]
 
+_CONNECTIONS = 8
 _STRICT = "fieldValidation=Strict"
 
 
@@ -95,9 +97,7 @@ class ApiClient:
     ) -> tuple[int, bool, bytes]:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPSConnection(
-                "127.0.0.1", self._port, context=self._context, timeout=self._timeout_seconds
-            )
+            connection = self._connect(self._timeout_seconds)
             self._local.connection = connection
         reused = connection.sock is not None
         try:
@@ -111,12 +111,31 @@ class ApiClient:
                 return self._exchange(method, path, body, headers)
             raise
 
+    def _connect(self, timeout_seconds: float) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=timeout_seconds)
+
+    def watch(self, kind: str, seconds: int, **query: str) -> Iterator[Object]:
+        """Yields events, from what there is at first, until the time is over. The watch is open when this returns."""
+        connection = self._connect(seconds + self._timeout_seconds)
+        chosen = urlencode({**query, "watch": 1, "resourceVersion": 0, "timeoutSeconds": seconds})
+        path = f"{RESOURCES[kind].path()}?{chosen}"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise ApiError(f"GET {path}", response.status, {"message": response.read().decode()})
+        return (json.loads(line) for line in response)
+
     def create(self, *objects: Object) -> list[Object]:
         """Creates objects of any kind in RESOURCES, in order. A field that the API does not know is an error."""
         return [
             self.request("POST", f"{RESOURCES[item['kind']].path(item['metadata'].get('namespace'))}?{_STRICT}", item)
             for item in objects
         ]
+
+    def create_many(self, objects: Iterable[Object]) -> list[Object]:
+        """Creates objects by several connections, in any order; returns them in theirs, as the API server has them."""
+        with ThreadPoolExecutor(_CONNECTIONS) as threads:
+            return [created for (created,) in threads.map(self.create, objects)]
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Object:
         answer: Object = self.request("GET", RESOURCES[kind].path(namespace, name))

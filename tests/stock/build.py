@@ -25,7 +25,7 @@ _MODULES = Path(__file__).parent / "go"
 
 Report = Callable[[str], None]
 Binaries = dict[str, Path]
-"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, oracle, noopext."""
+"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, oracle, noopext, bindonly."""
 
 
 class GoMissingError(Exception):
@@ -58,6 +58,7 @@ PROGRAMS = (
     Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
     Program("oracle", "stock", "./oracle"),
     Program("noopext", "stock", "./noopext"),
+    Program("bindonly", "stock", "./bindonly"),
 )
 
 

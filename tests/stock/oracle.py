@@ -1,4 +1,4 @@
-"""The stock scheduler's own plugins, asked case by case. Forms: `go/stock/oracle/{main,answer}.go`."""
+"""The stock scheduler's own plugins, asked case by case. Forms: `go/stock/oracle/{main,answer,bench}.go`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any, Self
 Object = dict[str, Any]
 
 
-class Oracle:
-    """A running oracle; a question takes some milliseconds. `with Oracle(binaries["oracle"]) as oracle: ...`."""
+class OracleError(Exception):
+    """The oracle ended, or could not do what it was asked for."""
+
+
+class _Conversation:
+    """A running program that reads and writes lines of JSON."""
 
     def __init__(self, executable: Path, *flags: str) -> None:
         self._command = [str(executable), *flags]
@@ -27,33 +31,55 @@ class Oracle:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
+    def _send(self, value: Object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(value) + "\n")
+        self._process.stdin.flush()
+
+    def _receive(self) -> Object | None:
+        """Returns the next line; None where the program has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else None
+
+
+class Oracle(_Conversation):
+    """A running oracle; a question takes some milliseconds. `with Oracle(binaries["oracle"]) as oracle: ...`."""
+
     def answer(self, objects: Iterable[Object], pod: Object, config: Mapping[str, Any] | None = None) -> Object:
-        """What the plugins decide for the pod in a cluster of these objects, under the configuration's first profile.
+        """Returns what the plugins decide for the pod among these objects, under the configuration's first profile.
 
         A case that cannot be answered has its reason under "error". One that kube-scheduler itself crashes on cannot:
         v1.37.1 does where NodeResourcesBalancedAllocation is to look at devices that a class selects by CEL.
         """
-        case = {"cluster": {"items": list(objects)}, "pod": pod} | ({} if config is None else {"config": config})
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(case) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
+        self._send({"cluster": {"items": list(objects)}, "pod": pod} | ({} if config is None else {"config": config}))
+        answer = self._receive()
+        if answer is None:
             self._process.communicate()
             self._start()
             return {"error": "the plugins crashed"}
-        answer: Object = json.loads(line)
         return answer
 
 
-def bench(executable: Path, cases: Iterable[Object], rounds: int = 15) -> list[Object]:
-    """Median times of each case: see `go/stock/oracle/bench.go`."""
-    result = subprocess.run(
-        [executable, "--bench", str(rounds)],
-        input="\n".join(map(json.dumps, cases)),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line) for line in result.stdout.splitlines()]
+class TimedOracle(_Conversation):
+    """The stock scheduler timed on one cluster: `with TimedOracle(binaries["oracle"], objects) as stock: ...`."""
+
+    def __init__(self, executable: Path, objects: Iterable[Object]) -> None:
+        super().__init__(executable, "--bench")
+        self._objects = list(objects)
+
+    def __enter__(self) -> Self:
+        self._start()
+        self._send({"cluster": {"items": self._objects}})
+        return self
+
+    def step(self, pod: Object, bind: Object) -> Object:
+        """Returns the timed decision for `pod` (see Timing in bench.go), and then adds `bind`, a pod with its node.
+
+        Raises OracleError where there is none.
+        """
+        self._send({"pod": pod, "bind": bind})
+        timing = self._receive()
+        if timing is None or "error" in timing:
+            raise OracleError((timing or {}).get("error", "the oracle ended"))
+        return timing

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -44,6 +46,10 @@ class Process:
     def running(self) -> bool:
         return self._popen.poll() is None
 
+    def cpu_seconds(self) -> float:
+        """Returns the CPU time so far, its children's too; 0 where it has ended."""
+        return sum(map(_cpu_seconds, _family(self.pid)))
+
     def wait_until(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
         """Raises StartError when the process ends first, or the time does."""
         deadline = time.monotonic() + timeout_seconds
@@ -71,6 +77,23 @@ class Process:
 
     def log_tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _family(pid: int) -> Iterator[int]:
+    """Yields a process and all that descend from it, as far as they live."""
+    yield pid
+    with suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in path.read_text().split():
+                yield from _family(int(child))
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _die_with_parent() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import make_device_class, make_node, make_pdb, make_pod, make_resource_slice
 from tests.stock.build import Binaries
-from tests.stock.oracle import Oracle, bench
+from tests.stock.oracle import Oracle, OracleError, TimedOracle
 
 pytestmark = pytest.mark.stock
 
@@ -105,15 +105,25 @@ def test_a_case_that_cannot_be_answered_says_why(
     assert fault in oracle.answer(objects, make_pod("p").obj(), config)["error"]
 
 
-def test_bench_times_scheduling_where_a_node_is_feasible_and_else_preemption(stock_binaries: Binaries) -> None:
-    node, bound = make_node("n").obj(), make_pod("bound").req(cpu="4").priority(0).node("n").obj()
-    cases = [
-        {"name": "fits", "cluster": {"items": [node]}, "pod": make_pod("p").req(cpu="1").obj()},
-        {"name": "preempts", "cluster": {"items": [node, bound]}, "pod": make_pod("p").req(cpu="1").priority(1).obj()},
-    ]
-    fits, preempts = bench(stock_binaries["oracle"], cases, rounds=3)
-    assert (fits["name"], fits["feasible"], "scheduleNs" in fits, "preemptNs" in fits) == ("fits", 1, True, False)
-    assert (preempts["name"], preempts["candidates"], "scheduleNs" in preempts) == ("preempts", 1, False)
+def test_bench_decides_each_pod_on_the_cluster_that_the_binds_before_it_have_left(stock_binaries: Binaries) -> None:
+    pod, large = make_pod("p").req(cpu="3"), make_pod("large").req(cpu="3").priority(1)
+    bound = make_pod("q").req(cpu="3").node("n").priority(0).phase("Running")
+    with TimedOracle(stock_binaries["oracle"], [make_node("n").obj(), make_node("m").taint("k").obj()]) as stock:
+        fits = stock.step(pod.obj(), bound.obj())
+        preempts = stock.step(large.obj(), make_pod("r").req(cpu="1").node("n").priority(1).phase("Running").obj())
+        evicts_one = stock.step(large.obj(), make_pod("s").node("n").obj())
+    assert fits["total"].keys() == {"n"}
+    assert "candidates" not in fits
+    assert "total" not in preempts
+    assert preempts["candidates"] == evicts_one["candidates"] == {"n": {"pods": ["default/q"], "numPDBViolations": 0}}
+    assert min(timing["ns"] for timing in (fits, preempts, evicts_one)) > 0
+
+
+def test_bench_says_what_is_wrong(stock_binaries: Binaries) -> None:
+    bound = make_pod("q").node("n").obj()
+    stock = TimedOracle(stock_binaries["oracle"], [make_node("n").obj(), bound])
+    with stock, pytest.raises(OracleError, match="already"):
+        stock.step(make_pod("p").obj(), bound)
 
 
 def test_a_case_that_kube_scheduler_crashes_on_does_not_end_it(oracle: Oracle) -> None:

@@ -2,94 +2,120 @@ package main
 
 import (
 	"context"
-	"sort"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// Timing holds medians in nanoseconds, each over all nodes with the profile's parallelism.
-type Timing struct {
-	Name       string `json:"name,omitempty"`
-	Error      string `json:"error,omitempty"`
-	FilterNs   int64  `json:"filterNs"`             // pre-filters and filters
-	ScoreNs    int64  `json:"scoreNs,omitempty"`    // pre-filters, pre-scores and scores, on the feasible nodes
-	ScheduleNs int64  `json:"scheduleNs,omitempty"` // the scheduler's own SchedulePod, where a node is feasible
-	PreemptNs  int64  `json:"preemptNs,omitempty"`  // else: filters, and victims on every node
-	Feasible   int    `json:"feasible"`
-	Candidates int    `json:"candidates"`
+// Step asks for one decision, and then puts a pod on a node, so that the next decision is on a cluster that has changed.
+type Step struct {
+	Pod  *v1.Pod `json:"pod"`
+	Bind *v1.Pod `json:"bind"` // its spec.nodeName is set; nil for none
 }
 
-func measure(c *Case, rounds int) *Timing {
-	t := &Timing{Name: c.Name}
+// Timing is one decision: how long it took, and what it was.
+type Timing struct {
+	Error      string             `json:"error,omitempty"`
+	Ns         int64              `json:"ns"`                   // the snapshot brought up to date, and the decision
+	Total      map[string]int64   `json:"total,omitempty"`      // by feasible node
+	Candidates map[string]Victims `json:"candidates,omitempty"` // where none is feasible: whom to evict, by node
+}
+
+// bench reads a case and then steps, and writes the timing of each step before it reads the next.
+func bench(in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s, err := newStock(ctx, c)
+	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
+	c := Case{Pod: &v1.Pod{}}
+	if err := decoder.Decode(&c); err != nil {
+		return fmt.Errorf("case: %w", err)
+	}
+	s, err := newStock(ctx, &c)
+	if err != nil {
+		return err
+	}
+	for {
+		var step Step
+		if err := decoder.Decode(&step); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("step: %w", err)
+		}
+		if err := encoder.Encode(s.step(ctx, &step)); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *stock) step(ctx context.Context, step *Step) *Timing {
+	s.pod = step.Pod
+	t := &Timing{}
+	start := time.Now()
+	err := s.update(ctx)
+	feasible := s.schedule(ctx)
+	if feasible {
+		t.Ns = time.Since(start).Nanoseconds()
+	}
+	d := &decision{stock: s, Answer: &Answer{Filter: map[string]Status{}}, state: framework.NewCycleState(), statuses: framework.NewDefaultNodeToStatus()}
+	if feasible {
+		err = errors.Join(err, d.decide(ctx, false))
+	} else { // the filters once more, as their statuses are not to be had from a failed attempt
+		start = time.Now()
+		d.filterInParallel(ctx)
+		err = errors.Join(err, d.preempt(ctx))
+		t.Ns = time.Since(start).Nanoseconds()
+	}
+	t.Total, t.Candidates = d.Total, d.Candidates
+	if step.Bind != nil {
+		err = errors.Join(err, s.scheduler.Cache.AddPod(klog.FromContext(ctx), step.Bind))
+	}
 	if err != nil {
 		t.Error = err.Error()
-		return t
 	}
-	var d *decision
-	t.FilterNs = median(rounds, func() { d = s.filterInParallel(ctx) })
-	t.Feasible = len(d.feasible)
-	if t.Feasible > 0 {
-		t.ScoreNs = median(rounds, func() { s.scoreNodes(ctx, d.feasible) })
-		t.ScheduleNs = median(rounds, func() { s.schedule(ctx) })
-		return t
-	}
-	t.PreemptNs = median(rounds, func() {
-		d = s.filterInParallel(ctx)
-		if err := d.preempt(ctx); err != nil {
-			t.Error = err.Error()
-		}
-	})
-	t.Candidates = len(d.Candidates)
 	return t
 }
 
-func median(rounds int, run func()) int64 {
-	times := make([]int64, rounds)
-	for i := range times {
-		start := time.Now()
-		run()
-		times[i] = time.Since(start).Nanoseconds()
+// update brings the snapshot up to date with the cache, as the scheduler does at the start of each cycle.
+func (s *stock) update(ctx context.Context) (err error) {
+	snapshot := s.framework.SnapshotSharedLister().(*cache.Snapshot)
+	if err := s.scheduler.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
+		return err
 	}
-	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
-	return times[rounds/2]
+	s.nodes, err = snapshot.NodeInfos().List()
+	return err
 }
 
-// filterInParallel filters as the scheduler does where no extender and no limit of nodes stands in the way.
-func (s *stock) filterInParallel(ctx context.Context) *decision {
-	state, statuses := framework.NewCycleState(), framework.NewDefaultNodeToStatus()
-	d := &decision{stock: s, Answer: &Answer{}, state: state, statuses: statuses}
-	s.framework.RunPreFilterPlugins(ctx, state, s.pod)
-	verdicts := make([]*fwk.Status, len(s.nodes))
-	check := func(i int) {
-		verdicts[i] = s.framework.RunFilterPluginsWithNominatedPods(ctx, state, s.pod, s.nodes[i])
-	}
-	s.framework.Parallelizer().Until(ctx, len(s.nodes), check, "bench")
-	for i, verdict := range verdicts {
-		if verdict.IsSuccess() {
-			d.feasible = append(d.feasible, s.nodes[i])
-		} else {
-			statuses.Set(s.nodes[i].Node().Name, verdict)
-		}
-	}
-	return d
-}
-
-func (s *stock) scoreNodes(ctx context.Context, nodes []fwk.NodeInfo) {
-	state := framework.NewCycleState()
-	s.framework.RunPreFilterPlugins(ctx, state, s.pod)
-	s.framework.RunPreScorePlugins(ctx, state, s.pod, nodes)
-	s.framework.RunScorePlugins(ctx, state, s.pod, nodes)
-}
-
-func (s *stock) schedule(ctx context.Context) {
+// schedule is the scheduler's own SchedulePod; false where no node is feasible.
+func (s *stock) schedule(ctx context.Context) bool {
 	pod, err := framework.NewPodInfo(s.pod)
 	if err != nil {
 		panic(err)
 	}
-	_, _ = s.scheduler.SchedulePod(ctx, s.framework, framework.NewCycleState(), &framework.QueuedPodInfo{PodInfo: pod})
+	_, err = s.scheduler.SchedulePod(ctx, s.framework, framework.NewCycleState(), &framework.QueuedPodInfo{PodInfo: pod})
+	return err == nil
+}
+
+// filterInParallel filters as the scheduler does where no extender and no limit of nodes stands in the way.
+func (d *decision) filterInParallel(ctx context.Context) {
+	d.framework.RunPreFilterPlugins(ctx, d.state, d.pod)
+	verdicts := make([]*fwk.Status, len(d.nodes))
+	check := func(i int) {
+		verdicts[i] = d.framework.RunFilterPluginsWithNominatedPods(ctx, d.state, d.pod, d.nodes[i])
+	}
+	d.framework.Parallelizer().Until(ctx, len(d.nodes), check, "bench")
+	for i, verdict := range verdicts {
+		if verdict.IsSuccess() {
+			d.feasible = append(d.feasible, d.nodes[i])
+		} else {
+			d.statuses.Set(d.nodes[i].Node().Name, verdict)
+		}
+	}
 }

@@ -3,9 +3,10 @@
 // It reads JSON values, one a case, on standard input and writes one JSON line each:
 //
 //	case    {"name", "cluster": v1 List, "pod": the pod to place, "config": a KubeSchedulerConfiguration, if not the default}
-//	answer  see Answer; with --bench, see Timing
+//	answer  see Answer
 //
 // Of the configuration the first profile is used. A case that cannot be answered has an "error" in its answer.
+// With --bench it reads one case, without a pod, and then one Step after another, and writes the Timing of each.
 package main
 
 import (
@@ -22,22 +23,22 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("bench", 0, "time each case that many times instead of answering it, and give medians")
+	timed := flag.Bool("bench", false, "time decisions on one cluster, with a bind after each")
 	individually := flag.Bool("individually", true, "also run every filter plugin by itself on every node")
 	klog.InitFlags(nil)
 	flag.Parse()
 	metrics.Register()
-	respond := func(c *Case) any { return answer(c, *individually) }
-	if *rounds > 0 {
-		respond = func(c *Case) any { return measure(c, *rounds) }
+	run := bench
+	if !*timed {
+		run = func(in io.Reader, out io.Writer) error { return serve(in, out, *individually) }
 	}
-	if err := serve(os.Stdin, os.Stdout, respond); err != nil {
+	if err := run(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(in io.Reader, out io.Writer, respond func(*Case) any) error {
+func serve(in io.Reader, out io.Writer, individually bool) error {
 	decoder, buffer := json.NewDecoder(bufio.NewReaderSize(in, 1<<20)), bufio.NewWriter(out)
 	encoder := json.NewEncoder(buffer)
 	for number := 1; ; number++ {
@@ -47,7 +48,7 @@ func serve(in io.Reader, out io.Writer, respond func(*Case) any) error {
 		} else if err != nil {
 			return fmt.Errorf("case %d: %w", number, err)
 		}
-		if err := errors.Join(encoder.Encode(respond(&c)), buffer.Flush()); err != nil {
+		if err := errors.Join(encoder.Encode(answer(&c, individually)), buffer.Flush()); err != nil {
 			return err
 		}
 	}

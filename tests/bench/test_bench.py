@@ -1,0 +1,42 @@
+"""The benchmarks run, on small clusters, and what they compare is equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench import decisions, loop, verbs
+from tests.bench.throughput import MODES, measure
+from tests.bench.workloads import BACKLOGS, DECISIONS
+from tests.stock.build import Binaries
+
+
+@pytest.mark.stock
+def test_both_decide_the_same_on_a_cluster_that_changes(stock_binaries: Binaries) -> None:
+    rows = list(decisions.measured(120, stock_binaries["oracle"]))
+    assert [row.workload for row in rows] == list(DECISIONS)
+    assert [row.differing for row in rows] == [[]] * len(rows)
+    assert min(min(row.stock_ms, row.ours_ms, row.ours_cpu_ms) for row in rows) > 0
+
+
+@pytest.mark.stock
+def test_the_verbs_are_called_and_bind(stock_binaries: Binaries, tmp_path: Path) -> None:
+    calls = dict(verbs.measured(stock_binaries, 40, tmp_path))
+    assert {call.split(",")[0] for call in calls} == {"filter", "prioritize", "preempt", "bind"}
+    assert min(calls.values()) > 0
+
+
+def test_the_loop_places_every_backlog() -> None:
+    rows = dict(loop.measured(30, pods=40, waiting=5))
+    assert list(rows) == [*BACKLOGS, "basic, 5 pods waiting for room"]
+    assert min(rows.values()) > 0
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("mode", MODES)
+def test_each_way_of_scheduling_places_a_backlog(stock_binaries: Binaries, tmp_path: Path, mode: str) -> None:
+    found = measure(stock_binaries, mode, "varied", nodes=20, pods=40, seconds=60, directory=tmp_path)
+    assert found.bound == 40
+    assert found.pods_per_second > 0
+    assert found.cpu_ms.keys() >= {"scheduler", "apiserver"}

@@ -1,0 +1,57 @@
+"""Tables as they are printed, and as the README holds them."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from tests.bench.__main__ import NODES, decisions_table, verbs_table
+from tests.bench.cluster import throughput_table
+from tests.bench.report import Table, add_options, publish
+from tests.bench.throughput import MODES
+from tests.bench.workloads import BACKLOGS, DECISIONS
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+SHOWN = [decisions_table(), verbs_table(), throughput_table(list(MODES))]
+
+
+def first_columns(table: Table, count: int) -> list[tuple[str, ...]]:
+    """Returns the first cells of each row of the README's table."""
+    lines = table.within(README).splitlines()[2:]
+    return [tuple(cell.strip() for cell in line.split("|")[1 : 1 + count]) for line in lines]
+
+
+@pytest.mark.parametrize("table", SHOWN, ids=lambda table: table.name)
+def test_the_readme_has_the_columns_that_are_measured(table: Table) -> None:
+    assert table.within(README).splitlines()[:2] == str(table).splitlines()
+
+
+def test_the_readme_has_the_rows_that_are_measured() -> None:
+    decisions = [(workload, str(nodes)) for nodes in NODES for workload in DECISIONS]
+    assert first_columns(decisions_table(), 2) == decisions
+    assert first_columns(throughput_table(list(MODES)), 1) == [(workload,) for workload in BACKLOGS]
+    calls = {call.split(",")[0] for (call,) in first_columns(verbs_table(), 1)}
+    assert calls == {"filter", "prioritize", "preempt", "bind"}
+
+
+def test_tables_are_printed_and_put_into_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = tmp_path / "README.md"
+    document.write_text("before\n<!-- loop -->\n| old |\n<!-- end loop -->\nafter\n")
+    table = Table("loop", ["backlog", "ms"])
+    table.add(["basic", "0.50"], {"backlog": "basic", "ms": 0.5})
+    parser = ArgumentParser()
+    add_options(parser)
+    publish([table], parser.parse_args(["--write", str(document)]))
+    printed = "| backlog | ms |\n|---|--:|\n| basic | 0.50 |"
+    assert printed in capsys.readouterr().out
+    assert document.read_text() == f"before\n<!-- loop -->\n{printed}\n<!-- end loop -->\nafter\n"
+    publish([table], parser.parse_args(["-o", "json"]))
+    assert json.loads(capsys.readouterr().out)["loop"] == [{"backlog": "basic", "ms": 0.5}]
+
+
+def test_a_document_without_a_place_for_a_table_is_an_error() -> None:
+    with pytest.raises(LookupError, match="no line `<!-- loop -->`"):
+        Table("loop", ["backlog", "ms"]).put_into("text")

@@ -1,0 +1,158 @@
+"""Pods bound a second on a real API server: the same backlog, scheduled in one way after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from tests.bench.workloads import backlog_node, pods_to_schedule
+from tests.running import schedule, serve
+from tests.stock.build import Binaries
+from tests.stock.control_plane import ControlPlane
+from tests.stock.process import Process, free_port
+
+FIRST_SECONDS = 60  # within which the first pod has to be bound
+_LEFT_OUT = 20  # of so many pods one at the beginning: caches fill, connections open
+
+Scheduling = AbstractContextManager[dict[str, Process]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A control plane that holds the cluster and the backlog, and what may schedule it."""
+
+    binaries: Binaries
+    plane: ControlPlane
+    directory: Path
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What one way of scheduling has done with one backlog.
+
+    Attributes:
+        bound: pods that were bound, all of the backlog or as many as the time allowed for.
+        cpu_ms: CPU time a bound pod, by process; what the start cost is left out.
+    """
+
+    workload: str
+    mode: str
+    nodes: int
+    bound: int
+    pods_per_second: float
+    cpu_ms: dict[str, float]
+
+
+@contextmanager
+def _stock(setting: Setting, **extender: object) -> Iterator[dict[str, Process]]:
+    extenders = {"extenders": [{"weight": 1, "httpTimeout": "10s", **extender}]} if extender else {}
+    with setting.plane.scheduler(extenders, verbosity=0) as scheduler:
+        yield {"scheduler": scheduler}
+
+
+def _extender(port: int, *, names: bool, **verbs: str) -> dict[str, object]:
+    verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", **verbs}
+    return {"urlPrefix": f"http://127.0.0.1:{port}/scheduler", "nodeCacheCapable": names, **verbs}
+
+
+def _beside_noop(names: bool) -> Callable[[Setting], Scheduling]:
+    """The stock scheduler asking an extender in Go that decides nothing: what any HTTP extender costs at the least."""
+
+    @contextmanager
+    def run(setting: Setting) -> Iterator[dict[str, Process]]:
+        port = free_port()
+        command = [setting.binaries["noopext"], f"--address=127.0.0.1:{port}"]
+        with _process("noopext", command, setting) as noop, _stock(setting, **_extender(port, names=names)) as stock:
+            yield {**stock, "extender": noop}
+
+    return run
+
+
+def _beside_ours(names: bool) -> Callable[[Setting], Scheduling]:
+    """The stock scheduler asking `extender serve`, which decides everything and binds."""
+
+    @contextmanager
+    def run(setting: Setting) -> Iterator[dict[str, Process]]:
+        flags = ["--log-level=error"]
+        with serve(setting.plane.kubeconfig, setting.directory, *flags, timeout_seconds=120) as ours:
+            called = _extender(ours.port, names=names, preemptVerb="preempt", bindVerb="bind")
+            with _stock(setting, **called) as stock:
+                yield {**stock, "extender": ours.process}
+
+    return run
+
+
+@contextmanager
+def _own_loop(setting: Setting) -> Iterator[dict[str, Process]]:
+    with schedule(setting.plane.kubeconfig, setting.directory, wait=False) as scheduler:
+        yield {"scheduler": scheduler.process}
+
+
+@contextmanager
+def _bindings_alone(setting: Setting) -> Iterator[dict[str, Process]]:
+    """A Go client that decides nothing and posts Bindings: as many as the API server takes."""
+    command = [setting.binaries["bindonly"], f"--kubeconfig={setting.plane.kubeconfig}"]
+    with _process("bindonly", command, setting) as client:
+        yield {"scheduler": client}
+
+
+@contextmanager
+def _process(name: str, command: list[str | Path], setting: Setting) -> Iterator[Process]:
+    process = Process(name, command, setting.directory / f"{name}.log")
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+MODES: dict[str, Callable[[Setting], Scheduling]] = {
+    "stock": _stock,
+    "noop-names": _beside_noop(names=True),
+    "names": _beside_ours(names=True),
+    "noop-full": _beside_noop(names=False),
+    "full": _beside_ours(names=False),
+    "loop": _own_loop,
+    "bind-only": _bindings_alone,
+}
+
+
+def measure(
+    binaries: Binaries, mode: str, workload: str, *, nodes: int, pods: int, seconds: int, directory: Path
+) -> Throughput:
+    """Schedules the backlog on a fresh control plane, for not longer than that many seconds after the first pod.
+
+    Raises TimeoutError where fewer pods are bound than a rate can be told of.
+    """
+    with ControlPlane(binaries, directory) as plane:
+        plane.client.create_many(backlog_node(number).obj() for number in range(nodes))
+        plane.client.create_many(pod.obj() for pod in pods_to_schedule(workload, pods))
+        events = plane.client.watch("Pod", FIRST_SECONDS + seconds, fieldSelector="spec.nodeName!=")
+        with MODES[mode](Setting(binaries, plane, directory)) as processes:
+            processes["apiserver"] = next(each for each in plane.processes if each.name == "kube-apiserver")
+            stamps, cpu_seconds = _count(events, processes, pods, seconds)
+    first = len(stamps) // _LEFT_OUT
+    if len(stamps) - first < 2:
+        raise TimeoutError(f"{mode}, {workload}: only {len(stamps)} of {pods} pods were bound")
+    counted = len(stamps) - 1 - first
+    cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
+    return Throughput(workload, mode, nodes, len(stamps), counted / (stamps[-1] - stamps[first]), cpu_ms)
+
+
+def _count(
+    events: Iterator[dict[str, object]], processes: dict[str, Process], pods: int, seconds: int
+) -> tuple[list[float], dict[str, float]]:
+    """Returns when each pod was bound, and the CPU seconds of each process since the first that counts."""
+    stamps: list[float] = []
+    before: dict[str, float] = {}
+    for event in events:
+        if event["type"] != "ADDED":
+            continue
+        stamps.append(monotonic())
+        if len(stamps) == pods // _LEFT_OUT + 1:
+            before = {name: process.cpu_seconds() for name, process in processes.items()}
+        if len(stamps) == pods or stamps[-1] - stamps[0] > seconds:
+            break
+    return stamps, {name: process.cpu_seconds() - before.get(name, 0) for name, process in processes.items()}
