@@ -40,7 +40,7 @@ class ClusterFeed:
     """What keeps a cache filled, and where its binds go; `missing` names the kinds that are not there yet.
 
     `survey` asks for the pods there are: see Expiry. `waiting_for` and `leading` speak of the election, if there is
-    one: see Service and Metrics.
+    one: see Backend and Metrics.
     """
 
     start: Callable[[], None]

@@ -56,8 +56,7 @@ from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.workers import WorkerPool
 from extender.table import PodInfo
-from extender.web.answers import Answer
-from extender.web.health import health_answer
+from extender.web.answers import Answer, health_answer
 from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics

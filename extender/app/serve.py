@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,7 @@ from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.verb import Verb
 from extender.web import server
-from extender.web.app import Extender, Service, create_app
+from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.debug import Debug
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
@@ -66,13 +65,13 @@ def serve(settings: Settings) -> None:
     server.serve(settings, lambda: application(settings, origin))
 
 
-def build(settings: Settings) -> Extender:
+def build(settings: Settings) -> ExtenderApp:
     """The WSGI application for a gunicorn of one's own. Raises what `serve` raises."""
     log.configure(settings.log_format, settings.log_level)
     return application(settings, feed_factory_of(settings))
 
 
-def application(settings: Settings, origin: FeedFactory) -> Extender:
+def application(settings: Settings, origin: FeedFactory) -> ExtenderApp:
     """The application over one cache, fed from `origin` once it is started."""
     clock = SystemClock()
     metrics = Metrics(lambda: asdict(cache.size()), clock, version("extender"), lambda: feed.leading())
@@ -96,7 +95,6 @@ def application(settings: Settings, origin: FeedFactory) -> Extender:
         feed.start()
         for ticker in (*tickers, comparing):
             ticker.start()
-        _at_sigusr2(comparing.wake)
 
     def stop() -> None:
         stopping.set()
@@ -109,7 +107,7 @@ def application(settings: Settings, origin: FeedFactory) -> Extender:
 
     verbs = verbs_over(cache, feed.binder, metrics, settings)
     debug = Debug(comparer.compare, lambda: dump(cache), lambda: ready.waiting_for()["cache"])
-    return create_app(Service(verbs, waiting_for, start, stop, debug), settings, metrics)
+    return create_app(Backend(verbs, waiting_for, start, stop, debug, comparing.wake), settings, metrics)
 
 
 def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Settings) -> list[Verb[Any, Any]]:
@@ -236,9 +234,3 @@ def _summary(report: Report) -> str:
         parts.append(f"{len(report.undecided)} undecided, for the watches are behind")
     parts += [f"no list of {kind}: {why}" for kind, why in report.unlisted.items()]
     return ", ".join(parts)
-
-
-def _at_sigusr2(action: Callable[[], None]) -> None:
-    # Under a plain gunicorn the application may be started by a thread, which cannot take signals.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGUSR2, lambda _number, _frame: action())

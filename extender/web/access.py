@@ -11,28 +11,23 @@ Certificate = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClientAuthorizer:
     """`names` are common names or DNS names of client certificates; empty: any name that the CA signed."""
 
     certificate_required: bool = False
     names: frozenset[str] = frozenset()
 
-    def refusal(self, environ: Mapping[str, Any]) -> str:
-        """Why this caller is turned away; "" lets it in."""
+    def refusal(self, connected: object) -> str:
+        """Returns why the client at the other end of this socket is turned away; "" lets it in."""
         if not self.certificate_required:
             return ""
-        certificate = _peer_certificate(environ)
+        # Empty unless the handshake verified it.
+        certificate = connected.getpeercert() if isinstance(connected, ssl.SSLSocket) else None
         if not certificate:
             return "a client certificate is required"
         if self.names and self.names.isdisjoint(_names(certificate)):
             return "the client certificate's name is not on the list"
         return ""
-
-
-def _peer_certificate(environ: Mapping[str, Any]) -> Certificate | None:
-    # Empty unless the handshake verified it.
-    connected = environ.get("gunicorn.socket")
-    return connected.getpeercert() if isinstance(connected, ssl.SSLSocket) else None
 
 
 def _names(certificate: Certificate) -> set[str]:

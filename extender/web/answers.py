@@ -1,17 +1,19 @@
-"""An HTTP answer, and the one-line JSON that every error of the front is."""
+"""An HTTP answer, as an object and as bytes, and the one-line JSON that every error is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
 
-Headers = Sequence[tuple[str, str]]
+Headers = tuple[tuple[str, str], ...]
 
 JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+CLOSE = ("Connection", "close")  # in an answer's headers: the connection ends after it
 _LONGEST_MESSAGE = 1024
 
 
@@ -30,64 +32,49 @@ def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
     return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
 
 
-@lru_cache(maxsize=64)
-def status_line(status: int) -> str:
-    """Status and reason as WSGI wants them: "404 Not Found"."""
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return f"{status} Unknown"
+def health_answer(endpoint: str, checks: Mapping[str, str], verbose: bool) -> Answer:
+    """Returns what Kubernetes' health endpoints answer (k8s.io/apiserver healthz): 200 `ok`, or 503 with the checks.
+
+    Args:
+        checks: by name: "" is passed, a text says what is missing.
+        verbose: lists the checks in any case.
+    """
+    failed = any(checks.values())
+    if not failed and not verbose:
+        return Answer(200, b"ok", _TEXT)
+    lines = [f"[-]{name} failed: {missing}" if missing else f"[+]{name} ok" for name, missing in checks.items()]
+    lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
+    return Answer(503 if failed else 200, "".join(line + "\n" for line in lines).encode(), _TEXT)
 
 
-def wsgi_headers(answer: Answer) -> list[tuple[str, str]]:
-    """All headers of `answer`."""
+def answer_headers(answer: Answer) -> list[tuple[str, str]]:
+    """Returns all headers of `answer`, for WSGI."""
     return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
 
 
-# What the connection decides, not the application.
-_OURS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
-
-
-def render(
-    status: str, headers: Iterable[tuple[str, str]], body: bytes, connection: str = "", head_only: bool = False
-) -> bytes:
-    """The answer as it goes over the wire; always with a Content-Length, or a Go client keeps opening connections.
+def render(answer: Answer, date: str, connection: str = "", head_only: bool = False) -> bytes:
+    """Returns the answer as it goes over the wire; always with a Content-Length, or a Go client opens connections anew.
 
     An answer to HEAD (`head_only`) keeps the Content-Length of the body that it leaves out.
 
     Raises:
         ValueError: a header would break out of its line.
     """
-    ours = _OURS - {"content-length"} if head_only else _OURS
-    head = _head(status, tuple([field for field in headers if field[0].lower() not in ours]), connection)
-    if head_only or status.startswith(_BODILESS):
-        return head + b"\r\n"
-    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-
-
-def render_answer(answer: Answer, date: str, connection: str = "") -> bytes:
-    """See `render`; for all requests but HEAD."""
-    head = _answer_head(answer.status, answer.content_type, tuple(answer.headers), date, connection)
-    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(answer.body), answer.body)
+    head = _head(answer.status, answer.content_type, answer.headers, date, connection)
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(answer.body), b"" if head_only else answer.body)
 
 
 @lru_cache(maxsize=64)
-def _answer_head(
-    status: int, content_type: str, headers: tuple[tuple[str, str], ...], date: str, connection: str
-) -> bytes:
-    others = [field for field in headers if field[0].lower() not in _OURS]
-    return _head(status_line(status), (("Content-Type", content_type), *others, ("Date", date)), connection)
-
-
-@lru_cache(maxsize=64)
-def _head(status: str, headers: tuple[tuple[str, str], ...], connection: str) -> bytes:
-    """The lines that are the same for many answers."""
-    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
+def _head(status: int, content_type: str, headers: Headers, date: str, connection: str) -> bytes:
+    """Returns the lines that are the same for many answers."""
+    phrase = HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
+    fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE), ("Date", date)]
     if connection:
-        lines.append(f"Connection: {connection}")
+        fields.append(("Connection", connection))
+    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in fields)]
     if any(character in line for line in lines for character in "\r\n\0"):
         raise ValueError("a header of the answer holds a control character")
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
-_BODILESS = ("1", "204", "304")
+_STATUSES = frozenset(map(int, HTTPStatus))

@@ -1,89 +1,97 @@
-"""The Flask application: verbs' routes, health, metrics. `create_app` makes one; nothing of it is global."""
+"""The Flask application: verbs, health, metrics, debug pages. `create_app` makes one; nothing of it is global."""
 
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
 
 from extender.config.settings import Settings
 from extender.verbs.verb import Verb
-from extender.web.access import Access
-from extender.web.answers import Answer, error_answer, wsgi_headers
-from extender.web.calls import Call, Calls, WaitingFor, tell_of
-from extender.web.debug import COMPARE, DUMP, Debug, DebugDoor
+from extender.web.access import ClientAuthorizer
+from extender.web.answers import Answer, answer_headers, error_answer, health_answer
+from extender.web.calls import Call, Calls, WaitingFor, report
+from extender.web.debug import COMPARE, DUMP, Debug, DebugPages
+from extender.web.environ import ADMITTED, environ_of
 from extender.web.exempt import Exemptions
-from extender.web.front import Front, VerbEndpoint
-from extender.web.health import health_answer
+from extender.web.routes import PROBES, Routes, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
-from extender.web.worker.lifecycle import Lifecycle
+from extender.web.worker.application import Handler, Lifecycle
+from extender.web.worker.http1 import Head
 from extender.web.worker.limits import Limits
 
 _log = logging.getLogger(__name__)
 
-_PROBES = ("/livez", "/readyz")
-
 
 @dataclass(frozen=True)
-class Service:
-    """What the web serves. `waiting_for` names what the first decision waits for: {"cache": ""} when all is there, else
-    {"cache": "waiting for pods, nodes"}; it is asked at every call and must be cheap. `start` and `stop` run in the
-    worker process."""
+class Backend:
+    """What the application serves.
+
+    Attributes:
+        waiting_for: asked at every call for what the first decision waits for, by name: {"cache": ""} when all is
+            there, else {"cache": "waiting for pods, nodes"}.
+        start: runs in the worker process, as does `stop`.
+        compare: called at SIGUSR2.
+    """
 
     verbs: Sequence[Verb[Any, Any]]
     waiting_for: WaitingFor
     start: Callable[[], None]
     stop: Callable[[], None]
     debug: Debug | None = None
+    compare: Callable[[], None] = lambda: None
 
 
-class Extender(Flask):
-    """A Flask application with what the gunicorn worker wants to know of it."""
+class ExtenderApp(Flask):
+    """A Flask application with what a server that serves it wants to know of it."""
 
     lifecycle: Lifecycle
 
 
-def create_app(service: Service, settings: Settings, metrics: Metrics) -> Extender:
-    """The application that answers `service`'s verbs under `settings.prefix`."""
-    app = Extender("extender", static_folder=None)
-    telling = BatchedNotifier[Call](lambda calls: tell_of(calls, metrics))
-    app.lifecycle = lifecycle = _lifecycle(service, telling, settings, metrics)
-    access = Access(settings.client_ca is not None, frozenset(settings.client_names))
-    door = VerbEndpoint(_calls(service, settings, telling.note), lifecycle, access)
-    verbs = verb_paths(service.verbs, settings)
-    if not access.certificate_required:
-        lifecycle.posts = {path: door.post(verb) for path, verb in verbs.items()}
-    for path, verb in verbs.items():
-        app.add_url_rule(path, verb.name, _verb_view(door, verb), methods=["POST"], provide_automatic_options=False)
-    _add_health(app, service.waiting_for)
-    app.add_url_rule("/metrics", "metrics", _metrics_view(metrics, telling.catch_up))
-    if service.debug is not None:
-        _add_debug(app, DebugDoor(service.debug, access))
-    app.before_request(_guard(access))
-    app.register_error_handler(Exception, _error_view(lifecycle))
-    app.wsgi_app = Front(app.wsgi_app, door, verbs, lifecycle)  # type: ignore[method-assign]  # Flask's way to wrap it
+def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> ExtenderApp:
+    """Returns the application that answers `backend`'s verbs under `settings.prefix`."""
+    app = ExtenderApp("extender", static_folder=None)
+    notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics))
+    authorizer = ClientAuthorizer(settings.client_ca is not None, frozenset(settings.client_names))
+    calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings))
+    handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
+    routes = Routes(handlers, authorizer, partial(_dispatch, app))
+    app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics)
+    for path, handler in handlers.items():
+        view = partial(_post, handler, settings.body_limit)
+        app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
+    _add_health(app, backend.waiting_for)
+    app.add_url_rule("/metrics", "metrics", partial(_metrics, metrics, notifier))
+    if backend.debug is not None:
+        _add_debug(app, DebugPages(backend.debug, authorizer))
+    app.before_request(partial(_before, app.lifecycle, authorizer))
+    app.register_error_handler(Exception, partial(_error, metrics))
     return app
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """The path of each verb: the prefix, and the verb's name as the scheduler's configuration has it."""
+    """Returns the verbs by path: the prefix, and the verb's name as the scheduler's configuration has it."""
     prefix = "/" + settings.prefix.strip("/")
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
 
-def _lifecycle(service: Service, telling: BatchedNotifier[Call], settings: Settings, metrics: Metrics) -> Lifecycle:
+def _lifecycle(
+    backend: Backend, routes: Routes, notifier: BatchedNotifier[Call], settings: Settings, metrics: Metrics
+) -> Lifecycle:
     def start() -> None:
-        telling.start()
-        service.start()
+        notifier.start()
+        backend.start()
 
     def stop() -> None:
-        telling.stop()
-        service.stop()
+        notifier.stop()
+        backend.stop()
 
     limits = Limits(
         body_bytes=settings.body_limit,
@@ -91,33 +99,55 @@ def _lifecycle(service: Service, telling: BatchedNotifier[Call], settings: Setti
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
     )
-    return Lifecycle(
-        start=start,
-        stop=stop,
-        rejected=metrics.rejected,
-        limits=limits,
-        drain_seconds=settings.drain_seconds,
-    )
+    return Lifecycle(routes.admit, start, stop, metrics.rejected, backend.compare, limits, settings.drain_seconds)
 
 
-def _calls(service: Service, settings: Settings, note: Callable[[Call], None]) -> Calls:
-    exemptions = Exemptions(
+def _exemptions(settings: Settings) -> Exemptions:
+    return Exemptions(
         namespaces=frozenset(settings.exempt_namespaces),
         own_namespace=settings.own_namespace,
         own_name=settings.own_name,
         own_labels=dict(pair.split("=", 1) for pair in settings.own_labels),
     )
-    return Calls(service.waiting_for, note, settings.before_sync, exemptions)
 
 
-def _verb_view(door: VerbEndpoint, verb: Verb[Any, Any]) -> Callable[[], Response]:
-    def view() -> Response:
-        return _response(door.answer(verb, request.environ))
+def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: bytes) -> Answer:
+    """Returns Flask's answer to a request that came past WSGI."""
+    with app.request_context(environ_of(head, connected, body)):
+        response = app.full_dispatch_request()
+        headers = [field for field in response.headers if field[0] not in ("Content-Type", "Content-Length")]
+        return Answer(response.status_code, response.get_data(), response.content_type or "", tuple(headers))
 
-    return view
+
+def _before(lifecycle: Lifecycle, authorizer: ClientAuthorizer) -> Response | None:
+    """Runs before each view. Under a server that knows nothing of `lifecycle` the first request, a probe as a rule,
+    starts the watches; and nobody has judged the client yet."""
+    if not lifecycle.started:
+        lifecycle.start()
+    if ADMITTED in request.environ or request.path in PROBES:
+        return None
+    refusal = authorizer.refusal(request.environ.get("gunicorn.socket"))
+    return _response(error_answer(403, refusal)) if refusal else None
 
 
-def _add_health(app: Extender, waiting_for: WaitingFor) -> None:
+def _post(handler: Handler, limit_bytes: int) -> Response:
+    """Returns the verb's answer to the body of the request; no more than the limit is read, whatever was promised."""
+    if wrong := unreadable(request.content_type or "", request.content_encoding):
+        abort(415, wrong)
+    environ, length = request.environ, request.content_length
+    if length is None and not environ.get("wsgi.input_terminated"):  # to read on could be to wait for ever
+        return _response(handler(b"")) if "HTTP_TRANSFER_ENCODING" not in environ else abort(411)
+    if (length or 0) > limit_bytes:
+        abort(413, f"the body has {length} bytes, the limit is {limit_bytes}")
+    body = environ["wsgi.input"].read(limit_bytes + 1 if length is None else length)
+    if len(body) > limit_bytes:
+        abort(413, f"the body has more bytes than the limit of {limit_bytes}")
+    if len(body) < (length or 0):
+        abort(400, "the body ended early")
+    return _response(handler(body))
+
+
+def _add_health(app: ExtenderApp, waiting_for: WaitingFor) -> None:
     def livez() -> Response:
         return _response(health_answer("livez", {"ping": ""}, "verbose" in request.args))
 
@@ -126,49 +156,35 @@ def _add_health(app: Extender, waiting_for: WaitingFor) -> None:
         checks = {"ping": "", **waiting_for(), "shutdown": draining}
         return _response(health_answer("readyz", checks, "verbose" in request.args))
 
-    for path, view in (("/livez", livez), ("/readyz", readyz)):
-        app.add_url_rule(path, path, view)
+    app.add_url_rule("/livez", "livez", livez)
+    app.add_url_rule("/readyz", "readyz", readyz)
 
 
-def _add_debug(app: Extender, door: DebugDoor) -> None:
+def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
     def compare() -> Response:
-        return _response(door.compare(request.environ))
+        return _response(pages.compare(request.environ))
 
     def dump() -> Response:
-        return _response(door.dump(request.environ))
+        return _response(pages.dump(request.environ))
 
     app.add_url_rule(COMPARE, COMPARE, compare, methods=["GET", "POST"])
     app.add_url_rule(DUMP, DUMP, dump)
 
 
-def _metrics_view(metrics: Metrics, catch_up: Callable[[], None]) -> Callable[[], Response]:
-    def view() -> Response:
-        catch_up()
-        body, content_type = metrics.render(request.headers.get("Accept", ""))
-        return _response(Answer(200, body, content_type))
-
-    return view
+def _metrics(metrics: Metrics, notifier: BatchedNotifier[Call]) -> Response:
+    notifier.catch_up()
+    body, content_type = metrics.render(request.headers.get("Accept", ""))
+    return _response(Answer(200, body, content_type))
 
 
-def _guard(access: Access) -> Callable[[], Response | None]:
-    def guard() -> Response | None:
-        refusal = "" if request.path in _PROBES else access.refusal(request.environ)
-        return _response(error_answer(403, refusal)) if refusal else None
-
-    return guard
-
-
-def _error_view(lifecycle: Lifecycle) -> Callable[[Exception], Response]:
-    def view(error: Exception) -> Response:
-        if isinstance(error, HTTPException) and error.code is not None:
-            answer = error_answer(error.code, _message(error), _kept(error))
-        else:
-            _log.exception("%s %s failed", request.method, request.path)
-            answer = error_answer(500, "internal error: the extender's log has the cause")
-        lifecycle.rejected(answer.status)
-        return _response(answer)
-
-    return view
+def _error(metrics: Metrics, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.code is not None:
+        answer = error_answer(error.code, _message(error), _kept(error))
+    else:
+        _log.exception("%s %s failed", request.method, request.path)
+        answer = error_answer(500, "internal error: the extender's log has the cause")
+    metrics.rejected(answer.status)
+    return _response(answer)
 
 
 def _message(error: HTTPException) -> str:
@@ -179,9 +195,9 @@ def _message(error: HTTPException) -> str:
     return error.description or error.name
 
 
-def _kept(error: HTTPException) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in error.get_headers() if name in ("Allow", "Location")]
+def _kept(error: HTTPException) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
 
 
 def _response(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, wsgi_headers(answer))
+    return Response(answer.body, answer.status, answer_headers(answer))

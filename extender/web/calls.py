@@ -1,4 +1,4 @@
-"""One call of a verb: bytes in, answer out, whatever happens in between; counted, timed and logged."""
+"""One call of a verb: bytes in, answer out, whatever happens in between; timed, counted and logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from extender.errors import MalformedInput, MalformedRequest
 from extender.extender_v1.types import ExtenderBindingResult, ExtenderFilterResult
 from extender.verbs.verb import Summary, Verb
-from extender.web.answers import Answer, error_answer
+from extender.web.answers import CLOSE, Answer, error_answer
 from extender.web.exempt import Exemptions, Subject
 from extender.web.telemetry.log import inform
 
@@ -25,10 +25,10 @@ WaitingFor = Callable[[], Mapping[str, str]]
 
 @dataclass(slots=True)
 class Call:
-    """What is known of one call so far.
+    """One call, as far as it has come.
 
     Attributes:
-        result: decided, passed, error (told in the answer), failed (an exception), unready, malformed.
+        result: decided, passed, error (it stands in the answer), failed (an exception), unready, malformed.
         seconds: from body to answer.
         ended_at: seconds since the epoch.
     """
@@ -37,23 +37,27 @@ class Call:
     result: str = "decided"
     subject: Subject | None = None
     summary: Summary | None = None
+    status: int = 200
     error: str = ""
     seconds: float = 0.0
     ended_at: float = 0.0
 
 
 class CallTelemetry(Protocol):
-    """What counts calls; `web.metrics` implements it."""
+    """Counts calls; `telemetry.metrics` implements it."""
 
     def called(self, verb: str, result: str, seconds: float) -> None:
         """A call ended."""
 
+    def rejected(self, status: int) -> None:
+        """A request was answered with this status, 400 or above."""
+
 
 @dataclass(frozen=True)
 class Calls:
-    """Answers verbs, and notes each call when its answer is made.
+    """Answers verbs and notes each call when its answer is made.
 
-    `waiting_for` gives what the first decision waits for, name by name: "" or what is missing.
+    `waiting_for` returns what the first decision waits for by name: "" or what is missing.
     """
 
     waiting_for: WaitingFor
@@ -62,9 +66,10 @@ class Calls:
     exemptions: Exemptions = field(default_factory=Exemptions)
 
     def answer(self, verb: Verb[Any, Any], body: bytes) -> Answer:
-        """The answer to `body` posted to `verb`. Raises nothing."""
+        """Returns the answer to `body` posted to `verb`. Raises nothing."""
         started, call = time.perf_counter(), Call(verb.name)
         answer = self._answered(verb, body, call)
+        call.status = answer.status
         call.seconds, call.ended_at = time.perf_counter() - started, time.time()
         self.note(call)
         return answer
@@ -98,7 +103,7 @@ class Calls:
             call.result = "unready"
             unready = _failed(verb, request, f"the extender is not ready: {missing}", 503, call)
             # A kept connection would lead the scheduler here again and again, past the replica that is ready.
-            return unready._replace(headers=(("Connection", "close"),))
+            return unready._replace(headers=(CLOSE,))
         else:
             result = verb.decide(request)
         answer = Answer(200, verb.encode(request, result))
@@ -108,10 +113,12 @@ class Calls:
         return answer
 
 
-def tell_of(calls: Sequence[Call], telemetry: CallTelemetry) -> None:
+def report(calls: Sequence[Call], telemetry: CallTelemetry) -> None:
     """Counts the calls, and writes a line of each."""
     for call in calls:
         telemetry.called(call.verb, call.result, call.seconds)
+        if call.status >= 400:
+            telemetry.rejected(call.status)
     inform(_log, "call", [(call.ended_at, _fields(call)) for call in calls])
 
 
@@ -127,14 +134,14 @@ def _fields(call: Call) -> dict[str, object]:
 
 
 def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call: Call) -> Answer:
-    """The error where the scheduler looks for it: in the answer if the verb has a field for it, else in the status."""
+    """Returns the error where the scheduler looks for it: in the answer if the verb has a field for it."""
     try:
         result = verb.failed(request, message)
         if result is None:
             return error_answer(status, message)
         return Answer(200, verb.encode(request, result))
     except Exception:
-        return _unanswerable(verb, call, "telling an error")
+        return _unanswerable(verb, call, "answering with an error")
 
 
 def _unanswerable(verb: Verb[Any, Any], call: Call, doing: str) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from extender.web.access import Access
+from extender.web.access import ClientAuthorizer
 from extender.web.answers import JSON, Answer, error_answer
 
 COMPARE, DUMP = "/debug/cache/compare", "/debug/cache/dump"
@@ -25,11 +25,11 @@ class Debug:
 
 
 @dataclass(frozen=True)
-class DebugDoor:
+class DebugPages:
     """Answers those who may look: as for verbs by certificate, and where none is asked for from this machine only."""
 
     debug: Debug
-    access: Access
+    authorizer: ClientAuthorizer
 
     def compare(self, environ: Mapping[str, Any]) -> Answer:
         """Compares and puts right; the answer tells what was wrong."""
@@ -40,7 +40,7 @@ class DebugDoor:
         return self._answer(environ, self.debug.dump)
 
     def _answer(self, environ: Mapping[str, Any], tell: Callable[[], object]) -> Answer:
-        if not (self.access.certificate_required or is_loopback(environ.get("REMOTE_ADDR", ""))):
+        if not (self.authorizer.certificate_required or is_loopback(environ.get("REMOTE_ADDR", ""))):
             return error_answer(403, "only from this machine, or with a client certificate (clientCa)")
         if missing := self.debug.waiting_for():
             return error_answer(503, f"the extender is not ready: {missing}")

@@ -14,8 +14,8 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from extender.config.settings import Settings
-from extender.web.app import Extender
-from extender.web.worker.tls import server_context
+from extender.web.app import ExtenderApp
+from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
 _MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - for the heartbeat's unlinked file: a disk's stall must not look like a hang
@@ -42,7 +42,7 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type informa
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type information
     """The gunicorn application; `build` runs in the worker, after the fork."""
 
-    def __init__(self, settings: Settings, build: Callable[[], Extender]) -> None:
+    def __init__(self, settings: Settings, build: Callable[[], ExtenderApp]) -> None:
         self._settings = settings
         self._build = build
         super().__init__(prog="extender")
@@ -59,12 +59,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
         except RuntimeError as error:
             raise SystemExit(f"Error: {error}") from None
 
-    def load(self) -> Extender:
+    def load(self) -> ExtenderApp:
         """Gunicorn asks for the WSGI callable."""
         return self._build()
 
 
-def serve(settings: Settings, build: Callable[[], Extender]) -> None:
+def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
     """Serves until SIGTERM or SIGINT, then exits the process (SystemExit): 0 after an orderly stop.
 
     On SIGTERM readiness goes down at once; `settings.drain_seconds` later no connection is accepted; calls in flight
@@ -77,7 +77,7 @@ def _gunicorn(settings: Settings) -> dict[str, Any]:
     return {
         "bind": settings.bind,
         "workers": 1,
-        "worker_class": "extender.web.worker.worker.ThreadPerConnection",
+        "worker_class": "extender.web.worker.ThreadPerConnection",
         "worker_connections": settings.connections,
         "keepalive": int(settings.keepalive_seconds),
         "graceful_timeout": int(settings.drain_seconds + settings.graceful_seconds),

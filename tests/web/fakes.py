@@ -17,7 +17,7 @@ from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from extender.verbs.verb import Summary
-from extender.web.app import Extender, Service, create_app
+from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -121,6 +121,9 @@ class Running:
     def stop(self) -> None:
         self.stopped += 1
 
+    def compare(self) -> None:
+        pass
+
     def waiting_for(self) -> dict[str, str]:
         return {"cache": self.missing}
 
@@ -129,7 +132,7 @@ class Running:
 class Fixture:
     """An application and all that it was made of."""
 
-    app: Extender
+    app: ExtenderApp
     metrics: Metrics
     running: Running
     verbs: dict[str, ScriptedVerb]
@@ -146,5 +149,5 @@ def make_app(running: Running | None = None, **settings: Any) -> Fixture:
     metrics = Metrics(
         lambda: {"nodes": 3, "pods": 5, "assumed_pods": 1}, SystemClock(), "0.0.test", lambda: {"lease": True}
     )
-    service = Service(tuple(verbs.values()), running.waiting_for, running.start, running.stop)
+    service = Backend(tuple(verbs.values()), running.waiting_for, running.start, running.stop, None, running.compare)
     return Fixture(create_app(service, Settings(**settings), metrics), metrics, running, verbs)

@@ -14,12 +14,13 @@ from extender.cli.main import cli
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.web import server
-from extender.web.app import Extender
+from extender.web.app import ExtenderApp
+from extender.web.signals import take_signals
 from extender.web.telemetry import log
 from tests.web.fakes import Running, make_app
 
 
-class BatchedNotifier(Running):
+class Announcing(Running):
     """Says on standard error when the application is started and stopped, and in which process."""
 
     def start(self) -> None:
@@ -28,9 +29,12 @@ class BatchedNotifier(Running):
     def stop(self) -> None:
         print("application stopped", flush=True, file=sys.stderr)
 
+    def compare(self) -> None:
+        print("application compared", flush=True, file=sys.stderr)
 
-def build(settings: Settings) -> Extender:
-    return make_app(BatchedNotifier(), **settings.model_dump()).app
+
+def build(settings: Settings) -> ExtenderApp:
+    return make_app(Announcing(), **settings.model_dump()).app
 
 
 def serve(settings: Settings) -> None:
@@ -50,3 +54,4 @@ if __name__ == "__main__":
     main()
 else:
     app = build(load(None, os.environ, {}))
+    take_signals(app.lifecycle)

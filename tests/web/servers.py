@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-OURS = "extender.web.worker.worker.ThreadPerConnection"
+OURS = "extender.web.worker.ThreadPerConnection"
 PATIENCE_SECONDS = 20.0
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from werkzeug.test import Client, run_wsgi_app
+from werkzeug.test import Client, create_environ, run_wsgi_app
 
 from extender.runtime.clock import ManualClock
 from extender.web.telemetry.metrics import SERIES, Metrics
@@ -64,10 +64,10 @@ def test_errors_are_one_line_of_json_and_counted(method: str, path: str, status:
 def test_a_body_of_unknown_length_is_not_waited_for() -> None:
     """A server that does not say `wsgi.input_terminated` might have us read from the bare socket."""
     fixture = make_app()
-    environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/scheduler/filter", "CONTENT_TYPE": "application/json"}
-    environ["HTTP_TRANSFER_ENCODING"] = "chunked"
+    headers = {"Transfer-Encoding": "chunked"}
+    environ = create_environ("/scheduler/filter", method="POST", content_type="application/json", headers=headers)
     _, status, _ = run_wsgi_app(fixture.app, {**environ, "wsgi.input": None})
-    assert status == "411 Length Required"
+    assert status.startswith("411 ")
 
 
 def test_a_certificate_is_required_whatever_the_server_in_front() -> None:

@@ -1,37 +1,51 @@
-"""A call of a verb through the whole application, by the front and by Flask's own routes."""
+"""A call of a verb through the whole application, by Flask's views and by the handler that the worker is given."""
 
 from __future__ import annotations
 
 import json
 import logging
+import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from extender.web.front import Front
+from extender.web.answers import CLOSE, Answer
+from extender.web.worker.http1 import parse_head
 from tests.web.fakes import Fixture, Running, make_app
 
 JSON = "application/json"
 
 
-@pytest.fixture(params=["front", "flask"], autouse=True)
-def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways in must answer alike: with the front's table of verbs emptied, Flask's routes answer."""
-    if request.param == "flask":
-        made = Front.__init__
-
-        def without_verbs(self: Front, behind: Any, door: Any, verbs: Any, lifecycle: Any) -> None:
-            made(self, behind, door, {}, lifecycle)
-
-        monkeypatch.setattr(Front, "__init__", without_verbs)
+Call = Callable[..., Any]
 
 
-def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
-    response = fixture.app.test_client().post(path or f"/scheduler/{verb}", data=json.dumps(request), content_type=JSON)
-    return response.status_code, json.loads(response.data)
+@pytest.fixture(params=["worker", "flask"])
+def post(request: pytest.FixtureRequest) -> Callable[[Fixture, str, bytes], Answer]:
+    """Posts a body to a path; both ways in must answer alike."""
+
+    def by_worker(fixture: Fixture, path: str, body: bytes) -> Answer:
+        head = parse_head(f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json".encode(), 100)
+        with socket.socket() as unconnected:
+            return fixture.app.lifecycle.admit(head, unconnected)(body)
+
+    def by_flask(fixture: Fixture, path: str, body: bytes) -> Answer:
+        response = fixture.app.test_client().post(path, data=body, content_type=JSON)
+        return Answer(response.status_code, response.data, JSON, tuple(response.headers))
+
+    return by_worker if request.param == "worker" else by_flask
 
 
-def test_a_decision() -> None:
+@pytest.fixture
+def call(post: Callable[[Fixture, str, bytes], Answer]) -> Call:
+    def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
+        answer = post(fixture, path or f"/scheduler/{verb}", json.dumps(request).encode())
+        return answer.status, json.loads(answer.body)
+
+    return call
+
+
+def test_a_decision(call: Call) -> None:
     fixture = make_app()
     status, answer = call(fixture, nodes=["a", "b"])
     assert (status, answer["NodeNames"], answer["Error"]) == (200, ["a"], "")
@@ -50,7 +64,7 @@ def test_a_decision() -> None:
         pytest.param("bind", "refuse", 200, "error", id="an error that the verb decided"),
     ],
 )
-def test_errors(verb: str, do: str, status: int, result: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors(call: Call, verb: str, do: str, status: int, result: str, caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     answered, answer = call(fixture, verb, do=do)
     assert answered == status
@@ -62,17 +76,17 @@ def test_errors(verb: str, do: str, status: int, result: str, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[", b"nul", b'{"a"}'])
-def test_malformed_json(body: bytes) -> None:
+def test_malformed_json(post: Callable[[Fixture, str, bytes], Answer], body: bytes) -> None:
     fixture = make_app()
-    response = fixture.app.test_client().post("/scheduler/filter", data=body, content_type=JSON)
-    assert response.status_code == 400
-    assert json.loads(response.data)["error"].startswith("not JSON")
+    answer = post(fixture, "/scheduler/filter", body)
+    assert answer.status == 400
+    assert json.loads(answer.body)["error"].startswith("not JSON")
     assert fixture.count("extender_rejected_requests_total", code="400") == 1
     assert fixture.count("extender_verb_duration_seconds_count", verb="filter", result="malformed") == 1
 
 
 @pytest.mark.parametrize(("verb", "status"), [("filter", 200), ("bind", 200), ("prioritize", 503), ("preempt", 503)])
-def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
+def test_before_the_sync_verbs_fail(call: Call, verb: str, status: int) -> None:
     fixture = make_app(Running(missing="waiting for pods"))
     answered, answer = call(fixture, verb, nodes=["a"])
     assert answered == status
@@ -80,22 +94,21 @@ def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
     assert not fixture.verbs[verb].decided
 
 
-def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another() -> None:
-    answers = {}
-    for missing in ("", "waiting for the lease"):
-        client = make_app(Running(missing=missing)).app.test_client()
-        answers[missing] = client.post("/scheduler/filter", data="{}", content_type=JSON).headers.get("Connection")
-    assert answers == {"": None, "waiting for the lease": "close"}
+@pytest.mark.parametrize(("missing", "closes"), [("", False), ("waiting for the lease", True)])
+def test_who_is_not_ready_ends_the_connection_so_that_the_client_comes_to_another(
+    post: Callable[[Fixture, str, bytes], Answer], missing: str, closes: bool
+) -> None:
+    assert (CLOSE in post(make_app(Running(missing=missing)), "/scheduler/filter", b"{}").headers) == closes
 
 
-def test_before_the_sync_verbs_pass_if_told_to() -> None:
+def test_before_the_sync_verbs_pass_if_told_to(call: Call) -> None:
     fixture = make_app(Running(missing="waiting for pods"), before_sync="pass")
     assert call(fixture, nodes=["a", "b"])[1]["NodeNames"] == ["a", "b"]
     assert not fixture.verbs["filter"].decided
 
 
 @pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), ("", "kube-system/dns")])
-def test_bind_passes_by_its_own_deed(missing: str, pod: str) -> None:
+def test_bind_passes_by_its_own_deed(call: Call, missing: str, pod: str) -> None:
     """An answer made up here would be taken for done though nobody bound the pod."""
     fixture = make_app(Running(missing=missing), before_sync="pass", exempt_namespaces=("kube-system",))
     assert call(fixture, "bind", pod=pod)[0] == 200
@@ -120,7 +133,7 @@ OWN = {"own_namespace": "extender", "own_name": "extender-0", "own_labels": ("ap
         pytest.param({"own_namespace": "extender"}, "extender/x", {}, False, id="a namespace alone"),
     ],
 )
-def test_exempt_pods_pass(settings: dict[str, Any], pod: str, labels: dict[str, str], passes: bool) -> None:
+def test_exempt_pods_pass(call: Call, settings: dict[str, Any], pod: str, labels: dict[str, str], passes: bool) -> None:
     fixture = make_app(**settings)
     answer = call(fixture, pod=pod, labels=labels, nodes=["a", "b"])[1]
     assert answer["NodeNames"] == (["a", "b"] if passes else ["a"])
@@ -136,14 +149,14 @@ def test_exempt_pods_pass(settings: dict[str, Any], pod: str, labels: dict[str, 
         pytest.param({"prefix": "a/b/", "filter_verb": "v1/filter/"}, {"filter": "/a/b/v1/filter"}, id="slashes"),
     ],
 )
-def test_paths(settings: dict[str, Any], paths: dict[str, str]) -> None:
+def test_paths(call: Call, settings: dict[str, Any], paths: dict[str, str]) -> None:
     fixture = make_app(**settings)
     for verb, path in paths.items():
         assert call(fixture, path=path)[0] == 200
         assert len(fixture.verbs[verb].decided) == 1
 
 
-def test_one_line_a_call(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_a_call(call: Call, caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     with caplog.at_level(logging.INFO):
         call(fixture, nodes=["a", "b", "c"], pod="shop/cart-1")
@@ -161,7 +174,7 @@ def test_one_line_a_call(caplog: pytest.LogCaptureFixture) -> None:
     }
 
 
-def test_the_line_of_an_error_has_the_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_line_of_an_error_has_the_error(call: Call, caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     with caplog.at_level(logging.INFO):
         call(fixture, "bind", do="refuse")

@@ -10,9 +10,9 @@ from werkzeug.test import Client
 from extender.cache.comparer import Difference, Report
 from extender.config.settings import Settings
 from extender.runtime.clock import SystemClock
-from extender.web.access import Access
-from extender.web.app import Extender, Service, create_app
-from extender.web.debug import Debug, DebugDoor
+from extender.web.access import ClientAuthorizer
+from extender.web.app import Backend, ExtenderApp, create_app
+from extender.web.debug import Debug, DebugPages
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -35,9 +35,9 @@ class Asked:
         return Debug(self.compare, self.dump, lambda: self.missing)
 
 
-def app_over(asked: Asked) -> Extender:
+def app_over(asked: Asked) -> ExtenderApp:
     metrics = Metrics(dict, SystemClock(), "0.0.test")
-    service = Service((), lambda: {"cache": asked.missing}, lambda: None, lambda: None, asked.debug())
+    service = Backend((), lambda: {"cache": asked.missing}, lambda: None, lambda: None, asked.debug())
     return create_app(service, Settings.model_validate({}), metrics)
 
 
@@ -95,7 +95,7 @@ def test_without_certificates_only_this_machine_may_look(path: str, address: str
 
 
 def test_with_certificates_the_guard_of_all_routes_has_let_the_caller_in() -> None:
-    door = DebugDoor(Asked().debug(), Access(certificate_required=True))
+    door = DebugPages(Asked().debug(), ClientAuthorizer(certificate_required=True))
     assert door.compare({"REMOTE_ADDR": "10.0.0.7"}).status == 200
 
 
@@ -108,6 +108,6 @@ def test_before_the_first_sync_there_is_nothing_to_compare() -> None:
 
 
 def test_without_anything_to_show_there_are_no_such_pages() -> None:
-    service = Service((), dict, lambda: None, lambda: None)
+    service = Backend((), dict, lambda: None, lambda: None)
     app = create_app(service, Settings.model_validate({}), Metrics(dict, SystemClock(), "0.0.test"))
     assert Client(app).get("/debug/cache/compare").status_code == 404

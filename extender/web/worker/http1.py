@@ -1,34 +1,43 @@
 """Reads HTTP/1.1 requests from a blocking byte source, strictly and within limits.
 
-The head is parsed by httptools (Node's llhttp), which refuses what request smuggling is made of: bare LF, folded lines,
-space before a colon, Content-Length beside Transfer-Encoding or twice, control characters. What llhttp leaves to its
-user is refused here: other versions, a missing or repeated Host, transfer codings other than chunked, sizes. Heads that
-come again and again, as a scheduler's do, are read once. Sources: RFC 9110, RFC 9112.
+The grammar is that of RFC 9112, without what it allows for old times' sake; refused is all that request smuggling is
+made of: bare CR or LF, folded lines, space before a colon, Content-Length beside Transfer-Encoding or twice, a missing
+or repeated Host, transfer codings other than chunked, control characters. Heads that come again and again, as a
+scheduler's do, are parsed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
+from urllib.parse import unquote_to_bytes
 
-import httptools
-
-from extender.web.worker.limits import Budget, Limits, Refusal
+from extender.web.worker.limits import Budget, Limits, RequestRefused
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _PIECE_BYTES = 64 * 1024
 _BODY_PIECE_BYTES = 1024 * 1024
-_MOST_REMEMBERED_BYTES = 1024
+_LARGEST_CACHED_HEAD_BYTES = 1024
+_LONGEST_CHUNK_LINE_BYTES = 1024
+_MOST_CHUNKS = 16 * 1024
+
+_REQUEST_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9]\.[0-9])")
+_FIELD = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
+_ABSOLUTE = re.compile(rb"https?://(?:[-.0-9A-Za-z_~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?(/[^?]*)?(?:\?(.*))?")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[ -~\t\x80-\xff]*)?")
+_ONCE = (b"content-type", b"content-encoding", b"transfer-encoding", b"content-length", b"host")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"})
 
 
 class Source(Protocol):
     """The client's end of a connection."""
 
     def receive(self, size: int, timeout_seconds: float) -> bytes:
-        """Up to `size` bytes, b"" at the end; raises TimeoutError after `timeout_seconds`."""
+        """Returns up to `size` bytes, b"" at the end; raises TimeoutError after `timeout_seconds`."""
 
     def send(self, data: bytes) -> None:
         """Sends all of `data`."""
@@ -36,73 +45,31 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """What a head says: `target` as sent (path and query), header names in lower case.
+    """A request's head. Requests may share one.
 
     Attributes:
-        json_post: the path that JSON is posted to, in a request that says nothing else of matter; "" in any other.
+        path: unquoted, each character a byte, as WSGI has PATH_INFO.
+        fields: by name in lower case, those of one name joined by commas.
     """
 
     method: str
-    target: bytes
+    path: str
+    query: str
     version: str
-    headers: list[tuple[bytes, bytes]]
+    fields: Mapping[bytes, bytes]
     keep_alive: bool
     content_length: int
     chunked: bool
     expects_continue: bool
-    json_post: str
-
-
-@dataclass(slots=True)
-class Request:
-    """One request, its body whole. Requests that begin alike may share their head."""
-
-    head: Head
-    keep_alive: bool
-    body: bytes = b""
-
-
-class _Parsed:
-    """Collects what llhttp calls back for one request."""
-
-    __slots__ = ("begun", "complete", "fields", "head_done", "headers", "pieces", "target")
-
-    def __init__(self, fields: int) -> None:
-        self.target = b""
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.pieces: list[bytes] = []
-        self.fields = fields
-        self.begun = 0
-        self.head_done = self.complete = False
-
-    def on_message_begin(self) -> None:
-        self.begun += 1
-
-    def on_url(self, url: bytes) -> None:
-        self.target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.head_done and len(self.headers) <= self.fields:
-            self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        self.head_done = True
-
-    def on_body(self, piece: bytes) -> None:
-        if not self.complete:
-            self.pieces.append(piece)
-
-    def on_message_complete(self) -> None:
-        self.complete = True
 
 
 class RequestReader:
-    """Reads the requests of one connection, one after another; pipelined ones wait in the buffer."""
+    """Reads the requests of one client's connection, one after another; pipelined ones wait in the buffer."""
 
-    def __init__(self, source: Source, limits: Limits, budget: Budget, monotonic: Callable[[], float]) -> None:
-        self._source = source
-        self._limits = limits
-        self._budget = budget
+    def __init__(
+        self, source: Source, limits: Limits, budget: Budget, monotonic: Callable[[], float], client: str = ""
+    ) -> None:
+        self._source, self._limits, self._budget, self._client = source, limits, budget, client
         self._monotonic = monotonic
         self._buffer = b""
         self._taken = 0
@@ -116,90 +83,106 @@ class RequestReader:
                 return False
         return bool(self._buffer)
 
-    def read(self) -> Request | None:
-        """The request whose first bytes `wait` saw; None when the client left before its head was complete.
+    def read_head(self) -> Head | None:
+        """Returns the head whose first bytes `wait` saw; None when the client left before it was complete.
 
         Raises:
-            Refusal: it is malformed, too large or too slow.
+            RequestRefused: it is malformed, too large or too slow, or announces too large a body.
         """
-        head = self._head()
-        if head is None:
-            return None
-        read_head = _remembered_head if len(head) <= _MOST_REMEMBERED_BYTES else _read_head
-        said = read_head(head, self._limits.fields)
-        request = Request(said, said.keep_alive)
-        self._body(request, head)
-        return request
-
-    def release(self) -> None:
-        """The last request's body is no longer held: gives its bytes back to the budget."""
-        if self._taken:
-            self._budget.give_back(self._taken)
-            self._taken = 0
-
-    def _head(self) -> bytes | None:
-        buffer, deadline = self._buffer.lstrip(b"\r\n"), None
-        while (end := buffer.find(_END_OF_HEAD)) < 0:
-            if len(buffer) > self._limits.head_bytes:
-                raise Refusal(431, f"the request's head is longer than {self._limits.head_bytes} bytes")
+        buffer, deadline, most = self._buffer.lstrip(b"\r\n"), None, self._limits.head_bytes
+        while (end := buffer.find(_END_OF_HEAD)) < 0 and len(buffer) <= most:
             deadline = deadline or self._monotonic() + self._limits.head_seconds
             piece = self._receive(_PIECE_BYTES, deadline, "head")
             if not piece:
                 return None
             buffer = (buffer + piece).lstrip(b"\r\n")
-        end += len(_END_OF_HEAD)
-        if end > self._limits.head_bytes:
-            raise Refusal(431, f"the request's head is longer than {self._limits.head_bytes} bytes")
-        self._buffer = buffer[end:]
-        return buffer[:end]
+        if not 0 < end <= most - len(_END_OF_HEAD):
+            raise RequestRefused(431, f"the request's head is longer than {most} bytes")
+        self._buffer = buffer[end + len(_END_OF_HEAD) :]
+        parse = _cached_head if end <= _LARGEST_CACHED_HEAD_BYTES else parse_head
+        head = parse(buffer[:end], self._limits.fields)
+        if head.content_length > self._limits.body_bytes:
+            raise self._too_large(f"{head.content_length} bytes")
+        return head
 
-    def _body(self, request: Request, head: bytes) -> None:
-        said, length = request.head, request.head.content_length
-        if length > self._limits.body_bytes:
-            raise Refusal(413, f"the body has {length} bytes, the limit is {self._limits.body_bytes}")
-        if said.expects_continue and (said.chunked or length) and not self._buffer:
+    def read_body(self, head: Head) -> bytes:
+        """Returns the whole body that follows `head`; it counts in the budget until `release`.
+
+        Raises:
+            RequestRefused: it is malformed, too large or too slow.
+        """
+        if not head.chunked and not head.content_length:
+            return b""
+        if head.expects_continue and not self._buffer:
             self._source.send(_CONTINUE)
-        if said.chunked:
-            self._chunked_body(request, *_parse_head(head, self._limits.fields))
-        elif length:
-            self._sized_body(request, length)
+        deadline = self._monotonic() + self._limits.body_seconds
+        self._take(len(self._buffer))
+        return self._chunks(deadline) if head.chunked else self._exactly(head.content_length, deadline)
 
-    def _sized_body(self, request: Request, length: int) -> None:
+    def release(self) -> None:
+        """Gives the bytes of the last request's body back to the budget."""
+        if self._taken:
+            self._budget.give_back(self._client, self._taken)
+            self._taken = 0
+
+    def _exactly(self, length: int, deadline: float) -> bytes:
         buffer = self._buffer
         if len(buffer) >= length:
-            request.body, self._buffer = buffer[:length], buffer[length:]
-            return
+            self._buffer = buffer[length:]
+            return buffer[:length]
         pieces, missing = [buffer], length - len(buffer)
-        deadline = self._monotonic() + self._limits.body_seconds
         while missing:
             piece = self._receive_body(min(missing, _BODY_PIECE_BYTES), deadline)
             pieces.append(piece)
             missing -= len(piece)
-        request.body, self._buffer = b"".join(pieces), b""
+        self._buffer = b""
+        return b"".join(pieces)
 
-    def _chunked_body(self, request: Request, parsed: _Parsed, parser: httptools.HttpRequestParser) -> None:
+    def _chunks(self, deadline: float) -> bytes:
         # The limit counts the bytes on the wire, so that chunk extensions and trailers cannot go round it.
-        piece, left = self._buffer, self._limits.body_bytes
-        deadline = self._monotonic() + self._limits.body_seconds
-        while True:
-            left -= len(piece)
-            if left < 0:
-                raise Refusal(413, f"the body is longer than {self._limits.body_bytes} bytes")
-            _feed(parser, piece, parsed)
-            if parsed.complete:
+        pieces, wire_bytes = [], 0
+        for _ in range(_MOST_CHUNKS):
+            line = self._line(deadline)
+            size = _CHUNK.fullmatch(line)
+            if size is None:
+                raise RequestRefused(400, "malformed request: not the size of a chunk")
+            length = int(size[1], 16)
+            wire_bytes += len(line) + length + 4
+            if wire_bytes > self._limits.body_bytes:
+                raise self._too_large("more bytes")
+            if not length:
                 break
-            piece = self._receive_body(_PIECE_BYTES, deadline)
-        # llhttp does not tell where the body ended: a request pipelined behind it is dropped with the connection.
-        request.keep_alive = request.keep_alive and parsed.begun == 1
-        request.body, self._buffer = b"".join(parsed.pieces), b""
+            pieces.append(self._exactly(length, deadline))
+            if self._exactly(2, deadline) != b"\r\n":
+                raise RequestRefused(400, "malformed request: a chunk is longer than it says")
+        else:
+            raise self._too_large("too many chunks")
+        for _ in range(self._limits.fields):
+            trailer = self._line(deadline)
+            if not trailer:
+                return b"".join(pieces)
+            if not _FIELD.fullmatch(trailer):
+                break
+        raise RequestRefused(400, "malformed request: trailer fields")
+
+    def _line(self, deadline: float) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0 and len(self._buffer) <= _LONGEST_CHUNK_LINE_BYTES:
+            self._buffer += self._receive_body(_PIECE_BYTES, deadline)
+        if not 0 <= end <= _LONGEST_CHUNK_LINE_BYTES:
+            raise RequestRefused(400, "malformed request: a chunk's line without an end")
+        line, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
+        return line
 
     def _receive_body(self, size: int, deadline: float) -> bytes:
         piece = self._receive(size, deadline, "body")
         if not piece:
-            raise Refusal(400, "the body ended early")
-        self._budget.take(len(piece))
-        self._taken += len(piece)
+            raise RequestRefused(400, "the body ended early")
+        self._take(len(piece))
         return piece
+
+    def _take(self, size: int) -> None:
+        self._budget.take(self._client, size)
+        self._taken += size
 
     def _receive(self, size: int, deadline: float, part: str) -> bytes:
         left = deadline - self._monotonic()
@@ -208,82 +191,81 @@ class RequestReader:
                 raise TimeoutError
             return self._source.receive(size, left)
         except TimeoutError:
-            raise Refusal(408, f"the request's {part} did not arrive in time") from None
+            raise RequestRefused(408, f"the request's {part} did not arrive in time") from None
+
+    def _too_large(self, size: str) -> RequestRefused:
+        return RequestRefused(413, f"the body has {size}, the limit is {self._limits.body_bytes}")
 
 
-def _read_head(head: bytes, most_fields: int) -> Head:
-    """Raises Refusal."""
-    parsed, parser = _parse_head(head, most_fields)
-    version = _version(parsed, parser)
-    fields = dict(parsed.headers)
-    return Head(
-        parser.get_method().decode(),
-        parsed.target,
-        version,
-        parsed.headers,
-        parser.should_keep_alive(),
-        int(fields.get(b"content-length", b"0")),
-        b"transfer-encoding" in fields,
-        _expects_continue(version, fields),
-        _json_post(parser.get_method(), parsed.target, fields),
-    )
-
-
-_remembered_head = lru_cache(maxsize=256)(_read_head)
-
-
-def _parse_head(head: bytes, most_fields: int) -> tuple[_Parsed, httptools.HttpRequestParser]:
-    parsed = _Parsed(most_fields)
-    parser = httptools.HttpRequestParser(parsed)
-    _feed(parser, head, parsed)
-    if not parsed.head_done or parsed.begun != 1:
-        raise Refusal(400, "malformed request head")
-    if len(parsed.headers) > most_fields:
-        raise Refusal(431, f"more than {most_fields} header fields")
-    return parsed, parser
-
-
-def _feed(parser: httptools.HttpRequestParser, data: bytes, parsed: _Parsed) -> None:
-    try:
-        parser.feed_data(data)
-    except httptools.HttpParserUpgrade:
-        pass  # An offer to change protocols may be ignored (RFC 9110, 7.8).
-    except httptools.HttpParserError as error:
-        if not parsed.complete:
-            raise Refusal(400, f"malformed request: {error}") from None
-
-
-def _version(parsed: _Parsed, parser: httptools.HttpRequestParser) -> str:
-    """The version of HTTP, once nothing is found to be wrong with the head."""
-    version, names = parser.get_http_version(), [name for name, _ in parsed.headers]
+def parse_head(raw: bytes, most_fields: int) -> Head:
+    """Returns the head in `raw`, which ends before the empty line. Raises RequestRefused."""
+    first, *lines = raw.split(b"\r\n")
+    said = _REQUEST_LINE.fullmatch(first)
+    if said is None or said[1].decode() not in _METHODS:
+        raise RequestRefused(400, "malformed request line")
+    method, target, version = said[1].decode(), said[2], said[3].decode()
     if version not in ("1.1", "1.0"):
-        raise Refusal(505, f"HTTP/{version} is not spoken here: use HTTP/1.1")
-    if names.count(b"host") > 1 or (version == "1.1" and b"host" not in names):
-        raise Refusal(400, "want exactly one Host header")
-    if not parsed.target.startswith((b"/", b"http://", b"https://")):
-        raise Refusal(400, "want a path as the request's target")
-    for name in (b"content-type", b"transfer-encoding", b"content-length"):
-        if names.count(name) > 1:
-            raise Refusal(400, f"more than one {name.decode().title()} header")
-    if b"transfer-encoding" in names:
-        if version == "1.0":
-            raise Refusal(400, "HTTP/1.0 has no Transfer-Encoding")
-        if dict(parsed.headers)[b"transfer-encoding"].strip().lower() != b"chunked":
-            raise Refusal(501, "the only Transfer-Encoding spoken here is chunked")
-    return version
+        raise RequestRefused(505, f"HTTP/{version} is not spoken here: use HTTP/1.1")
+    if len(lines) > most_fields:
+        raise RequestRefused(431, f"more than {most_fields} header fields")
+    fields = _fields(lines, version)
+    path, query = _path_and_query(target)
+    chunked, length = _framing(fields, version)
+    options = {option.strip().lower() for option in fields.get(b"connection", b"").split(b",")}
+    keep_alive = b"close" not in options and (version == "1.1" or b"keep-alive" in options)
+    return Head(method, path, query, version, fields, keep_alive, length, chunked, _expects(fields, version))
 
 
-def _json_post(method: bytes, target: bytes, fields: dict[bytes, bytes]) -> str:
-    # Targets with a query, escapes or a host are not for those who take short cuts.
-    plain = target.startswith(b"/") and target.isascii() and not set(target) & set(b"%?#")
-    json = fields.get(b"content-type") == b"application/json" and b"content-encoding" not in fields
-    return target.decode() if method == b"POST" and plain and json else ""
+_cached_head = lru_cache(maxsize=256)(parse_head)
 
 
-def _expects_continue(version: str, fields: dict[bytes, bytes]) -> bool:
+def _fields(lines: list[bytes], version: str) -> Mapping[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    for line in lines:
+        parts = _FIELD.fullmatch(line)
+        if parts is None:
+            raise RequestRefused(400, "malformed header field")
+        name, value = parts[1].lower(), parts[2].strip(b" \t")
+        if name in fields:
+            if name in _ONCE:
+                raise RequestRefused(400, f"more than one {name.decode().title()} header")
+            value = fields[name] + b"," + value
+        fields[name] = value
+    if version == "1.1" and b"host" not in fields:
+        raise RequestRefused(400, "want exactly one Host header")
+    return fields
+
+
+def _framing(fields: Mapping[bytes, bytes], version: str) -> tuple[bool, int]:
+    """Returns whether the body is chunked, and else its length."""
+    length, coding = fields.get(b"content-length"), fields.get(b"transfer-encoding")
+    if coding is None:
+        if length is not None and not (length.isdigit() and len(length) < 16):
+            raise RequestRefused(400, "Content-Length is not a number of bytes")
+        return False, int(length or 0)
+    if length is not None or version == "1.0" or b"upgrade" in fields:
+        raise RequestRefused(400, "Transfer-Encoding with Content-Length, with Upgrade or in HTTP/1.0")
+    codings = [each.strip().lower() for each in coding.split(b",")]
+    if codings != [b"chunked"]:
+        status = 501 if codings[-1] == b"chunked" else 400
+        raise RequestRefused(status, "the only Transfer-Encoding spoken here is chunked")
+    return True, 0
+
+
+def _path_and_query(target: bytes) -> tuple[str, str]:
+    if target.startswith(b"/"):
+        path, _, query = target.partition(b"?")
+    elif absolute := _ABSOLUTE.fullmatch(target):
+        path, query = absolute[1] or b"/", absolute[2] or b""
+    else:
+        raise RequestRefused(400, "want a path as the request's target")
+    return unquote_to_bytes(path).decode("latin-1"), query.decode("latin-1")
+
+
+def _expects(fields: Mapping[bytes, bytes], version: str) -> bool:
     expectation = fields.get(b"expect")
     if expectation is None or version == "1.0":
         return False
-    if expectation.strip().lower() != b"100-continue":
-        raise Refusal(417, "the only expectation met here is 100-continue")
+    if expectation.lower() != b"100-continue":
+        raise RequestRefused(417, "the only expectation met here is 100-continue")
     return True

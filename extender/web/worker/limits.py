@@ -19,7 +19,7 @@ class Limits:
     send_seconds: float = 60.0
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """The request gets this status and the connection ends, because what follows on it cannot be trusted."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -29,20 +29,26 @@ class Refusal(Exception):
 
 
 class Budget:
-    """How many bytes of unfinished bodies all connections together may hold; one for the whole worker."""
+    """How many bytes of bodies all connections together may hold, and those of one client; one for a whole server."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._left = limit_bytes
+    def __init__(self, limit_bytes: int, client_bytes: int) -> None:
+        self._left, self._client_bytes = limit_bytes, client_bytes
+        self._taken: dict[str, int] = {}
         self._lock = Lock()
 
-    def take(self, size: int) -> None:
-        """Raises Refusal (503) when `size` more bytes would be too many."""
+    def take(self, client: str, size: int) -> None:
+        """Raises RequestRefused (503) where `size` more bytes would be too many."""
         with self._lock:
-            if size > self._left:
-                raise Refusal(503, "too many large requests at once: try again")
+            taken = self._taken.get(client, 0) + size
+            if size > self._left or taken > self._client_bytes:
+                raise RequestRefused(503, "too many large requests at once: try again")
             self._left -= size
+            self._taken[client] = taken
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, client: str, size: int) -> None:
         """Returns what `take` took."""
         with self._lock:
             self._left += size
+            taken = self._taken.pop(client) - size
+            if taken:
+                self._taken[client] = taken

@@ -21,19 +21,14 @@ class ParkedThreads(Generic[T]):
     def __init__(self, work: Callable[[T], object], name: str) -> None:
         self._work, self._name = work, name
         self._lock = Lock()
-        self._parked = 0
+        self.parked = 0  # how many threads wait for an item
         self._items: SimpleQueue[T] = SimpleQueue()
 
-    @property
-    def parked(self) -> int:
-        """How many threads wait for an item."""
-        return self._parked
-
     def take(self, item: T) -> None:
-        """Works on `item` at once, whatever else is under way."""
+        """Works on `item` at once, whatever else is under way. Raises RuntimeError where no thread can be started."""
         with self._lock:
-            if self._parked:
-                self._parked -= 1
+            if self.parked:
+                self.parked -= 1
                 self._items.put(item)
                 return
         Thread(target=self._live, args=(item,), name=self._name, daemon=True).start()
@@ -42,14 +37,14 @@ class ParkedThreads(Generic[T]):
         while True:
             self._work(item)
             with self._lock:
-                if self._parked == _MOST_PARKED:
+                if self.parked == _MOST_PARKED:
                     return
-                self._parked += 1
+                self.parked += 1
             try:
                 item = self._items.get(timeout=_PARKED_SECONDS)
             except Empty:
                 with self._lock:
-                    if self._parked:
-                        self._parked -= 1
+                    if self.parked:
+                        self.parked -= 1
                         return
                 item = self._items.get()  # put for this thread in the last moment

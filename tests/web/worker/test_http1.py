@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.runtime.clock import ManualClock
-from extender.web.worker.http1 import Request, RequestReader
-from extender.web.worker.limits import Budget, Limits, Refusal
+from extender.web.worker.http1 import Head, RequestReader
+from extender.web.worker.limits import Budget, Limits, RequestRefused
 
 
 class Pieces:
@@ -34,11 +34,13 @@ class Pieces:
         self.sent += data
 
 
-def read_all(source: Pieces, limits: Limits | None = None, clock: ManualClock | None = None) -> list[Request]:
-    reader = RequestReader(source, limits or Limits(), Budget(1 << 30), (clock or ManualClock()).monotonic)
+def read_all(
+    source: Pieces, limits: Limits | None = None, clock: ManualClock | None = None
+) -> list[tuple[Head, bytes]]:
+    reader = RequestReader(source, limits or Limits(), Budget(1 << 30, 1 << 30), (clock or ManualClock()).monotonic)
     requests = []
-    while reader.wait() and (request := reader.read()) is not None:
-        requests.append(request)
+    while reader.wait() and (head := reader.read_head()) is not None:
+        requests.append((head, reader.read_body(head)))
         reader.release()
     return requests
 
@@ -63,15 +65,15 @@ def test_requests_do_not_depend_on_where_bytes_are_cut(sent: list[tuple[str, byt
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     read = read_all(Pieces(pieces))
-    assert [(request.head.target.decode()[1:], request.body) for request in read] == sent
-    assert all(request.keep_alive for request in read)
+    assert [(head.path[1:], body) for head, body in read] == sent
+    assert all(head.keep_alive for head, _ in read)
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 30))
 def test_chunks_however_cut_are_the_body(body: bytes, chunk: int, cut: int) -> None:
     stream = encoded("x", body, chunk)
-    [request] = read_all(Pieces([stream[at : at + cut] for at in range(0, len(stream), cut)]))
-    assert (request.body, request.keep_alive) == (body, True)
+    [(head, read)] = read_all(Pieces([stream[at : at + cut] for at in range(0, len(stream), cut)]))
+    assert (read, head.keep_alive) == (body, True)
 
 
 @given(st.binary(max_size=200))
@@ -79,8 +81,8 @@ def test_no_bytes_make_anything_but_requests_or_a_refusal(garbage: bytes) -> Non
     for stream in (garbage, b"POST / HTTP/1.1\r\nHost: t\r\n" + garbage + b"\r\n\r\n" + garbage):
         try:
             read_all(Pieces([stream]))
-        except Refusal as refusal:
-            assert 400 <= refusal.status < 600
+        except RequestRefused as refused:
+            assert 400 <= refused.status < 600
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_no_bytes_make_anything_but_requests_or_a_refusal(garbage: bytes) -> Non
     ],
 )
 def test_sizes(stream: bytes, status: int) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestRefused) as refused:
         read_all(Pieces([stream]), Limits(head_bytes=100, body_bytes=50))
     assert refused.value.status == status
 
@@ -116,7 +118,7 @@ def test_sizes(stream: bytes, status: int) -> None:
 )
 def test_slowness(pieces: list[bytes], seconds: float, part: str) -> None:
     clock = ManualClock()
-    with pytest.raises(Refusal, match=part) as refused:
+    with pytest.raises(RequestRefused, match=part) as refused:
         read_all(Pieces(pieces, clock, seconds), Limits(idle_seconds=100, head_seconds=10, body_seconds=60), clock)
     assert refused.value.status == 408
 
@@ -128,19 +130,33 @@ def test_idling_is_no_slowness() -> None:
 def test_continue_is_sent_only_when_somebody_waits_for_it() -> None:
     request = b"POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     waiting, hasty = Pieces([request, b"{}"]), Pieces([request + b"{}"])
-    assert [each.body for source in (waiting, hasty) for each in read_all(source)] == [b"{}", b"{}"]
+    assert [body for source in (waiting, hasty) for _, body in read_all(source)] == [b"{}", b"{}"]
     assert (waiting.sent, hasty.sent) == (b"HTTP/1.1 100 Continue\r\n\r\n", b"")
 
 
-def test_unfinished_bodies_share_one_budget() -> None:
-    budget, limits = Budget(100_000), Limits()
-    request = encoded("", b"x" * 80_000, 0)
-    readers = [RequestReader(Pieces([request[:10_000], request[10_000:]]), limits, budget, lambda: 0.0) for _ in "ab"]
-    for reader in readers:
-        assert reader.wait()
-    assert readers[0].read() is not None
-    with pytest.raises(Refusal) as refused:
-        readers[1].read()
+def _reader(budget: Budget, client: str, size: int) -> RequestReader:
+    request = encoded("", b"x" * size, 0)
+    reader = RequestReader(Pieces([request[:10_000], request[10_000:]]), Limits(), budget, lambda: 0.0, client)
+    assert reader.wait()
+    return reader
+
+
+def _read(reader: RequestReader) -> None:
+    head = reader.read_head()
+    assert head is not None
+    reader.read_body(head)
+
+
+@pytest.mark.parametrize("size", [80_000, 9_000], ids=["large", "there with the head"])
+@pytest.mark.parametrize("clients", ["ab", "aa"], ids=["all clients", "one client"])
+def test_bodies_share_one_budget(clients: str, size: int) -> None:
+    limit = size + size // 2
+    budget = Budget(limit, limit) if clients == "ab" else Budget(2 * limit, limit)
+    first, second = (_reader(budget, client, size) for client in clients)
+    _read(first)
+    with pytest.raises(RequestRefused) as refused:
+        _read(second)
     assert refused.value.status == 503
-    readers[0].release()
-    budget.take(100_000)
+    first.release()
+    second.release()
+    budget.take("a", limit)

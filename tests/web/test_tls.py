@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from extender.web.worker.tls import ReloadingContext, server_context
+from extender.web.tls import ReloadingContext, server_context
 from tests.web.servers import OURS, Server, extender, get, gunicorn, post
 
 

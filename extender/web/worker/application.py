@@ -1,0 +1,59 @@
+"""What a server and the application behind it agree on."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+
+from extender.web.answers import Answer
+from extender.web.worker.http1 import Head
+from extender.web.worker.limits import Limits
+
+Handler = Callable[[bytes], Answer]
+"""Answers a request's body. Raises nothing."""
+Admit = Callable[[Head, socket.socket], Handler]
+"""Returns the handler of a request, of which nothing but its head has been read. Raises RequestRefused."""
+
+
+@dataclass
+class Lifecycle:
+    """One application's life in one process; what gunicorn loads offers it as its attribute `lifecycle`.
+
+    Attributes:
+        on_start: runs what must not run before the fork (threads die in it): watches, timers.
+        on_stop: undoes it.
+        rejected: counts a request that the server refused, by status.
+        compare: called at SIGUSR2; must be safe in a signal handler.
+    """
+
+    admit: Admit
+    on_start: Callable[[], None]
+    on_stop: Callable[[], None]
+    rejected: Callable[[int], None]
+    compare: Callable[[], None]
+    limits: Limits
+    drain_seconds: float
+    started: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def start(self) -> None:
+        """Starts the application, once, whoever asks and however often."""
+        with self._lock:
+            if not self.started:
+                self.on_start()
+                self.started = True
+
+    def drain(self) -> None:
+        """Readiness goes down; calls are still answered."""
+        self.draining = True
+
+    def stop(self) -> None:
+        """Stops what was started, once."""
+        with self._lock:
+            if self.started and not self._stopped:
+                self._stopped = True
+                self.on_stop()
