@@ -38,7 +38,7 @@ from extender.plugins.users import CountedFailures
 from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
-from extender.queue.priority_queue import PriorityQueue
+from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
 from extender.runtime import memory as malloc
 from extender.runtime.clock import SystemClock
 from extender.runtime.ticker import Ticker
@@ -62,6 +62,7 @@ from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
+TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
 POP_SECONDS, PAUSE_SECONDS, STOP_SECONDS = 0.5, 0.05, 5.0
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
@@ -79,6 +80,7 @@ class Options:
     Attributes:
         scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
         seed: of the choice between nodes with the same score; None: another one every time.
+        max_unschedulable_seconds: the longest wait for an event that may help a pod.
     """
 
     scheduler_name: str | None = None
@@ -86,6 +88,7 @@ class Options:
     bind_rate: float = 5000.0
     status_rate: float = 100.0
     event_rate: float = 200.0
+    max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS
 
 
 def schedule(settings: Settings, options: Options) -> None:
@@ -147,7 +150,7 @@ class Process:
         evictions = EvictionsInProgress(self._cache)
         backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
         rules = (SchedulingGates(), evictions)
-        self._queue = PriorityQueue(metrics, clock, INTERESTS, rules, backoff)
+        self._queue = PriorityQueue(metrics, clock, INTERESTS, rules, backoff, options.max_unschedulable_seconds)
         self._cache.listener = EventRouter(self._cache, self._queue, cycles)
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
         self._feed = feed_factory_of(settings, whole, bound_by)(self._cache, metrics, clock)
@@ -210,7 +213,7 @@ class Process:
             clock,
         )
         self._leftovers = StartupRecovery(self._cache, cycles, claims, nominations)
-        self._ready = wiring.Readiness(self._feed.missing, lambda: wiring.prepare(self._cache))
+        self._ready = wiring.Readiness(self._feed.missing, lambda: wiring.prepare(self._cache, TABLES))
         expiry = Expiry(self._cache, self._feed.survey, clock)
         self._tickers = (
             Ticker("expiry", wiring.HOUSEKEEPING_SECONDS, lambda: wiring.let_expire(expiry, "it is tried again")),
@@ -218,6 +221,7 @@ class Process:
             Ticker("claims", wiring.HOUSEKEEPING_SECONDS, device_claims.resolve),
             Ticker("backoff", WINDOW_SECONDS, self._queue.flush_backoff),
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, self._queue.flush_unschedulable),
+            Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
         )
         self._modeler = Modeler(self._cache, self._queue, clock, cycles)
         host, _, port = settings.bind.rpartition(":")

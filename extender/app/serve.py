@@ -196,9 +196,9 @@ class Readiness:
         return {"cache": ""}
 
 
-def prepare(cache: Cache) -> None:
-    """Makes the table that the first call would have to wait for."""
-    cache.refresh(1)
+def prepare(cache: Cache, tables: int = 1) -> None:
+    """Makes the tables that the first readers would have to wait for."""
+    cache.refresh(tables)
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
 
 

@@ -28,6 +28,14 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--bind-rate", type=_RATE, default=5000.0, show_default=True, help="most bindings a second")
 @click.option("--status-rate", type=_RATE, default=100.0, show_default=True, help="most pod status writes a second")
 @click.option("--event-rate", type=_RATE, default=200.0, show_default=True, help="most events a second")
+@click.option(
+    "--pod-max-in-unschedulable-pods-seconds",
+    "max_unschedulable_seconds",
+    type=_RATE,
+    default=300.0,
+    show_default=True,
+    help="until a pod is tried again that no event has helped (kube-scheduler's podMaxInUnschedulablePodsDuration)",
+)
 @click.option("--seed", type=int, help="choose between nodes of the same score by this seed")
 @click.option("--log-format", type=click.Choice(("json", "text")), help="json, or text for terminals  [default: json]")
 def schedule(
@@ -37,6 +45,7 @@ def schedule(
     bind_rate: float,
     status_rate: float,
     event_rate: float,
+    max_unschedulable_seconds: float,
     seed: int | None,
     **flags: object,
 ) -> None:
@@ -60,4 +69,4 @@ def schedule(
     from extender.app.schedule import Options  # --help, and a fault in the settings, need not wait for NumPy
     from extender.app.schedule import schedule as run
 
-    run(settings, Options(scheduler_name, seed, bind_rate, status_rate, event_rate))
+    run(settings, Options(scheduler_name, seed, bind_rate, status_rate, event_rate, max_unschedulable_seconds))

@@ -1,8 +1,8 @@
-"""From what the cache was told to what the queue needs to hear. Source: upstream eventhandlers.go."""
+"""The way from the cache's changes to the queue's events. Source: upstream eventhandlers.go."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from extender.cache.cache import Cache
@@ -15,26 +15,28 @@ from extender.framework.events.cluster_events import (
     Change,
     ClusterEvent,
     Resource,
+    Room,
 )
 from extender.framework.events.property_changes import node_events, pod_events
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.requests import is_extended
 from extender.queue.priority_queue import PriorityQueue
-from extender.table import PodInfo
+from extender.table import PodInfo, Table
 
+PODS = "pods"
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
-RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind in _RESOURCES and kind != POD}
-"""Kinds whose events may help a pod; no rule registers for the others."""
-RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # one that is abandoned sets devices free
+_RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
+_RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # one that is given up sets devices free
 
 
 class EventRouter:
-    """A cache's Listener: the cache knows already what the queue is told here.
+    """A cache's Listener: the cache knows already of what the queue is told here.
 
     Args:
-        scheduler_names: the schedulerNames of the pods that are ours to place.
+        scheduler_names: the schedulerNames of the pods that the loop places.
     """
 
     def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
@@ -42,20 +44,20 @@ class EventRouter:
         self._scheduler_names = frozenset(scheduler_names)
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
-        """See state.cache.Listener."""
+        """See Listener."""
         if before is not None and after is not None and _same_version(before, after):
             return
         if kind == POD:
             self._pod_changed(before, after)
-        elif kind in RESOURCE_OF:
+        elif kind in _RESOURCE_OF:
             for event in _events(kind, before, after):
                 self._queue.move(Change(event, before, after))
 
     def displaced(self, placement: Placement, event: PodEvent) -> None:
-        """See state.cache.Listener. A pod that expires was perhaps never bound: it is tried again."""
+        """See Listener. A pod that expires was perhaps never bound: it is tried again."""
         info = placement.info
         left = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
-        self._queue.move(Change(ASSIGNED_POD_DELETE, left))
+        self._queue.move(Change(ASSIGNED_POD_DELETE, left, room=self._room(placement.node_name)))
         if event is PodEvent.EXPIRE:
             waiting = self._cache.find_pod(info.uid, info.pod.key)
             if waiting is not None and not waiting.pod.node_name:
@@ -66,7 +68,7 @@ class EventRouter:
             self._pod_gone(before)
         elif after.pod.node_name:
             self._assigned_pod_changed(before, after)
-        elif self._is_ours(after.pod):
+        elif self._is_responsible_for(after.pod):
             self._queue.add(after)
             if before is not None and before.pod.status.nominated_node_name != after.pod.status.nominated_node_name:
                 self._queue.nomination_ended(before)
@@ -74,28 +76,51 @@ class EventRouter:
     def _assigned_pod_changed(self, before: PodInfo | None, after: PodInfo) -> None:
         if before is not None and before.pod.node_name:
             for event in pod_events(before, after, target=False):
-                self._queue.move(Change(event, before, after))
+                self._queue.move(Change(event, before, after, self._room(after.pod.node_name)))
             return
-        if self._is_ours(after.pod):
+        if self._is_responsible_for(after.pod):
             self._queue.delete(after.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, after))
         if before is not None and before.pod.status.nominated_node_name != after.pod.node_name:
             self._queue.nomination_ended(before)
 
     def _pod_gone(self, before: PodInfo | None) -> None:
-        if before is not None and not before.pod.node_name and self._is_ours(before.pod):
+        if before is not None and not before.pod.node_name and self._is_responsible_for(before.pod):
             self._queue.delete(before.uid)
             self._queue.nomination_ended(before)
 
-    def _is_ours(self, pod: Pod) -> bool:
+    def _is_responsible_for(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name in self._scheduler_names
+
+    def _room(self, node_name: str) -> Room:
+        """Returns a function that works out the node's room when a hint asks; most events concern no waiting pod."""
+
+        def free(priority: int) -> Mapping[str, int]:
+            with self._cache.snapshot("queue") as table:
+                return free_on(table, node_name, priority)
+
+        return free
+
+
+def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int]:
+    """Returns the amounts that the node has free once its pods of a lower priority have left; see Room."""
+    nodes, row = table.nodes, table.nodes.row_of.get(node_name)
+    if row is None or not nodes.present[row]:
+        return {PODS: 0}
+    slots = table.pods.on(row)
+    lower = slots[table.pods.priority[slots] < priority]
+    offered = nodes.allocatable[:, row]
+    free = offered - nodes.requested[:, row]
+    leaving = table.pods.requested[:, lower].sum(axis=1)
+    free[: len(leaving)] += leaving
+    return {name: int(free[i]) for name, i in nodes.resources.items() if offered[i] or not is_extended(name)}
 
 
 def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
     if kind == NODE and isinstance(before, Node) and isinstance(after, Node):
         return node_events(before, after)
     action = Action.ADD if before is None else Action.DELETE if after is None else Action.UPDATE
-    return [ClusterEvent(RESOURCE_OF[kind], action)]
+    return [ClusterEvent(_RESOURCE_OF[kind], action)]
 
 
 def _same_version(before: Any, after: Any) -> bool:

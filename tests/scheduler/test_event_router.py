@@ -1,4 +1,4 @@
-"""Which change becomes which event."""
+"""Which change becomes which event, and which pods it wakes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ from typing import Any
 
 import pytest
 
-from extender.framework.events.cluster_events import Change, Resource
+from extender.framework.events.cluster_events import Change
+from extender.framework.profile import Profile
+from extender.framework.status import Refusal, unschedulable
+from extender.model.kinds import KINDS
 from extender.queue.priority_queue import PriorityQueue
-from extender.scheduler.event_router import RESOURCE_OF
+from extender.queue.queued_pod import Tier
+from extender.scheduler.event_router import free_on
+from extender.table import PodInfo, Table
 from tests.builders import Builder, make_node
 from tests.builders.storage import make_pv
-from tests.scheduler.test_loop import node, pod
-from tests.scheduler.world import World
-
-NO_KIND = {
-    Resource.ASSIGNED_POD,
-    Resource.UNSCHEDULED_POD,
-    Resource.TARGET_POD,
-    Resource.POD,
-    Resource.WILDCARD,
-}
-
-
-def test_every_resource_that_rules_register_for_is_routed() -> None:
-    assert set(RESOURCE_OF.values()) == set(Resource) - NO_KIND
+from tests.framework.cluster import table_of
+from tests.scheduler.test_loop import node, pod, waiting
+from tests.scheduler.world import NAME, World
 
 
 @pytest.fixture
@@ -75,3 +69,78 @@ def test_a_pod_leaves_its_node(moved: list[str]) -> None:
     world.delete("Pod", "default/p")
     world.watch()
     assert moved == ["AssignedPodDelete"]
+
+
+# ---- whom an event wakes
+
+
+class AnyObject:
+    """A user's rule: it refuses pods until an object of a kind that it reads is there."""
+
+    def __init__(self, kind: str) -> None:
+        self.name, self._kind = "AnyObject", kind
+
+    def prepare(self, pod: PodInfo, table: Table) -> Refusal | None:
+        there = table.nodes.rows.size > 1 if self._kind == "Node" else list(table.objects.all(KINDS[self._kind].type))
+        return None if there else unschedulable(self.name, f"no {self._kind}")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Pod"])
+def test_a_change_of_any_kind_wakes_the_pods_of_a_users_rule(kind: str) -> None:
+    world = World(node("n1"), pod("p"))
+    cycle = world.scheduler.cycles[NAME]
+    cycle.profile = Profile(NAME, (AnyObject(kind),), ())
+    world.settle()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    world.put({"kind": kind, "metadata": {"name": "x", "namespace": "default", "uid": "x"}})
+    world.settle()
+    world.pass_time(3)
+    assert world.node_of("p")
+
+
+@pytest.mark.parametrize(
+    ("leaves", "attempts"),
+    [
+        pytest.param("small", 1, id="the room is too small"),
+        pytest.param("large", 2, id="the room is enough"),
+        pytest.param("unrelated", 1, id="another node's room is too small"),
+    ],
+)
+def test_a_pod_that_leaves_wakes_whom_its_room_may_help(leaves: str, attempts: int) -> None:
+    bound = [pod("small", cpu="1").node("n1"), pod("large", cpu="3").node("n1"), pod("unrelated").node("n2")]
+    world = World(node("n1"), node("n2", cpu="1"), *(each.priority(9) for each in bound), pod("p", cpu="3"))
+    world.settle()
+    world.delete("Pod", f"default/{leaves}")
+    world.pass_time(20)
+    assert len(world.telemetry.results) == attempts
+    assert world.node_of("p") == ("n1" if attempts == 2 else "")
+
+
+def test_pods_are_woken_by_room_that_they_may_preempt_the_rest_of() -> None:
+    bound = [pod("leaves", cpu="1").node("n1").priority(9), pod("lower", cpu="3").node("n1").priority(1)]
+    world = World(node("n1"), *bound, pod("p", cpu="4").priority(5))
+    world.settle()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    world.delete("Pod", "default/leaves")
+    world.pass_time(3)
+    assert world.pod("lower").terminating
+
+
+def test_free_room_leaves_out_extended_resources_that_the_node_does_not_have() -> None:
+    gpu = "example.com/gpu"
+    nodes = [
+        make_node("n1").capacity({"cpu": "4", "pods": "10", gpu: "2"}),
+        make_node("n2").capacity(cpu="1", pods="5"),
+    ]
+    table = table_of(*(each.obj() for each in nodes), placed("high", 7), placed("low", 1))
+    assert {name: amount for name, amount in free_on(table, "n1", 5).items() if name in ("cpu", "pods", gpu)} == {
+        "cpu": 3000,
+        "pods": 9,
+        gpu: 1,
+    }
+    assert gpu not in free_on(table, "n2", 5)
+    assert free_on(table, "gone", 5) == {"pods": 0}
+
+
+def placed(name: str, priority: int) -> dict[str, Any]:
+    return pod(name).req({"cpu": "1", "example.com/gpu": "1"}).priority(priority).node("n1").obj()

@@ -49,7 +49,7 @@ class Action(Flag):
 
 
 class Resource(Enum):
-    """What kind of object it happened to."""
+    """The kind of object; those that no plugin registers for may be read by users' rules, which hear of everything."""
 
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULED_POD = "UnscheduledPod"
@@ -68,6 +68,16 @@ class Resource(Enum):
     RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    DEVICE_TAINT_RULE = "resource.k8s.io/DeviceTaintRule"
+    """At the stock scheduler an event of the ResourceSlices that the rule is about."""
+    RESOURCE_CLAIM_TEMPLATE = "resource.k8s.io/ResourceClaimTemplate"
+    NAMESPACE = "Namespace"
+    SERVICE = "Service"
+    REPLICATION_CONTROLLER = "ReplicationController"
+    REPLICA_SET = "apps/ReplicaSet"
+    STATEFUL_SET = "apps/StatefulSet"
+    POD_DISRUPTION_BUDGET = "policy/PodDisruptionBudget"
+    PRIORITY_CLASS = "scheduling.k8s.io/PriorityClass"
     WILDCARD = "*"
 
 
@@ -104,7 +114,6 @@ UNSCHEDULED_POD_ADD = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD)
 ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
-NODE_DELETE = ClusterEvent(Resource.NODE, Action.DELETE)
 
 # Names in metrics of what is no cluster event.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
@@ -114,13 +123,16 @@ FORCE_ACTIVATE = "ForceActivate"
 UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
 
 Room = Callable[[int], Mapping[str, int]]
-"""priority -> what one node has free, by resource (cpu in milli, else units), pods of lower priority taken away."""
+"""priority -> the amounts that one node has free by resource (cpu in milli, else units), lower priorities taken away.
+
+Extended resources that the node does not have are left out.
+"""
 
 
 class Change(NamedTuple):
     """An event and the objects it is about: `old` is None where one came, `new` where one went.
 
-    Pods are given as PodInfo, everything else as the model's objects. `room` describes the node that a pod left or
+    Pods are given as PodInfo, everything else as the model's objects. `room` is that of the node which a pod left, or
     takes less of; where it is known, only those pods are woken that it is enough for.
     """
 

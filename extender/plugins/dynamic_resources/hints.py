@@ -57,6 +57,7 @@ INTERESTS = Interests(
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
         Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
         Interest(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
+        Interest(Resource.DEVICE_TAINT_RULE, Action.ALL),
     ),
     names=claims_of,
 )

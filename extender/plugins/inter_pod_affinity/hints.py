@@ -42,6 +42,18 @@ def node_changes_domain(pod: PodInfo, change: Change) -> bool:
     )
 
 
+def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the labels of a namespace changed which terms of the pod, or others' about the pod, may select.
+
+    Upstream registers for no namespaces: such a pod waits there until all pods are tried again.
+    """
+    old, new = change.old, change.new
+    if old is not None and new is not None and old.labels == new.labels:
+        return False
+    own = (*pod.required_affinity, *pod.required_anti_affinity)
+    return (new or old).name == pod.group.namespace or any(term.namespace_selector != NOTHING for term in own)
+
+
 def _joins(old: Node, new: Node, topology_key: str) -> bool:
     domain = new.labels.get(topology_key)
     return domain is not None and domain != old.labels.get(topology_key)
@@ -66,6 +78,7 @@ INTERESTS = Interests(
         Interest(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE, terms_are_met),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL),
         Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_changes_domain),
+        Interest(Resource.NAMESPACE, Action.ALL, namespace_is_selected_otherwise),
     ),
     lambda pod: (pod.group, pod.required_affinity, pod.required_anti_affinity),
 )

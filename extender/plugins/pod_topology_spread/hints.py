@@ -44,6 +44,17 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
     return has and (any(old.labels[key] != new.labels[key] for key in keys) or old.taints != new.taints)
 
 
+def default_selector_changes(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the selector of the pod's default constraints may have changed with a service or controller.
+
+    Upstream registers for none of these: such a pod waits there until all pods are tried again.
+    """
+    old, new = change.old, change.new
+    if pod.pod.spec.topology_spread_constraints or (new or old).namespace != pod.pod.namespace:
+        return False
+    return old is None or new is None or old.spec.selector != new.spec.selector
+
+
 def _counted_otherwise(pod: PodInfo, change: Change) -> bool:
     if not pod.pod.spec.topology_spread_constraints:
         return True  # refused by default constraints, whose selector comes from services and controllers
@@ -71,6 +82,15 @@ INTERESTS = Interests(
             Resource.NODE,
             Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT,
             node_changes_spread,
+        ),
+        *(
+            Interest(selecting, Action.ALL, default_selector_changes)
+            for selecting in (
+                Resource.SERVICE,
+                Resource.REPLICATION_CONTROLLER,
+                Resource.REPLICA_SET,
+                Resource.STATEFUL_SET,
+            )
         ),
     ),
     lambda pod: (pod.group, encoded(pod.pod.spec.topology_spread_constraints)),

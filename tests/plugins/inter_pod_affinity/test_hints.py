@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tests.builders import ZONE, NodeBuilder, PodBuilder, make_node, make_pod
-from tests.plugins.hint_case import node_change_helps, pod_change_helps
+from extender.framework.events.cluster_events import Action, Resource
+from extender.model.workloads import Namespace
+from tests.builders import ZONE, NodeBuilder, Object, PodBuilder, make_namespace, make_node, make_pod
+from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps
+from tests.queue.queueing import info
 
 WEB = {"app": "web"}
 
@@ -77,3 +81,24 @@ def test_inter_pod_affinity_and_nodes(
     pod: PodBuilder, old: NodeBuilder | None, new: NodeBuilder, expected: bool
 ) -> None:
     assert node_change_helps("InterPodAffinity", pod, old, new) is expected
+
+
+NEAR_TEAM = make_pod("p").affinity(ZONE, labels=WEB, namespaceSelector={"matchLabels": {"team": "a"}})
+
+
+@pytest.mark.parametrize(
+    ("pod", "old", "new", "expected"),
+    [
+        pytest.param(NEAR_TEAM, None, make_namespace("other", team="a"), True, id="one that a term may select comes"),
+        pytest.param(NEAR_TEAM, make_namespace("other", team="a"), make_namespace("other"), True, id="new labels"),
+        pytest.param(NEAR_TEAM, make_namespace("other"), make_namespace("other"), False, id="the same labels"),
+        pytest.param(NEAR_WEB, None, make_namespace("other", team="a"), False, id="no term selects namespaces"),
+        pytest.param(
+            FAR_FROM_WEB, make_namespace("default", team="a"), make_namespace("default"), True, id="the pod's own"
+        ),
+    ],
+)
+def test_namespaces_that_terms_select(pod: PodBuilder, old: Object | None, new: Object, expected: bool) -> None:
+    action = Action.ADD if old is None else Action.UPDATE
+    before, after = (each and msgspec.convert(each, Namespace) for each in (old, new))
+    assert helped("InterPodAffinity", info(pod), Resource.NAMESPACE, action, before, after) is expected

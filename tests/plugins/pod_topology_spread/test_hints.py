@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from extender.framework.events.cluster_events import Action, Resource
-from tests.builders import ZONE, NodeBuilder, PodBuilder, make_node, make_pod
+from extender.model.workloads import Service
+from tests.builders import ZONE, NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
 from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps
 from tests.queue.queueing import info
 
@@ -86,3 +88,20 @@ def test_pod_topology_spread_and_nodes(
 def test_pod_topology_spread_and_the_pod_itself(new: PodBuilder, action: Action, expected: bool) -> None:
     old = info(make_pod("p").spread(ZONE, labels=WEB))
     assert helped("PodTopologySpread", info(new), Resource.TARGET_POD, action, old, info(new)) is expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "old", "new", "expected"),
+    [
+        pytest.param(make_pod("p"), None, make_service("s", WEB), True, id="a service comes"),
+        pytest.param(make_pod("p"), make_service("s", WEB), None, True, id="a service goes"),
+        pytest.param(make_pod("p"), make_service("s", WEB), make_service("s", {"a": "b"}), True, id="another selector"),
+        pytest.param(make_pod("p"), make_service("s", WEB), make_service("s", WEB), False, id="the same selector"),
+        pytest.param(make_pod("p"), None, make_service("s", WEB, namespace="x"), False, id="another namespace"),
+        pytest.param(SPREAD, None, make_service("s", WEB), False, id="constraints of the pod's own"),
+    ],
+)
+def test_services_that_select_the_pod(pod: PodBuilder, old: Object | None, new: Object | None, expected: bool) -> None:
+    action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
+    before, after = (each and msgspec.convert(each, Service) for each in (old, new))
+    assert helped("PodTopologySpread", info(pod), Resource.SERVICE, action, before, after) is expected
