@@ -2,7 +2,7 @@
 
 In a program of one's own, a cluster from a file and a rule:
 
-    from extender import Cluster, predicate
+    from extender import Cluster, Node, Pod, predicate
 
     cluster = Cluster.load("cluster.yaml")
     print(cluster.decide(cluster.pod("default/web-0")).feasible)
@@ -10,6 +10,9 @@ In a program of one's own, a cluster from a file and a rule:
     @predicate
     def on_ssd(pod: Pod, node: Node) -> bool:
         return node.labels.get("disk") == "ssd"
+
+What stands in `__all__` is all that a program or a rule needs to import; docs/rules.md lists it with the members that
+rules may use, and a test holds that list. Everything else may change from version to version.
 
 The package, from the top: `cli` and `wsgi` are what people and gunicorn start; `app` plugs everything together; `web`
 serves the `verbs`, `scheduler` is a loop of its own, and `offline` asks the same engine about clusters in files;
@@ -19,10 +22,14 @@ serves the `verbs`, `scheduler` is a loop of its own, and `offline` asks the sam
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from extender.runtime.moved import MovedModules
+
 if TYPE_CHECKING:
+    from extender.errors import ExtenderError
     from extender.model.node import Node
     from extender.model.pod import Pod
     from extender.offline.cluster import Cluster
@@ -30,12 +37,33 @@ if TYPE_CHECKING:
     from extender.plugins.users import predicate, priority
     from extender.table import PodInfo, Table
     from extender.table.labels import Rows
+    from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
-__all__ = ["Cluster", "Decision", "Node", "Pod", "PodInfo", "Rows", "Table", "predicate", "priority"]
+__all__ = [
+    "CPU",
+    "EPHEMERAL_STORAGE",
+    "MEMORY",
+    "PODS",
+    "Cluster",
+    "Decision",
+    "ExtenderError",
+    "Node",
+    "Pod",
+    "PodInfo",
+    "Rows",
+    "Table",
+    "predicate",
+    "priority",
+]
 
 _HOMES = {
+    "CPU": "extender.table.nodes.columns",
+    "EPHEMERAL_STORAGE": "extender.table.nodes.columns",
+    "MEMORY": "extender.table.nodes.columns",
+    "PODS": "extender.table.nodes.columns",
     "Cluster": "extender.offline.cluster",
     "Decision": "extender.offline.decision",
+    "ExtenderError": "extender.errors",
     "Node": "extender.model.node",
     "Pod": "extender.model.pod",
     "PodInfo": "extender.table",
@@ -44,6 +72,27 @@ _HOMES = {
     "predicate": "extender.plugins.users",
     "priority": "extender.plugins.users",
 }
+
+# Where rules of users may have found what they import; these names go with version 0.2.
+_MOVED = {
+    "extender.engine": "extender.framework",
+    "extender.engine.custom": "extender.plugins.users",
+    "extender.engine.registry": "extender.plugins.registry",
+    "extender.engine.profiles": "extender.framework.profile",
+    "extender.simulator": "extender.offline",
+    "extender.model.csi_migration": "extender.model.volumes.csi_migration",
+    "extender.model.pod_volumes": "extender.model.volumes.pod_volumes",
+    "extender.model.storage": "extender.model.volumes.storage",
+    "extender.model.resource_claims": "extender.model.devices.claims",
+    "extender.table.gone": "extender.table.hypothetical_removals",
+    "extender.table.matches": "extender.table.pods.matches",
+    "extender.table.ports": "extender.table.pods.ports",
+    "extender.table.terms": "extender.table.pods.terms",
+    "extender.clock": "extender.runtime.clock",
+    "extender.settings": "extender.config.settings",
+    "extender.wire": "extender.extender_v1.types",
+}
+sys.meta_path.insert(0, MovedModules(_MOVED))
 
 
 def __getattr__(name: str) -> object:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.model.node import Node
-from extender.model.pod import Pod
-from extender.plugins.users import predicate, priority
-from extender.table import PodInfo, Table
-from extender.table.labels import Rows
-from extender.table.nodes.columns import CPU
+from extender import CPU, Node, Pod, PodInfo, Rows, Table, predicate, priority
 
 
 @priority
