@@ -151,7 +151,7 @@ class Process:
         backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
         rules = (SchedulingGates(), evictions)
         self._queue = PriorityQueue(metrics, clock, INTERESTS, rules, backoff, options.max_unschedulable_seconds)
-        self._cache.listener = EventRouter(self._cache, self._queue, cycles)
+        self._cache.listen(EventRouter(self._cache, self._queue, cycles))
         whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
         self._feed = feed_factory_of(settings, whole, bound_by)(self._cache, metrics, clock)
 

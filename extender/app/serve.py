@@ -14,8 +14,8 @@ from typing import Any
 
 from extender.app.feed import FeedFactory, Staleness, feed_factory_of
 from extender.cache.cache import Cache
-from extender.cache.comparer import TABLE, Comparer, Report
-from extender.cache.dump import dump
+from extender.cache.debugger.comparer import TABLE, Comparer, Report
+from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, read_config_map

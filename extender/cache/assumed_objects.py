@@ -6,9 +6,7 @@ numbers that grow (KEP-5504).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from extender.cache.changes import Change
+from extender.cache.changes import Reference
 from extender.model.meta import Object
 
 
@@ -16,42 +14,39 @@ class AssumedObjects:
     """The assumptions by kind and key, each with the version from which on the watch knows better."""
 
     def __init__(self) -> None:
-        self._assumed: dict[Change, tuple[Object, int]] = {}
+        self._assumed: dict[Reference, tuple[Object, int]] = {}
 
-    def get(self, change: Change) -> Object | None:
-        return self._assumed[change][0] if change in self._assumed else None
+    def get(self, kind: str, key: str) -> Object | None:
+        """Returns what is assumed of the object, if anything is."""
+        return self._assumed.get((kind, key), (None, 0))[0]
 
-    def changes(self) -> Iterable[Change]:
-        """What is assumed, by kind and key."""
-        return self._assumed.keys()
+    def assume(self, obj: Object) -> None:
+        """Assumes that `obj`, which has the version that it was decided on, will be written so."""
+        self._assumed[_reference(obj)] = obj, version_of(obj) + 1
 
-    def assume_object(self, obj: Object) -> None:
-        """`obj`, which has the version that it was decided on, is to be written so."""
-        self._assumed[_change_of(obj)] = obj, version_of(obj) + 1
-
-    def confirm(self, obj: Object, told: Object | None) -> None:
-        """`obj` is written so. `told`: the object as the watch knows it, which may have come before."""
-        if told is None or version_of(told) >= version_of(obj):
-            self.drop(_change_of(obj))
+    def confirm(self, obj: Object, observed: Object | None) -> None:
+        """Takes in that `obj` is written so; `observed`: as the watch knows it, which may have been faster."""
+        if observed is None or version_of(observed) >= version_of(obj):
+            self.drop(*_reference(obj))
         else:
-            self._assumed[_change_of(obj)] = obj, version_of(obj)
+            self._assumed[_reference(obj)] = obj, version_of(obj)
 
     def told(self, obj: Object) -> None:
-        """The watch tells of `obj`: what was assumed of it may be outdated, or confirmed."""
-        assumed = self._assumed.get(_change_of(obj))
+        """Takes in that the watch tells of `obj`: what was assumed of it may be outdated, or confirmed."""
+        assumed = self._assumed.get(_reference(obj))
         if assumed is not None and version_of(obj) >= assumed[1]:
-            self.drop(_change_of(obj))
+            self.drop(*_reference(obj))
 
-    def drop(self, change: Change) -> Object | None:
-        """Nothing is assumed of the object any more; returns what was."""
-        return self._assumed.pop(change, (None, 0))[0]
+    def drop(self, kind: str, key: str) -> Object | None:
+        """Ends what is assumed of the object; returns it."""
+        return self._assumed.pop((kind, key), (None, 0))[0]
 
 
 def version_of(obj: Object) -> int:
-    """The object's version as a number; 0 for what has none, such as objects from files."""
+    """Returns the object's version as a number; 0 for what has none, such as objects from files."""
     version = obj.metadata.resource_version
     return int(version) if version.isdecimal() else 0
 
 
-def _change_of(obj: Object) -> Change:
+def _reference(obj: Object) -> Reference:
     return type(obj).__name__, obj.key

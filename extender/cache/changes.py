@@ -1,52 +1,96 @@
-"""What can change in the cache, and how a table is told of it."""
+"""The journal of the cache: what every object is at present, and in which order the objects have changed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from extender.cache.pod_states import PodState
+from extender.cache.placements import Placement
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
+from extender.table.journal import Journal
 
 NODE, POD = Node.__name__, Pod.__name__
 
-Change = tuple[str, str]
-"""(kind, key) of an object that is no longer what it was; pods go by UID."""
-
-
-@dataclass(slots=True)
-class Placement:
-    """A pod that counts on a node.
-
-    Attributes:
-        certain: False where the bind ended without an answer.
-        expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None: never.
-    """
-
-    info: PodInfo
-    node_name: str
-    state: PodState
-    certain: bool = True
-    expires_at: float | None = None
-
+Reference = tuple[str, str]
+"""(kind, key) of an object; pods go by UID."""
 
 Present = Object | Placement | PodInfo | None
-"""What an object is at this moment; a pod is its placement, or if it has none what is known of it."""
+"""An object as tables are to have it; a pod is its placement, or if it has none what is known of it. None: gone."""
+
+_REMOVED_KEYS_KEPT = 65536  # a table that has missed more is made anew as quickly
+_LISTED = "listed"
 
 
-def apply(table: Table, change: Change, present: Present) -> None:
-    """Makes the table show what the object is now."""
-    kind, key = change
-    if kind == POD:
-        _apply_pod(table, key, present)
-    elif kind == NODE:
-        table.set_node(present) if isinstance(present, Node) else table.remove_node(key)
-    elif isinstance(present, Object):
-        table.set_object(kind, present)
-    else:
-        table.remove_object(kind, key)
+class Update(NamedTuple):
+    """What an object is now."""
+
+    kind: str
+    key: str
+    present: Present
+
+
+class Changes:
+    """The present value of every object, with a journal over them: all that a table has to be told."""
+
+    def __init__(self) -> None:
+        self._journal = Journal(_REMOVED_KEYS_KEPT)
+        self._present: dict[str, dict[str, Present]] = {}
+
+    @property
+    def now(self) -> int:
+        """The cursor of a reader that has taken in everything."""
+        return self._journal.now
+
+    def note(self, kind: str, key: str, present: Present) -> None:
+        """Notes what the object is now."""
+        values = self._present.setdefault(kind, {})
+        if present is None:
+            values.pop(key, None)
+            self._journal.note_removed(kind, key)
+        else:
+            values[key] = present
+            self._journal.note(kind, key)
+
+    def note_listed(self, kind: str) -> None:
+        """Notes that the kind was listed, which tells of every object, though most have not changed."""
+        self._journal.note(_LISTED, kind)
+
+    def all(self) -> list[Update]:
+        """Returns every object, as for a table that is made anew."""
+        return [Update(kind, key, present) for kind, values in self._present.items() for key, present in values.items()]
+
+    def since(self, cursor: int) -> list[Update] | None:
+        """Returns each object that has changed after `cursor` once; None: that is too long ago to tell."""
+        updates: list[Update] = []
+        for kind in self._journal.changed_topics(cursor):
+            if kind == _LISTED:
+                continue
+            keys = self._journal.since(cursor, kind)
+            if keys is None:
+                return None
+            values = self._present[kind]
+            updates += [Update(kind, key, values.get(key)) for key in keys]
+        return updates
+
+    def told_since(self, cursor: int, reference: Reference) -> bool:
+        """Returns whether anything was told of the object after `cursor`, if only that it is as it was."""
+        return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
+
+
+def apply(updates: Iterable[Update], table: Table) -> None:
+    """Makes the table show what the objects are now."""
+    for kind, key, present in updates:
+        if kind == POD:
+            _apply_pod(table, key, present)
+        elif kind == NODE:
+            table.set_node(present) if isinstance(present, Node) else table.remove_node(key)
+        elif isinstance(present, Object):
+            table.set_object(kind, present)
+        else:
+            table.remove_object(kind, key)
 
 
 def _apply_pod(table: Table, uid: str, present: Present) -> None:

@@ -11,9 +11,9 @@ from extender.table import PodInfo
 
 
 class _Decision(NamedTuple):
-    """The node, "" for none, and what the pod's status said when it was decided."""
+    """The pod with the nomination that was decided, and what its status said at the time."""
 
-    node_name: str
+    info: PodInfo
     status: str
 
 
@@ -23,22 +23,21 @@ class DecidedNominations:
     def __init__(self) -> None:
         self._decisions: dict[str, _Decision] = {}
 
-    def decide(self, info: PodInfo, node_name: str) -> PodInfo:
-        """Nominates the pod, which is given as `effective` made it; returns it with its new nomination."""
-        nominated = info.pod.status.nominated_node_name
-        known = self._decisions.get(info.uid)
-        self._decisions[info.uid] = _Decision(node_name, known.status if known else nominated)
-        return info if nominated == node_name else PodInfo(info.pod.nominated_to(node_name))
+    def decide(self, info: PodInfo, node_name: str) -> None:
+        """Nominates the pod, given as the watch describes it, to the node; "": to none."""
+        status = info.pod.status.nominated_node_name
+        self._decisions[info.uid] = _Decision(PodInfo(info.pod.nominated_to(node_name)), status)
+
+    def told(self, info: PodInfo) -> None:
+        """Takes in how the watch describes the pod now."""
+        decision = self._decisions.pop(info.uid, None)
+        if decision and not info.pod.node_name and info.pod.status.nominated_node_name == decision.status:
+            self.decide(info, decision.info.pod.status.nominated_node_name)
 
     def effective(self, info: PodInfo) -> PodInfo:
         """Returns the pod, given as the watch describes it, with the nomination that counts."""
         decision = self._decisions.get(info.uid)
-        if decision is None:
-            return info
-        if info.pod.node_name or info.pod.status.nominated_node_name != decision.status:
-            self.drop(info.uid)
-            return info
-        return PodInfo(info.pod.nominated_to(decision.node_name))
+        return info if decision is None else decision.info
 
     def drop(self, uid: str) -> None:
         """Forgets the decision, if there is one."""

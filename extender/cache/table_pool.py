@@ -1,67 +1,60 @@
-"""The tables that the cache lends to its readers, and how they follow what changes.
+"""The tables that the cache lends to its readers.
 
-Each reader has a table of its own while it reads. One that comes back is given what has changed meanwhile when it is
-next lent, so the cache's lock is held for what changed, never for what a reader makes of it.
+Each reader has a table of its own while it reads, and each table a cursor in the journal of the cache. A table that is
+lent first takes in what has changed since it was lent last; the cache's lock is held to read the journal, never while
+a table takes anything in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from itertools import islice
-from typing import Protocol
 
-from extender.cache.changes import Change, Present, apply
+from extender.cache.changes import Changes, Update, apply
 from extender.table import Table
+from extender.table.journal import BEGINNING
 
-_CHANGES_AT_ONCE = 50
+_UPDATES_AT_ONCE = 50
 _TRIES = 100
 
 
-class Holder(Protocol):
-    """Who holds the objects: the cache. Both are asked with its lock held."""
-
-    def everything(self) -> Iterable[Change]:
-        """Every object, as something that has changed."""
-
-    def present(self, change: Change) -> Present:
-        """What the object is at this moment."""
-
-
 class Replica:
-    """A table, and what has changed since it was last brought up to date."""
+    """A table, and how far it has followed the journal."""
 
-    def __init__(self, changes: dict[Change, None]) -> None:
+    def __init__(self) -> None:
         self.table = Table()
-        self.changes = changes
+        self.cursor = BEGINNING
+
+    def missed(self, changes: Changes) -> list[Update]:
+        """Returns what the table has to take in to be up to date; a table that is too far behind is made anew."""
+        missed = changes.since(self.cursor)
+        if missed is None:
+            self.table, missed = Table(), changes.all()
+        self.cursor = changes.now
+        return missed
 
 
 class TablePool:
     """As many tables as there were readers at once; safe for any number of threads.
 
     Args:
-        locked: takes the holder's lock, on behalf of the caller that it names.
+        changes: the cache's, guarded by its lock.
+        locked: takes that lock, on behalf of the caller that it names.
     """
 
-    def __init__(self, holder: Holder, locked: Callable[[str], AbstractContextManager[None]]) -> None:
-        self._holder, self._locked = holder, locked
+    def __init__(self, changes: Changes, locked: Callable[[str], AbstractContextManager[None]]) -> None:
+        self._changes, self._locked = changes, locked
         self._replicas: list[Replica] = []
         self._idle: list[Replica] = []
 
     def __len__(self) -> int:
         return len(self._replicas)
 
-    # ---- with the holder's lock held
-
-    def note(self, change: Change) -> None:
-        """The object has changed."""
-        for replica in self._replicas:
-            replica.changes[change] = None
-
     def ask(self, question: Callable[[Table], str]) -> str:
-        """The answer of a table that is up to date, and stays so: the lock is the caller's."""
-        replica = self._take()
+        """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
+        replica = self._idle.pop() if self._idle else self._new()
         try:
+            apply(replica.missed(self._changes), replica.table)
             answer = question(replica.table)
         except BaseException:
             self._discard(replica)
@@ -69,19 +62,24 @@ class TablePool:
         self._idle.append(replica)
         return answer
 
-    # ---- without it
-
     def lend(self, reader: str) -> AbstractContextManager[Table]:
-        """A table that is up to date as the block begins and stays as it is; the block's own, so no lock is held."""
+        """Lends a table that is up to date as the block begins, stays as it is, and is the block's own."""
         return _Loan(self, reader)
 
     def take(self, reader: str) -> Replica:
         """See `lend`; `give_back` is to follow."""
         with self._locked(reader):
-            return self._take()
+            replica = self._idle.pop() if self._idle else self._new()
+            missed = replica.missed(self._changes)
+        try:
+            apply(missed, replica.table)
+        except BaseException:
+            self.give_back(replica, reader, failed=True)
+            raise
+        return replica
 
     def give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
-        """The reader has done, or has failed."""
+        """Ends a loan; a table whose reader failed, perhaps in the middle of a what-if, is not lent again."""
         if failed:
             with self._locked(reader):
                 self._discard(replica)
@@ -91,26 +89,38 @@ class TablePool:
     def refresh(self, tables: int) -> None:
         """Brings that many tables up to date, if they are not lent, so that no reader has to wait for it.
 
-        The lock is held for a few changes at a time; the first tables of a large cluster take a second or so.
+        The first tables of a large cluster take a second or so.
         """
         for _ in range(tables):
             with self._locked("refresh"):
                 if not self._idle and len(self._replicas) >= tables:
                     return
                 replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new()
-            self._catch_up(replica, lambda: None)
+                missed = replica.missed(self._changes)
+            try:
+                apply(missed, replica.table)
+            except BaseException:
+                self.give_back(replica, "refresh", failed=True)
+                raise
             self._idle.append(replica)
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
         """Shows every table beside one made anew, both as of one moment; keeps those that are right, and the new one.
 
         The oldest that is right makes way, and with it what it remembers of objects long gone; so the number stays.
-        The work is done without the lock, `breathe` called now and then. Returns how many were shown.
+        `breathe` is called now and then. Returns how many were shown.
         """
         with self._locked("check_tables"):
             known = tuple(self._replicas)
             fresh = self._new()
-        self._catch_up(fresh, breathe)
+            missed = fresh.missed(self._changes)
+        try:
+            for begin in range(0, len(missed), _UPDATES_AT_ONCE):
+                apply(missed[begin : begin + _UPDATES_AT_ONCE], fresh.table)
+                breathe()
+        except BaseException:
+            self.give_back(fresh, "check_tables", failed=True)
+            raise
         checked = [replica for replica in known if self._check(replica, fresh, is_right, breathe)]
         with self._locked("check_tables"):
             self._idle.insert(0, fresh)
@@ -120,53 +130,6 @@ class TablePool:
                 self._discard(oldest)
         return len(checked)
 
-    # ---- replicas, with the lock held
-
-    def _take(self) -> Replica:
-        replica = self._idle.pop() if self._idle else self._new()
-        self._bring_up_to_date(replica)
-        return replica
-
-    def _new(self) -> Replica:
-        replica = Replica(dict.fromkeys(self._holder.everything()))
-        self._replicas.append(replica)
-        return replica
-
-    def _discard(self, replica: Replica) -> None:
-        # Its reader failed, perhaps in the middle of a what-if: nobody shall stand on such a table again.
-        self._replicas = [kept for kept in self._replicas if kept is not replica]
-
-    def _bring_up_to_date(self, replica: Replica) -> None:
-        try:
-            for change in replica.changes:
-                apply(replica.table, change, self._holder.present(change))
-            replica.changes.clear()  # One by one they would leave gaps, and every look at the next would pass them all.
-        except BaseException:
-            self._discard(replica)
-            raise
-
-    # ---- with a replica that nobody else has, and without the lock
-
-    def _catch_up(self, replica: Replica, breathe: Callable[[], object]) -> None:
-        """Brings the replica up to date without keeping readers waiting: the lock is held to look, not to count."""
-        try:
-            while replica.changes:
-                with self._locked("refresh"):
-                    changes = iter(tuple(replica.changes))
-                    replica.changes.clear()
-                while batch := self._batch(changes):
-                    for change, present in batch:
-                        apply(replica.table, change, present)
-                    breathe()
-        except BaseException:
-            with self._locked("refresh"):
-                self._discard(replica)
-            raise
-
-    def _batch(self, changes: Iterator[Change]) -> list[tuple[Change, Present]]:
-        with self._locked("refresh"):
-            return [(change, self._holder.present(change)) for change in islice(changes, _CHANGES_AT_ONCE)]
-
     def _check(
         self,
         replica: Replica,
@@ -174,24 +137,33 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Whether the replica was shown; one that is lent, again and again, is left for the next time."""
+        """Returns whether the replica was shown; one that is lent, again and again, is left for the next time."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
-                if replica in self._idle:
+                is_idle = replica in self._idle
+                if is_idle:
                     self._idle.remove(replica)
-                    with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
-                        self._bring_up_to_date(replica)
-                    self._bring_up_to_date(fresh)
-                    break
+                    missed, fresh_missed = replica.missed(self._changes), fresh.missed(self._changes)
+            if is_idle:
+                break
             breathe()
         else:
             return False
-        if is_right(replica.table, fresh.table):
-            self._idle.append(replica)
-        else:
-            with self._locked("check_tables"):
-                self._discard(replica)
+        with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
+            apply(missed, replica.table)
+        apply(fresh_missed, fresh.table)
+        self.give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
         return True
+
+    # ---- with the lock held
+
+    def _new(self) -> Replica:
+        replica = Replica()
+        self._replicas.append(replica)
+        return replica
+
+    def _discard(self, replica: Replica) -> None:
+        self._replicas = [kept for kept in self._replicas if kept is not replica]
 
 
 class _Loan(AbstractContextManager[Table]):

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from extender.cache.cache import Cache
-from extender.cache.changes import NODE, POD, Placement
+from extender.cache.changes import NODE, POD
+from extender.cache.placements import Placement
 from extender.cache.pod_states import PodEvent
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_ADD,

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from extender.cache.cache import Cache, Overview
+from extender.cache.cache import Cache
+from extender.cache.view import Overview
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import Clock
@@ -75,7 +76,7 @@ class Modeler:
         return QueueStatus(**rows, scheduled=sections.scheduled, leading=leading)
 
     def _sections(self) -> _Sections:
-        now, overview = self._clock.monotonic(), self._cache.overview()
+        now, overview = self._clock.monotonic(), self._cache.view.overview()
         nominations = {info.uid: info.pod.status.nominated_node_name for info in overview.unplaced}
         views: dict[str, tuple[Section, PodView]] = {
             pod.uid: (_section(tier), _queued(pod, now, nominations)) for tier, pod in self._queue.queued()

@@ -42,15 +42,15 @@ class StartupRecovery:
     def put_right(self) -> None:
         """Does what can be done; what fails is logged, for the pods' own attempts come upon it again."""
         waiting = {pod.uid: pod for pod in self._waiting_pods()}
-        for claim in self._cache.held(ResourceClaim.__name__).values():
+        for claim in self._cache.view.objects(ResourceClaim.__name__).values():
             if isinstance(claim, ResourceClaim):
                 self._put_right(claim, waiting)
-        nodes = self._cache.held(Node.__name__)
+        nodes = self._cache.view.objects(Node.__name__)
         nominated = (pod for pod in waiting.values() if pod.status.nominated_node_name)
         self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def _waiting_pods(self) -> Iterator[Pod]:
-        for held in self._cache.held_pods().values():
+        for held in self._cache.view.pods().values():
             pod = held.pod
             if pod is not None and not held.node_name and pod.spec.scheduler_name in self._scheduler_names:
                 yield pod

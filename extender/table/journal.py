@@ -51,7 +51,7 @@ class Journal:
         log = self._logs.get(topic) or self._logs.setdefault(topic, _Log())
         self.now = now = self.now + 1
         log.latest.pop(key, None)  # so that the latest change is always the last
-        log.latest[key] = now
+        log.latest[key] = log.position = now
 
     def note_removed(self, topic: str, key: Hashable) -> None:
         """Notes that what stood under the key is gone."""
@@ -81,9 +81,14 @@ class Journal:
             keys += log.since(cursor)
         return keys
 
-    def topics(self) -> tuple[str, ...]:
-        """Returns the topics that anything was noted under."""
-        return tuple(self._logs)
+    def changed_topics(self, cursor: int) -> list[str]:
+        """Returns the topics under which anything has changed after `cursor`."""
+        return [topic for topic, log in self._logs.items() if log.position > cursor]
+
+    def has_changed(self, cursor: int, topic: str, key: Hashable) -> bool:
+        """Returns whether the key may have changed after `cursor`; True where that is too long ago to tell."""
+        log = self._logs.get(topic)
+        return log is not None and (cursor < log.forgotten or log.latest.get(key, BEGINNING) > cursor)
 
 
 class Cursor:
@@ -106,17 +111,26 @@ class Cursor:
 
 
 class _Log:
-    """One topic: the position of the latest change of each key, ascending; the latest removals; what is lost."""
+    """One topic.
 
-    __slots__ = ("forgotten", "latest", "removed")
+    Attributes:
+        latest: the position of the latest change of each key, ascending.
+        position: that of the last of them.
+        removed: the latest removals, with their positions.
+        forgotten: the position of the last removal that `latest` no longer has.
+    """
+
+    __slots__ = ("forgotten", "latest", "position", "removed")
 
     def __init__(self) -> None:
         self.latest: dict[Hashable, int] = {}
         self.removed: deque[tuple[Hashable, int]] = deque()
-        self.forgotten = 0
+        self.position = self.forgotten = 0
 
     def since(self, cursor: int) -> list[Hashable]:
-        keys = []
+        keys: list[Hashable] = []
+        if self.position <= cursor:
+            return keys
         for key, position in reversed(self.latest.items()):
             if position <= cursor:
                 break

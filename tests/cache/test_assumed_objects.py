@@ -90,7 +90,7 @@ def test_the_watch_is_not_overheard() -> None:
     cache = cache_with(volume(5))
     cache.assume_object(volume(5, "intended"))
     assert cache.observed(KIND, "v") == volume(5)
-    assert cache.held(KIND) == {"v": volume(5)}
+    assert cache.view.objects(KIND) == {"v": volume(5)}
 
 
 @pytest.mark.parametrize("gone", [lambda cache: cache.deleted(KIND, volume(5)), lambda cache: cache.replaced(KIND, [])])
@@ -140,7 +140,7 @@ class Heard:
 
 def test_listeners_hear_of_what_is_abandoned_and_of_nothing_that_is_only_intended() -> None:
     cache, heard = cache_with(volume(5)), Heard()
-    cache.listener = heard
+    cache.listen(heard)
     cache.assume_object(volume(5, "intended"))
     assert heard.changes == []
     cache.restore_object(KIND, "v")

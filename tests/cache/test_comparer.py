@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cache.cache import Cache
-from extender.cache.changes import Placement
-from extender.cache.comparer import Comparer, Difference, Report
+from extender.cache.debugger.comparer import CacheDifference, Comparer, Report
+from extender.cache.placements import Placement
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError
 from extender.model.meta import LabelSelector, Object
@@ -74,44 +74,50 @@ def test_nothing_is_found_while_binds_and_events_go_on(random: Random) -> None:
 
 
 def lose_a_node(cache: Cache) -> None:
-    del cache._objects["Node"]["n0"]
+    del cache._state.objects._kinds["Node"]["n0"]
 
 
 def keep_a_node_that_is_gone(cache: Cache) -> None:
-    cache._objects["Node"]["ghost"] = msgspec.convert(make_node("ghost").obj(), Node)
+    cache._state.objects._kinds["Node"]["ghost"] = msgspec.convert(make_node("ghost").obj(), Node)
 
 
 def mistake_a_label(cache: Cache) -> None:
-    node = cache._objects["Node"]["n0"]
-    cache._objects["Node"]["n0"] = msgspec.structs.replace(
+    node = cache._state.objects._kinds["Node"]["n0"]
+    cache._state.objects._kinds["Node"]["n0"] = msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, labels={"zone": "nowhere"})
     )
 
 
 def lose_a_volume(cache: Cache) -> None:
-    del cache._objects["PersistentVolume"]["v"]
+    del cache._state.objects._kinds["PersistentVolume"]["v"]
 
 
 def lose_a_pod(cache: Cache) -> None:
-    uid = cache._uid_of["default/fixed"]
-    del cache._pods[uid], cache._placements[uid], cache._uid_of["default/fixed"]
+    uid = cache._state.pods._uid_of["default/fixed"]
+    del (
+        cache._state.pods._pods[uid],
+        cache._state.placements._placements[uid],
+        cache._state.pods._uid_of["default/fixed"],
+    )
 
 
 def lose_a_place(cache: Cache) -> None:
-    del cache._placements[cache._uid_of["default/fixed"]]
+    del cache._state.placements._placements[cache._state.pods._uid_of["default/fixed"]]
 
 
 def mistake_a_place(cache: Cache) -> None:
-    cache._placements[cache._uid_of["default/fixed"]].node_name = "n2"
+    uid = cache._state.pods._uid_of["default/fixed"]
+    placed = cache._state.placements._placements
+    placed[uid] = placed[uid]._replace(node_name="n2")
 
 
 def lose_a_name(cache: Cache) -> None:
-    del cache._uid_of["default/fixed"]
+    del cache._state.pods._uid_of["default/fixed"]
 
 
 def place_a_pod_that_waits(cache: Cache) -> None:
-    uid = cache._uid_of["default/waits"]
-    cache._placements[uid] = Placement(cache._pods[uid], "n1", PodState.ADDED)
+    uid = cache._state.pods._uid_of["default/waits"]
+    cache._state.placements._placements[uid] = Placement(cache._state.pods._pods[uid], "n1", PodState.ADDED)
 
 
 def keep_a_pod_that_is_gone(cache: Cache) -> None:
@@ -165,7 +171,7 @@ class Still:
 def assert_true(cluster: WatchedCluster) -> None:
     """A table shows the cluster's nodes and its placed pods."""
     pods = [obj for obj in cluster.objects.values() if isinstance(obj, Pod)]
-    assumed = {uid for uid, held in cluster.cache.held_pods().items() if held.state is PodState.ASSUMED}
+    assumed = {uid for uid, held in cluster.cache.view.pods().items() if held.state is PodState.ASSUMED}
     with cluster.cache.snapshot("test") as table:
         nodes = {table.nodes.names[row] for row in table.nodes.rows}
         places = {info.uid: table.nodes.names[table.pods.row[table.pods.slot_of[info.uid]]] for info in table.pods}
@@ -303,7 +309,7 @@ def test_a_watch_that_is_behind_is_not_blamed_on_the_cache() -> None:
     cluster.put("Node", make_node("new").obj())
     report = compare_in_peace(cluster)
     assert report.differences == []
-    assert report.undecided == [Difference("Node", "new", "is listed, but not held")]
+    assert report.undecided == [CacheDifference("Node", "new", "is listed, but not held")]
 
 
 def test_a_pod_whose_bind_is_under_way_is_let_be() -> None:

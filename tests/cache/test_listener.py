@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.changes import Placement
+from extender.cache.placements import Placement
 from extender.cache.pod_states import PodEvent
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -60,7 +60,8 @@ def cache(clock: ManualClock) -> Cache:
 
 @pytest.fixture
 def heard(cache: Cache) -> Heard:
-    cache.listener = heard = Heard(cache)
+    heard = Heard(cache)
+    cache.listen(heard)
     return heard
 
 

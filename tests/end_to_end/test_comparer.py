@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.comparer import Comparer
+from extender.cache.debugger.comparer import Comparer
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
@@ -81,9 +81,10 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
         assert source.wait_until_synced(30)
         comparer = Comparer(cache, source, NullTelemetry(), time.sleep)
         assert comparer.compare().differences == []
-        uid = cache._uid_of["default/placed"]
-        cache._placements[uid].node_name = "n2"
-        del cache._objects["Node"]["n1"]
+        uid = cache._state.pods._uid_of["default/placed"]
+        placed = cache._state.placements._placements
+        placed[uid] = placed[uid]._replace(node_name="n2")
+        del cache._state.objects._kinds["Node"]["n1"]
         assert {(found.kind, found.key) for found in comparer.compare().differences} == {
             ("Node", "n1"),
             ("Pod", "default/placed"),

@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from extender.cache.cache import Overview
+from extender.cache.view import Overview
 from extender.errors import OutcomeUnknown
 from extender.scheduler.modeler import Modeler, PodView, QueueStatus
 from tests.scheduler.test_loop import node, pod
@@ -87,7 +87,7 @@ def test_a_pod_of_unknown_outcome_is_assumed_whatever_else_becomes_of_it() -> No
 
 def test_a_pod_that_the_queue_has_yet_to_hear_of_is_arriving() -> None:
     world = World(node("n", cpu="1"))
-    world.cache.listener = None
+    world.cache.listen(None)
     world.put(pod("p"))
     world.put(pod("theirs").scheduler("another"))
     world.watch()
@@ -97,7 +97,7 @@ def test_a_pod_that_the_queue_has_yet_to_hear_of_is_arriving() -> None:
 def test_nothing_moves_while_the_picture_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pod would be bound between the looks at cache and queue, were the queue not held."""
     world = World(node("n", cpu="1"), pod("p"))
-    settling, overview = threading.Thread(target=world.settle), world.cache.overview
+    settling, overview = threading.Thread(target=world.settle), world.cache.view.overview
 
     def slowly() -> Overview:
         seen = overview()
@@ -105,7 +105,7 @@ def test_nothing_moves_while_the_picture_is_taken(monkeypatch: pytest.MonkeyPatc
         settling.join(0.2)
         return seen
 
-    monkeypatch.setattr(world.cache, "overview", slowly)
+    monkeypatch.setattr(world.cache.view, "overview", slowly)
     assert sections(world) == {"active": ["p"]}
     settling.join()
     monkeypatch.undo()

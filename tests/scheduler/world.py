@@ -100,7 +100,7 @@ class World:
         self._version = 0
         evictions = EvictionsInProgress(self.cache)
         self.queue = PriorityQueue(self.telemetry, self.clock, INTERESTS, (SchedulingGates(), evictions))
-        self.cache.listener = EventRouter(self.cache, self.queue, [NAME])
+        self.cache.listen(EventRouter(self.cache, self.queue, [NAME]))
         nominations = Nominations(self.cache, self.queue, self)
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         self.waiting = WaitingPods(self.clock, self._is_there, self.binders)
@@ -191,7 +191,7 @@ class World:
 
     def nominations(self) -> dict[str, str]:
         """The node of each nominated pod of ours, by the pod's UID."""
-        unplaced = (info for info in self.cache.overview().unplaced if info.pod.spec.scheduler_name == NAME)
+        unplaced = (info for info in self.cache.view.overview().unplaced if info.pod.spec.scheduler_name == NAME)
         return {info.uid: node for info in unplaced if (node := info.pod.status.nominated_node_name)}
 
     def _is_there(self, pod: PodInfo) -> bool:

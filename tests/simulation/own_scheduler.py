@@ -79,7 +79,7 @@ class OwnScheduler:
         queued = {info.uid for tier in queue.pods().values() for info in tier}
         waiting = {
             uid
-            for uid, held in self.cache.held_pods().items()
+            for uid, held in self.cache.view.pods().items()
             if held.pod and not held.node_name and not held.pod.terminating
         }
         # The cache knows of a pod a moment before the queue does.
@@ -114,7 +114,7 @@ class WitnessedPreemptions(PreemptionExecutor):
         facts, victims = self._facts(), {one.uid for one in plan.victims}
         node, before = facts.get(preemptor.uid, ("", set()))
         if node and node == facts["nominated"]:  # nobody more important has taken the place away from it
-            pods = facts["cache"].held_pods()
+            pods = facts["cache"].view.pods()
             # A victim that left before it was bound holds no place: to wait for it would help nobody.
             known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name]
             leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from extender.cache.cache import Cache
-from extender.cache.comparer import Comparer
+from extender.cache.debugger.comparer import Comparer
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
@@ -37,7 +37,7 @@ def test_the_comparer_does_not_bring_back_what_a_relist_has_left_out() -> None:
     cache = Cache(ManualClock(), NullTelemetry())
     pod = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
     report = Comparer(cache, LateWatch(cache, pod), NullTelemetry(), lambda _: False).compare()
-    assert cache.held_pods() == {}
+    assert cache.view.pods() == {}
     assert report.differences == []
 
 

@@ -67,7 +67,7 @@ class WitnessedCache(Cache):
         with self.snapshot("check") as table:
             rows = {uid: table.pods.row[slot] for uid, slot in table.pods.slot_of.items()}
             counted = {uid: table.nodes.names[row] for uid, row in rows.items() if row >= 0}
-        placed = {uid: held.node_name for uid, held in self.held_pods().items() if held.node_name}
+        placed = {uid: held.node_name for uid, held in self.view.pods().items() if held.node_name}
         require(placed == counted, f"{name}: the pods counted are not those that hold a place: {counted} {placed}")
 
     def _seen(self, kind: str, objects: Sequence[Object]) -> None:

@@ -246,11 +246,11 @@ class World:
         }
         held = {
             uid: (pod.pod.metadata.resource_version if pod.pod else "", pod.node_name)
-            for uid, pod in cache.held_pods().items()
+            for uid, pod in cache.view.pods().items()
         }
         require(held == shown, f"{name}: the pods held are not those of the API server: {_unlike(held, shown)}")
         nodes = {key: node["metadata"]["resourceVersion"] for key, node in self.api.collections[NODES].items()}
-        known = {key: node.metadata.resource_version for key, node in cache.held("Node").items()}
+        known = {key: node.metadata.resource_version for key, node in cache.view.objects("Node").items()}
         require(known == nodes, f"{name}: the nodes held are not those of the API server: {_unlike(known, nodes)}")
 
 

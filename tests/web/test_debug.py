@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from werkzeug.test import Client
 
-from extender.cache.comparer import Difference, Report
+from extender.cache.debugger.comparer import CacheDifference, Report
 from extender.config.settings import Settings
 from extender.runtime.clock import SystemClock
 from extender.web.access import ClientAuthorizer
@@ -25,7 +25,7 @@ class Asked:
 
     def compare(self) -> Report:
         self.done.append("compare")
-        return Report({"Pod": 3, "Table": 2}, [Difference("Pod", "default/p", "is listed, but not held")])
+        return Report({"Pod": 3, "Table": 2}, [CacheDifference("Pod", "default/p", "is listed, but not held")])
 
     def dump(self) -> dict[str, list[str]]:
         self.done.append("dump")

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice
 
-from extender.cache.cache import Cache, HeldPod, Journal, is_noted
-from extender.cache.changes import POD, Change
+from extender.cache.cache import Cache
+from extender.cache.changes import POD, Reference
 from extender.cache.pod_states import PodState
+from extender.cache.view import HeldPod
 from extender.errors import ClusterError, MalformedInput
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -38,7 +39,7 @@ _MOST_PER_TABLE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CacheDifference:
     """What was wrong, and is put right now. `kind` Table: a count in a table, which is no longer used."""
 
     kind: str
@@ -57,8 +58,8 @@ class Report:
     """
 
     compared: dict[str, int] = field(default_factory=dict)
-    differences: list[Difference] = field(default_factory=list)
-    undecided: list[Difference] = field(default_factory=list)
+    differences: list[CacheDifference] = field(default_factory=list)
+    undecided: list[CacheDifference] = field(default_factory=list)
     unlisted: dict[str, str] = field(default_factory=dict)
 
 
@@ -66,11 +67,15 @@ class Report:
 class _Suspect:
     """An object that is not as listed, unless something is under way. `version`: where the watch must be to tell."""
 
-    change: Change
+    reference: Reference
     key: str
     listed: Object | None
     version: str
     how: str
+
+    @property
+    def difference(self) -> CacheDifference:
+        return CacheDifference(self.reference[0], self.key, self.how)
 
 
 class Comparer:
@@ -107,40 +112,40 @@ class Comparer:
     # ---- objects
 
     def _compare_kind(self, kind: str, report: Report) -> None:
-        with self._cache.journal() as journal:
-            try:
-                version, objects = self._lister.list(kind)
-            except ClusterError as error:
-                report.unlisted[kind] = str(error)
-                return
-            report.compared[kind] = len(objects)
-            suspects = list(self._suspects(kind, version, objects))
-            decided, undecided = self._decided(suspects, journal)
-            report.differences += [_told(suspect) for suspect in decided if self._put_right(suspect, journal)]
-            report.undecided += map(_told, undecided)
+        begin = self._cache.view.cursor()
+        try:
+            version, objects = self._lister.list(kind)
+        except ClusterError as error:
+            report.unlisted[kind] = str(error)
+            return
+        report.compared[kind] = len(objects)
+        decided, undecided = self._decided(list(self._suspects(kind, version, objects)), begin)
+        report.differences += [suspect.difference for suspect in decided if self._put_right(suspect, begin)]
+        report.undecided += [suspect.difference for suspect in undecided]
 
     def _suspects(self, kind: str, version: str, objects: Sequence[Object]) -> Iterator[_Suspect]:
         if kind == POD:
-            return _suspect_pods(self._cache.held_pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
-        return _suspect_objects(kind, self._cache.held(kind), version, objects)
+            return _suspect_pods(self._cache.view.pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
+        return _suspect_objects(kind, self._cache.view.objects(kind), version, objects)
 
-    def _decided(self, suspects: list[_Suspect], journal: Journal) -> tuple[list[_Suspect], list[_Suspect]]:
+    def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
         """Those that the watch should have told of, and those of which nothing can be said."""
         decided: list[_Suspect] = []
         for _ in range(self._polls):
-            # The watch first: what it tells between the two questions is in the journal then.
-            told = [self._lister.has_told(suspect.change[0], suspect.version) for suspect in suspects]
+            # The watch first: what it tells between the two questions is known to the cache then.
+            told = [self._lister.has_told(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, told)
             suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
-            suspects = [one for one in suspects if not is_noted(one.change, journal)]
+            suspects = [one for one in suspects if not self._cache.view.told_since(begin, one.reference)]
             if not suspects or self._pause(_POLL_SECONDS):
                 return decided, suspects
         gone = [suspect for suspect in suspects if suspect.listed is None]
         return decided + gone, [suspect for suspect in suspects if suspect.listed is not None]
 
-    def _put_right(self, suspect: _Suspect, journal: Journal) -> bool:
+    def _put_right(self, suspect: _Suspect, begin: int) -> bool:
         try:
-            return self._cache.put_right(suspect.change, suspect.listed, journal)
+            listed = None if suspect.listed is None else self._cache.readable(suspect.listed)
+            return self._cache.view.put_right(suspect.reference, listed, begin)
         except MalformedInput:
             return False  # The watch has told of it, and the cache does without it, on purpose.
 
@@ -201,13 +206,9 @@ def _how(held: Object | None, listed: Object) -> str:
     return f"is held at version {mine}, but listed at {other}"
 
 
-def _told(suspect: _Suspect) -> Difference:
-    return Difference(suspect.change[0], suspect.key, suspect.how)
-
-
-def _table_differences(held: Table, fresh: Table) -> Iterator[Difference]:
+def _table_differences(held: Table, fresh: Table) -> Iterator[CacheDifference]:
     try:
         for found in islice(differences(held, fresh), _MOST_PER_TABLE):
-            yield Difference(TABLE, found.where, f"{found.what} is {found.held}, not {found.fresh}")
+            yield CacheDifference(TABLE, found.where, f"{found.what} is {found.held}, not {found.fresh}")
     except Exception as error:  # whatever a table raises whose parts do not fit together
-        yield Difference(TABLE, "", f"cannot be read: {error!r}")
+        yield CacheDifference(TABLE, "", f"cannot be read: {error!r}")

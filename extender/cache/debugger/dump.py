@@ -50,7 +50,7 @@ def dump(cache: Cache) -> Dump:
         nominated = {node: sorted(info.pod.key for info in infos.values()) for node, infos in table.nominated.items()}
     pods = [
         DumpedPod(held.pod.key if held.pod else "", uid, held.node_name, _state(held.state))
-        for uid, held in cache.held_pods().items()
+        for uid, held in cache.view.pods().items()
     ]
     return Dump(nodes, sorted(pods, key=lambda pod: (pod.key, pod.uid)), nominated)
 

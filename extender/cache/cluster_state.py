@@ -1,0 +1,214 @@
+"""What the cache holds: what the watches have told, and what was decided since. It has no lock; the cache has one.
+
+Every change of it is noted twice: in `changes`, for the tables, and among the notifications for the listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from extender.cache.assumed_objects import AssumedObjects, version_of
+from extender.cache.changes import POD, Changes
+from extender.cache.nominations import DecidedNominations
+from extender.cache.placements import Placement, Placements
+from extender.cache.pod_states import PodEvent
+from extender.cache.remembered_pods import RememberedPods
+from extender.cache.watched import WatchedObjects, WatchedPods
+from extender.errors import Outdated
+from extender.model.meta import Object
+from extender.table import PodInfo
+
+
+class Listener(Protocol):
+    """Hears of every change of the cache, without its lock, each kind in the order of its events."""
+
+    def changed(self, kind: str, before: Any, after: Any) -> None:
+        """An object came (`before` is None), was modified, or went (`after` is None); pods are given as PodInfo."""
+
+    def displaced(self, placement: Placement, event: PodEvent) -> None:
+        """The pod no longer counts on the node where it did: it was removed or forgotten, or has expired."""
+
+
+class ClusterState:
+    """Nodes, pods, places, nominations and the other objects."""
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        self.objects = WatchedObjects()
+        self.assumed = AssumedObjects()
+        self.pods = WatchedPods()
+        self.remembered = RememberedPods()
+        self.placements = Placements()
+        self.nominations = DecidedNominations()
+        self.changes = Changes()
+        self._notifications: list[Callable[[], None]] = []
+
+    def take_notifications(self) -> list[Callable[[], None]]:
+        """Returns what the listener has not been told yet: to be called without the lock."""
+        notifications, self._notifications = self._notifications, []
+        return notifications
+
+    # ---- objects
+
+    def set_object(self, kind: str, obj: Object) -> None:
+        """The watch tells of the object."""
+        before = self.objects.put(kind, obj)
+        self.assumed.told(obj)
+        self._note_object(kind, obj.key)
+        self._notify(kind, before, obj)
+
+    def remove_object(self, kind: str, key: str) -> None:
+        """The watch tells that the object is gone."""
+        gone = self.objects.remove(kind, key)
+        self.assumed.drop(kind, key)
+        self._note_object(kind, key)
+        if gone is not None:
+            self._notify(kind, gone, None)
+
+    def replace_objects(self, kind: str, listed: Sequence[Object]) -> None:
+        """A list tells of all objects of the kind."""
+        gone, changed = self.objects.differences(kind, listed)
+        for key in gone:
+            self.remove_object(kind, key)
+        for obj in changed:
+            self.set_object(kind, obj)
+
+    def effective(self, kind: str, key: str) -> Object | None:
+        """Returns the object as readers get it: as it is assumed, or as the watch told."""
+        return self.assumed.get(kind, key) or self.objects.get(kind, key)
+
+    def assume_object(self, obj: Object) -> None:
+        """Raises Outdated if the object is no longer what `obj` was decided on, or gone."""
+        kind = type(obj).__name__
+        known = self.effective(kind, obj.key)
+        if known is None or known.uid != obj.uid or version_of(known) != version_of(obj):
+            raise Outdated(f"{kind} {obj.key} has changed meanwhile")
+        self.assumed.assume(obj)
+        self._note_object(kind, obj.key)
+
+    def assume_new_object(self, obj: Object) -> None:
+        """Raises Outdated if there is one."""
+        kind = type(obj).__name__
+        if self.assumed.get(kind, obj.key) is not None:
+            raise Outdated(f"{kind} {obj.key} was made meanwhile")
+        self.assumed.assume(obj)
+        self._note_object(kind, obj.key)
+
+    def confirm_object(self, obj: Object) -> None:
+        """`obj` was written so."""
+        kind = type(obj).__name__
+        self.assumed.confirm(obj, self.objects.get(kind, obj.key))
+        self._note_object(kind, obj.key)
+
+    def restore_object(self, kind: str, key: str) -> Object | None:
+        """Ends what is assumed of the object; returns it."""
+        assumed = self.assumed.drop(kind, key)
+        if assumed is not None:
+            self._note_object(kind, key)
+        return assumed
+
+    def notify_restored(self, assumed: Object) -> None:
+        """Has the listener told that what was assumed is not to be."""
+        # It never was in any version: a listener must not take it for what the watch told.
+        versionless = structs.replace(assumed, metadata=structs.replace(assumed.metadata, resource_version=""))
+        kind = type(assumed).__name__
+        self._notify(kind, versionless, self.objects.get(kind, assumed.key))
+
+    # ---- pods
+
+    def set_pod(self, info: PodInfo) -> None:
+        """The watch tells of the pod."""
+        if info.pod.finished:
+            self.remove_pod(info.uid)
+            return
+        before = self.described(info.uid)
+        self.pods.put(info)
+        self.nominations.told(info)
+        self.remembered.drop(info.uid)
+        if info.pod.node_name:
+            self.placements.confirm(info)
+        self._note_pod(info.uid)
+        self._notify(POD, before, self.described(info.uid))
+
+    def remove_pod(self, uid: str) -> None:
+        """The watch tells that the pod is gone."""
+        gone = self.described(uid)
+        self.pods.remove(uid)
+        self.nominations.drop(uid)
+        self.remembered.drop(uid)
+        if uid in self.placements:
+            self.displace(uid, PodEvent.REMOVE)
+        else:
+            self._note_pod(uid)
+        if gone is not None:
+            self._notify(POD, gone, None)
+
+    def replace_pods(self, listed: Sequence[PodInfo]) -> None:
+        """A list tells of all pods."""
+        gone, changed = self.pods.differences(listed)
+        for uid in gone:
+            self.remove_pod(uid)
+        for info in changed:
+            self.set_pod(info)
+
+    def put_pod_right(self, uid: str, info: PodInfo | None) -> None:
+        """Makes the pod what a list says, wherever it stood."""
+        self.placements.drop(uid)
+        self.remove_pod(uid) if info is None else self.set_pod(info)
+
+    def find_pod(self, uid: str) -> PodInfo | None:
+        """Returns the pod as the watch, or else the scheduler, has last described it."""
+        return self.described(uid) or self.remembered.get(uid)
+
+    def described(self, uid: str) -> PodInfo | None:
+        """Returns the pod as the watch has described it, with the nomination that counts."""
+        info = self.pods.get(uid)
+        return None if info is None else self.nominations.effective(info)
+
+    def assume(self, info: PodInfo, node_name: str) -> None:
+        """Counts the pod on the node from now on."""
+        self.placements.assume(info, node_name)
+        self._note_pod(info.uid)
+
+    def displace(self, uid: str, event: PodEvent) -> None:
+        """Takes the pod off its node."""
+        placement = self.placements.remove(uid, event)
+        self._note_pod(uid)
+        if self.listener is not None:
+            self._notifications.append(partial(self.listener.displaced, placement, event))
+
+    def nominate(self, uid: str, node_name: str) -> str:
+        """Nominates the pod, if it waits, whatever its status says; returns the node before."""
+        info, before = self.pods.get(uid), self.described(uid)
+        if info is None or before is None or info.pod.node_name:
+            return ""
+        self.nominations.decide(info, node_name)
+        self._note_pod(uid)
+        return before.pod.status.nominated_node_name
+
+    def describe_pod(self, info: PodInfo) -> None:
+        """Replaces what is known of the pod, before the watch tells of it."""
+        self.pods.put(info)
+        self.placements.describe(info)
+        self._note_pod(info.uid)
+
+    def unplaced(self) -> list[PodInfo]:
+        """Returns the pods that the watch knows and that count nowhere."""
+        infos = self.pods.by_uid().items()
+        return [self.nominations.effective(info) for uid, info in infos if uid not in self.placements]
+
+    # ---- what is noted
+
+    def _note_object(self, kind: str, key: str) -> None:
+        self.changes.note(kind, key, self.effective(kind, key))
+
+    def _note_pod(self, uid: str) -> None:
+        self.changes.note(POD, uid, self.placements.get(uid) or self.described(uid))
+
+    def _notify(self, kind: str, before: Object | PodInfo | None, after: Object | PodInfo | None) -> None:
+        if self.listener is not None:
+            self._notifications.append(partial(self.listener.changed, kind, before, after))

@@ -1,0 +1,89 @@
+"""The pods that count on a node: assumed there, or seen there by the watch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from extender.cache.pod_states import PodEvent, PodState, after
+from extender.table import PodInfo
+
+
+class Placement(NamedTuple):
+    """A pod that counts on a node.
+
+    Attributes:
+        certain: False where the bind ended without an answer.
+        expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None: never.
+    """
+
+    info: PodInfo
+    node_name: str
+    state: PodState
+    certain: bool = True
+    expires_at: float | None = None
+
+
+class Placements:
+    """The placements by UID; every method that changes one raises IllegalTransition where pod_states has no row."""
+
+    def __init__(self) -> None:
+        self._placements: dict[str, Placement] = {}
+
+    def __len__(self) -> int:
+        return len(self._placements)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._placements
+
+    def get(self, uid: str) -> Placement | None:
+        """Returns the placement of the pod, if it counts anywhere."""
+        return self._placements.get(uid)
+
+    def state(self, uid: str) -> PodState:
+        """Returns the state of the pod; INITIAL if it counts nowhere."""
+        placement = self._placements.get(uid)
+        return placement.state if placement else PodState.INITIAL
+
+    def by_uid(self) -> dict[str, Placement]:
+        """Returns all placements."""
+        return self._placements.copy()
+
+    def unconfirmed(self) -> list[Placement]:
+        """Returns the placements that no watch has confirmed."""
+        return [placement for placement in self._placements.values() if placement.state is not PodState.ADDED]
+
+    def overdue(self, now: float) -> list[str]:
+        """Returns the UIDs of the pods whose time to live is over at `now`."""
+        return [uid for uid, placed in self._placements.items() if placed.expires_at and placed.expires_at <= now]
+
+    def assume(self, info: PodInfo, node_name: str) -> None:
+        """Counts the pod on the node while its bind is under way."""
+        self._placements[info.uid] = Placement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME))
+
+    def finish_binding(self, uid: str, *, certain: bool, expires_at: float | None) -> None:
+        """Lets the time to live begin, unless the watch has confirmed the pod already."""
+        state = after(self.state(uid), PodEvent.FINISH_BINDING)
+        placement = self._placements[uid]
+        if state is PodState.FINISHED:
+            self._placements[uid] = Placement(placement.info, placement.node_name, state, certain, expires_at)
+
+    def confirm(self, info: PodInfo) -> None:
+        """Counts the pod on the node that the watch has told of."""
+        state = self.state(info.uid)
+        event = PodEvent.UPDATE if state is PodState.ADDED else PodEvent.ADD
+        self._placements[info.uid] = Placement(info, info.pod.node_name, after(state, event))
+
+    def describe(self, info: PodInfo) -> None:
+        """Replaces what is known of the pod, if it counts anywhere."""
+        if info.uid in self._placements:
+            self._placements[info.uid] = self._placements[info.uid]._replace(info=info)
+
+    def remove(self, uid: str, event: PodEvent) -> Placement:
+        """Takes the pod off its node; returns the placement that it had."""
+        after(self.state(uid), event)
+        return self._placements.pop(uid)
+
+    def drop(self, uid: str) -> None:
+        """Takes a confirmed pod off its node where it should never have been confirmed: no event leads there."""
+        if self.state(uid) is PodState.ADDED:
+            del self._placements[uid]

@@ -1,0 +1,104 @@
+"""What the comparer, the dump and the pages see of the cache, and how the comparer puts it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from extender.cache.changes import POD, Reference
+from extender.cache.cluster_state import ClusterState
+from extender.cache.placements import Placement
+from extender.cache.pod_states import PodState
+from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.table import PodInfo
+
+
+class Overview(NamedTuple):
+    """Every pod, by what is known of its place: assumed there, waiting for one, and how many stand confirmed."""
+
+    assumed: list[Placement]
+    unplaced: list[PodInfo]
+    scheduled: int
+
+
+class HeldPod(NamedTuple):
+    """What the cache has of a pod.
+
+    Attributes:
+        pod: as the watch told; None where it has not yet.
+        node_name: where it counts, "" if nowhere.
+        state: of its place.
+        findable: it is found by its UID and name.
+    """
+
+    pod: Pod | None
+    node_name: str
+    state: PodState
+    findable: bool
+
+
+class CacheView:
+    """A cache from outside; safe for any number of threads.
+
+    Args:
+        locked: takes the cache's lock, on behalf of the caller that it names, and tells the listener afterwards.
+    """
+
+    def __init__(self, state: ClusterState, locked: Callable[[str], AbstractContextManager[None]]) -> None:
+        self._state, self._locked = state, locked
+
+    def overview(self) -> Overview:
+        """Returns all pods at one moment."""
+        with self._locked("overview"):
+            assumed = self._state.placements.unconfirmed()
+            return Overview(assumed, self._state.unplaced(), len(self._state.placements) - len(assumed))
+
+    def objects(self, kind: str) -> Mapping[str, Object]:
+        """Returns the objects of a kind by key, as the watch told; pods are asked for by `pods`."""
+        with self._locked("held"):
+            return self._state.objects.of(kind).copy()
+
+    def pods(self) -> Mapping[str, HeldPod]:
+        """Returns every pod that is known or counts, by UID."""
+        with self._locked("held"):
+            pods, uids = self._state.pods.by_uid(), self._state.pods.uids()
+            placements = self._state.placements.by_uid()
+        return {uid: _held_pod(pods.get(uid), placements.get(uid), uids) for uid in pods.keys() | placements.keys()}
+
+    def cursor(self) -> int:
+        """Returns the present moment, for `told_since` and `put_right`."""
+        with self._locked("cursor"):
+            return self._state.changes.now
+
+    def told_since(self, cursor: int, reference: Reference) -> bool:
+        """Returns whether the cache was told of the object after that moment; a list tells of all objects."""
+        with self._locked("told_since"):
+            return self._state.changes.told_since(cursor, reference)
+
+    def put_right(self, reference: Reference, right: Object | PodInfo | None, cursor: int) -> bool:
+        """Makes an object what the API server's list says (None: it is not there), and every table with it.
+
+        Does nothing and returns False where the cache was told of the object after `cursor`.
+        """
+        kind, key = reference
+        with self._locked("put_right"):
+            if self._state.changes.told_since(cursor, reference):
+                return False
+            if kind == POD:
+                self._state.put_pod_right(key, right if isinstance(right, PodInfo) else None)
+            elif isinstance(right, Object):
+                self._state.set_object(kind, right)
+            else:
+                self._state.remove_object(kind, key)
+        return True
+
+
+def _held_pod(info: PodInfo | None, placement: Placement | None, uids: Mapping[str, str]) -> HeldPod:
+    return HeldPod(
+        info.pod if info else None,
+        placement.node_name if placement else "",
+        placement.state if placement else PodState.INITIAL,
+        info is not None and uids.get(info.pod.key) == info.uid,
+    )
