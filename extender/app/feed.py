@@ -1,4 +1,4 @@
-"""Where a cluster comes from, plugged together: a file or an API server, one replica or several that elect a leader."""
+"""Where a cluster comes from: a file, an API server, or an API server that several replicas share with a leader."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from math import inf
 from pathlib import Path
+from typing import Protocol
 
-from extender.cache.expiry import Survey
+from extender.app.readiness import Staleness
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.leader_binder import LeaderBinder
+from extender.cluster.election.leader_binder import LeaderBinder, WritesInFlight
 from extender.cluster.election.lease import LeaseClient
-from extender.cluster.http.credentials import Credentials, Kubeconfig, credentials_of
+from extender.cluster.http.credentials import Kubeconfig, credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.caught_up import caught_up
 from extender.cluster.watch.source import ClusterSource
@@ -29,68 +29,56 @@ from extender.model.pod import Pod
 from extender.offline.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock, SystemClock
-from extender.runtime.ports import Binder, Lister, NullTelemetry, Sink
+from extender.runtime.ports import Binder, Lister, NullTelemetry, Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
 
 LISTING_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFeed:
-    """What keeps a cache filled, and where its binds go; `missing` names the kinds that are not there yet.
+class ClusterFeed(Protocol):
+    """What keeps a cache filled, and where its binds go.
 
-    `survey` asks for the pods there are: see Expiry. `waiting_for` and `leading` speak of the election, if there is
-    one: see Backend and Metrics.
+    Attributes:
+        binder: to the API server or to the file's cluster; to be wrapped by `fenced`.
+        lister: the cluster as it is at this moment.
     """
 
-    start: Callable[[], None]
-    stop: Callable[[], None]
-    missing: Callable[[], Sequence[str]]
-    binder: Binder
-    lister: Lister[Object]
-    survey: Survey
-    waiting_for: Callable[[], Mapping[str, str]] = dict
-    leading: Callable[[], Mapping[str, bool]] = dict
+    @property
+    def binder(self) -> Binder: ...
+    @property
+    def lister(self) -> Lister[Object]: ...
+
+    def start(self) -> None:
+        """Begins to fill the cache; returns at once."""
+
+    def stop(self) -> None:
+        """Ends everything, calls of the binder and the lister too."""
+
+    def missing(self) -> Sequence[str]:
+        """Returns the kinds that the cache does not hold in full."""
+
+    def survey(self) -> Callable[[], bool]:
+        """Asks which pods there are; see Expiry. Raises ClusterError."""
+
+    def fenced(self, binder: Binder) -> Binder:
+        """Returns the binder as it may be used: by the leader only, where there is an election."""
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """Returns what stands between this process and leading; see Backend. Empty without an election."""
+
+    def leading(self) -> Mapping[str, bool]:
+        """Returns whether this process leads, by the lease's name; see Metrics. Empty without an election."""
 
 
 FeedFactory = Callable[[Sink[Object], Metrics, Clock], ClusterFeed]
 """Where the cluster comes from, not yet attached to a cache: made before the fork, where a fault ends the command."""
 
 
-class Staleness:
-    """Whether the watches of every kind are alive: events, bookmarks, or at least a watch opened anew after silence."""
-
-    def __init__(self, staleness: Callable[[], Mapping[str, float]], limit_seconds: float, clock: Clock) -> None:
-        self._staleness, self._limit_seconds, self._clock = staleness, limit_seconds, clock
-        self._fresh_until = 0.0 if limit_seconds else inf
-
-    def waiting_for(self) -> Mapping[str, str]:
-        """{"watches": which kinds nothing was heard of for too long}, or {"watches": ""}."""
-        now = self._clock.monotonic()
-        if now <= self._fresh_until:
-            return {"watches": ""}
-        ages = self._staleness()
-        stale = {kind: age for kind, age in ages.items() if age > self._limit_seconds}
-        if not stale:
-            # Till then none can be stale, whatever is heard or not.
-            self._fresh_until = now + self._limit_seconds - max(ages.values(), default=0.0)
-            return {"watches": ""}
-        silent = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
-        return {"watches": f"no word of {silent}, the limit is {self._limit_seconds:g} s"}
-
-
-def _as_it_is(binder: Binder) -> Binder:
-    return binder
-
-
-def feed_factory_of(
-    settings: Settings, whole: Collection[str] = (), binder_over: Callable[[Binder], Binder] = _as_it_is
-) -> FeedFactory:
-    """The file, or the live cluster, that the settings name.
+def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:
+    """Returns what makes the feed that the settings name.
 
     Args:
         whole: kinds whose objects are to keep the JSON that they come as.
-        binder_over: what the binder to the API server is to be wrapped in, below the look at the lease.
 
     Raises:
         ConfigurationError: no cluster, or kinds that nobody knows.
@@ -98,86 +86,130 @@ def feed_factory_of(
     """
     kinds = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
     if settings.cluster is not None:
-        return _file_origin(load(settings.cluster))
+        objects = load(settings.cluster)
+        return lambda sink, _metrics, _clock: FileFeed(objects, sink)
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
-    return _live_origin(credentials, kinds, settings, binder_over)
 
-
-def _file_origin(objects: Sequence[Object]) -> FeedFactory:
-    def origin(sink: Sink[Object], _metrics: Metrics, _clock: Clock) -> ClusterFeed:
-        cluster = InMemoryCluster(objects, sink)
-        return ClusterFeed(cluster.start, lambda: None, lambda: (), cluster, cluster, lambda: lambda: True)
-
-    return origin
-
-
-def _live_origin(
-    credentials: Credentials, kinds: Iterable[Kind], settings: Settings, binder_over: Callable[[Binder], Binder]
-) -> FeedFactory:
-    def origin(sink: Sink[Object], metrics: Metrics, clock: Clock) -> ClusterFeed:
-        client = KubeClient(credentials)
-        source = ClusterSource(client, kinds, sink, metrics, clock, random.Random())  # noqa: S311  for pauses
-
-        # Pods only: their places are what is decided; what others write reaches a leader as it reaches anyone.
-        def survey() -> Callable[[], bool]:
-            return caught_up(client, KINDS[Pod.__name__], lambda: source.version(Pod.__name__))
-
-        binder = binder_over(ApiBinder(client))
-        feed = ClusterFeed(source.start, source.stop, source.unsynced, binder, source, survey)
+    def factory(sink: Sink[Object], metrics: Metrics, clock: Clock) -> ClusterFeed:
+        feed = LiveFeed(KubeClient(credentials), kinds, sink, metrics, clock)
         if not settings.leader_elect:
             return feed
-        freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
-        return _elected(feed, freshness, _lease_client(client, settings), clock, settings)
+        return ElectedFeed(feed, Staleness(metrics.staleness, settings.max_staleness_seconds, clock), settings, clock)
 
-    return origin
-
-
-def _elected(
-    feed: ClusterFeed, freshness: Staleness, lease: LeaseClient, clock: Clock, settings: Settings
-) -> ClusterFeed:
-    """The feed of one of several replicas: all follow the cluster, the leader binds."""
-    identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-    elector = LeaderElector(
-        lease,
-        Election(identity, _timing(settings), random.Random()),  # noqa: S311  for pauses
-        # Who is stale is not ready, so nothing is lost if he gives up; who is no better does not stand.
-        eligible=lambda: not feed.missing() and not freshness.waiting_for()["watches"],
-        reconcile=feed.survey,
-        clock=clock,
-        idle=lambda: binder.idle(),
-    )
-    binder = LeaderBinder(feed.binder, elector.leading)
-
-    def start() -> None:
-        feed.start()
-        elector.start()
-
-    def stop() -> None:
-        elector.stop()
-        feed.stop()
-
-    return replace(
-        feed,
-        start=start,
-        stop=stop,
-        binder=binder,
-        waiting_for=lambda: {"lease": elector.waiting_for()},
-        leading=lambda: {settings.lease_name: elector.leading()},
-    )
+    return factory
 
 
-def _lease_client(client: KubeClient, settings: Settings) -> LeaseClient:
-    namespace = settings.lease_namespace or settings.own_namespace
-    return LeaseClient(client, namespace, settings.lease_name, silence_seconds=_timing(settings).call_seconds)
+class FileFeed(InMemoryCluster):
+    """A ClusterFeed of objects from a file, whose binds stay in memory."""
+
+    @property
+    def binder(self) -> Binder:
+        return self
+
+    @property
+    def lister(self) -> Lister[Object]:
+        return self
+
+    def stop(self) -> None:
+        """See ClusterFeed."""
+
+    def missing(self) -> Sequence[str]:
+        """See ClusterFeed: all is there at once."""
+        return ()
+
+    def survey(self) -> Callable[[], bool]:
+        """See ClusterFeed: the cache is told at once."""
+        return lambda: True
+
+    def fenced(self, binder: Binder) -> Binder:
+        """See ClusterFeed."""
+        return binder
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """See ClusterFeed."""
+        return {}
+
+    def leading(self) -> Mapping[str, bool]:
+        """See ClusterFeed."""
+        return {}
 
 
-def _timing(settings: Settings) -> Timing:
-    return Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
+class LiveFeed:
+    """A ClusterFeed of an API server, for the only process that binds there."""
+
+    def __init__(
+        self, client: KubeClient, kinds: Iterable[Kind], sink: Sink[Object], telemetry: Telemetry, clock: Clock
+    ) -> None:
+        self.client, self.binder = client, ApiBinder(client)
+        self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
+        self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
+
+    def survey(self) -> Callable[[], bool]:
+        """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
+        return caught_up(self.client, KINDS[Pod.__name__], lambda: self._source.version(Pod.__name__))
+
+    def fenced(self, binder: Binder) -> Binder:
+        """See ClusterFeed."""
+        return binder
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """See ClusterFeed."""
+        return {}
+
+    def leading(self) -> Mapping[str, bool]:
+        """See ClusterFeed."""
+        return {}
 
 
-class _Gathering:
-    """A sink that keeps what it is told, for a look at a cluster that is not followed."""
+class ElectedFeed:
+    """A ClusterFeed of one of several replicas: all follow the cluster, the leader binds."""
+
+    def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, clock: Clock) -> None:
+        self.binder, self.lister, self.missing, self.survey = feed.binder, feed.lister, feed.missing, feed.survey
+        self._feed, self._freshness, self._name = feed, freshness, settings.lease_name
+        timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
+        namespace = settings.lease_namespace or settings.own_namespace
+        identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._writes = WritesInFlight()
+        self._elector = LeaderElector(
+            LeaseClient(feed.client, namespace, settings.lease_name, silence_seconds=timing.call_seconds),
+            Election(identity, timing, random.Random()),  # noqa: S311  for pauses
+            self._eligible,
+            feed.survey,
+            clock,
+            self._writes.idle,
+        )
+
+    def start(self) -> None:
+        """See ClusterFeed."""
+        self._feed.start()
+        self._elector.start()
+
+    def stop(self) -> None:
+        """See ClusterFeed; the lease is given up before."""
+        self._elector.stop()
+        self._feed.stop()
+
+    def fenced(self, binder: Binder) -> Binder:
+        """See ClusterFeed."""
+        return LeaderBinder(binder, self._elector.leading, self._writes)
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """See ClusterFeed."""
+        return {"lease": self._elector.waiting_for()}
+
+    def leading(self) -> Mapping[str, bool]:
+        """See ClusterFeed."""
+        return {self._name: self._elector.leading()}
+
+    def _eligible(self) -> bool:
+        # A stale process is not ready, so nothing is lost if it gives up; one that is no better does not stand.
+        return not self.missing() and not self._freshness.waiting_for()["watches"]
+
+
+class _Collected:
+    """A ports.Sink that keeps what it is told, for a look at a cluster that is not followed."""
 
     def __init__(self) -> None:
         self.objects: list[Object] = []
@@ -193,16 +225,15 @@ class _Gathering:
 
 
 def live_objects(kubeconfig: Path) -> list[Object]:
-    """Everything that rules look at, as the cluster has it now.
+    """Returns everything that rules look at, as the cluster has it now.
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
         ClusterError: a kind could not be listed in `LISTING_SECONDS`.
     """
-    credentials = Kubeconfig(kubeconfig)
-    gathering = _Gathering()
-    client = KubeClient(credentials)
-    source = ClusterSource(client, KINDS.values(), gathering, NullTelemetry(), SystemClock(), random.Random())  # noqa: S311  for pauses
+    collected = _Collected()
+    client = KubeClient(Kubeconfig(kubeconfig))
+    source = ClusterSource(client, KINDS.values(), collected, NullTelemetry(), SystemClock(), random.Random())  # noqa: S311  for pauses
     source.start()
     try:
         if not source.wait_until_synced(LISTING_SECONDS):
@@ -212,7 +243,7 @@ def live_objects(kubeconfig: Path) -> list[Object]:
             )
     finally:
         source.stop()
-    return gathering.objects
+    return collected.objects
 
 
 def _kinds(names: Sequence[str]) -> list[Kind]:

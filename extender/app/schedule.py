@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import socket
@@ -16,9 +15,12 @@ from random import Random
 
 import msgspec
 
-from extender.app import serve as wiring
-from extender.app.extenders import binder_over, extenders_of, sent_whole
+from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, let_expire, limit_process, prepare
+from extender.app.loop import LoopPorts, QueueTimes, compose_loop
+from extender.app.policies import log_failure, policy_of
+from extender.app.readiness import Readiness
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.http.credentials import credentials_of
@@ -32,30 +34,17 @@ from extender.cluster.writers.volumes import ApiVolumes
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
-from extender.plugins.registry import INTERESTS
-from extender.plugins.scheduling_gates import SchedulingGates
 from extender.plugins.users import CountedFailures
 from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
-from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
-from extender.runtime import memory as malloc
-from extender.runtime.clock import SystemClock
+from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
+from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ticker import Ticker
-from extender.scheduler.binding.claims import DeviceClaims
-from extender.scheduler.binding.cycle import BindingCycle
-from extender.scheduler.binding.volumes import Volumes
-from extender.scheduler.binding.waiting import WaitingPods
-from extender.scheduler.event_router import EventRouter
-from extender.scheduler.failures import FailureHandler
+from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
-from extender.scheduler.nominations import Nominations
-from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor
-from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.workers import WorkerPool
-from extender.table import PodInfo
 from extender.web.answers import Answer, health_answer
 from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
@@ -123,6 +112,39 @@ def chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
     return named
 
 
+def cycles_of(policy: Policy, options: Options, extenders: Extenders) -> dict[str, SchedulingCycle]:
+    """Returns the scheduling cycles by schedulerName. Raises ConfigurationError as `chosen`."""
+    random = Random(options.seed)  # noqa: S311  for ties
+    left_to_extenders = frozenset().union(*(each.ignored_resources for each in policy.extenders))
+    profiles = [ignoring(each, left_to_extenders) for each in chosen(policy, options.scheduler_name)]
+    return {each.name: SchedulingCycle(each, random, extenders) for each in profiles}
+
+
+class Writers:
+    """Everything of this process that writes to the API server, and its threads."""
+
+    def __init__(self, client: KubeClient, options: Options, clock: Clock) -> None:
+        instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        self.statuses = ApiStatuses(client, _bucket(options.status_rate), clock)
+        self.events = ApiEvents(client, _bucket(options.event_rate), clock, instance)
+        self.evictor, self.volumes, self.claims = (
+            ApiEvictor(client, clock),
+            ApiVolumes(client),
+            ApiClaims(client, clock),
+        )
+        self.binders, self.preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for part in (self.statuses, self.events, self.binders, self.preemptors):
+            part.start()
+
+    def stop(self) -> None:
+        """Ends what is under way; what is told on the way is written after it."""
+        for part in (self.binders, self.preemptors, self.statuses, self.events):
+            part.stop(STOP_SECONDS)
+
+
 class Process:
     """Everything that `extender schedule` runs; `stopping` ends it.
 
@@ -133,104 +155,37 @@ class Process:
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._stopping, self._scheduling = stopping, False
         clock = SystemClock()
-        metrics = SchedulerMetrics(
-            lambda: asdict(self._cache.size()), lambda: self._queue.pending(), clock, version("extender"),
-            lambda: self._feed.leading(),
-        )  # fmt: skip
-        failing = CountedFailures(metrics, wiring.log_failure)
-        policy = wiring.policy_of(settings.policy, settings.provider, failing, settings.kubeconfig)
-        random = Random(options.seed)  # noqa: S311  for ties
+        metrics = SchedulerMetrics(clock, version("extender"))
+        counted = CountedFailures(metrics, log_failure)
+        policy = policy_of(settings.policy, settings.provider, counted, settings.kubeconfig)
         extenders = extenders_of(policy.extenders)
-        left_to_them = frozenset().union(*(each.ignored_resources for each in policy.extenders))
-        profiles = [ignoring(each, left_to_them) for each in chosen(policy, options.scheduler_name)]
-        cycles = {each.name: SchedulingCycle(each, random, extenders) for each in profiles}
-
-        self._names = tuple(cycles)
-        self._cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
-        evictions = EvictionsInProgress(self._cache)
-        backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
-        rules = (SchedulingGates(), evictions)
-        self._queue = PriorityQueue(metrics, clock, INTERESTS, rules, backoff, options.max_unschedulable_seconds)
-        self._cache.listen(EventRouter(self._cache, self._queue, cycles))
-        whole, bound_by = sent_whole(policy.extenders), binder_over(self._cache, extenders)
-        self._feed = feed_factory_of(settings, whole, bound_by)(self._cache, metrics, clock)
-
+        self._cycles = cycles_of(policy, options, extenders)
+        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
+        self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig))
-        self._statuses = ApiStatuses(self._client, _bucket(options.status_rate), clock)
-        instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self._events = ApiEvents(self._client, _bucket(options.event_rate), clock, instance)
-        self._binders, self._preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
-
-        nominations = Nominations(self._cache, self._queue, self._statuses)
-        binder = PacedBinder(self._feed.binder, _bucket(options.bind_rate), clock)
-        evictor, claims = ApiEvictor(self._client, clock), ApiClaims(self._client, clock)
-        device_claims = DeviceClaims(self._cache, claims, self._events, clock)
-        waiting = WaitingPods(clock, self._is_there, self._binders)
-        preemption = PreemptionExecutor(
-            evictions,
-            self._cache,
-            self._queue,
-            nominations,
-            evictor,
-            self._events,
-            metrics,
-            self._preemptors,
-            waiting,
+        self._writers = writers = Writers(self._client, options, clock)
+        # A bind waits for its turn, is let through to the leader only, and goes to the extender that binds the pod.
+        binder = feed.fenced(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)))
+        ports = LoopPorts(
+            PacedBinder(binder, _bucket(options.bind_rate), clock),
+            writers.statuses, writers.events, writers.evictor, writers.volumes, writers.claims,
+            writers.binders, writers.preemptors,
+        )  # fmt: skip
+        queue = QueueTimes(
+            Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
+            options.max_unschedulable_seconds,
         )
-        failures = FailureHandler(
-            self._queue,
-            nominations,
-            preemption,
-            self._statuses,
-            self._events,
-            metrics,
-            clock,
-            self._preemptors,
-            device_claims.deallocate,
-        )
-        binding = BindingCycle(
-            self._cache,
-            self._queue,
-            binder,
-            self._events,
-            self._statuses,
-            metrics,
-            clock,
-            failures.handle,
-            waiting,
-            leading=lambda: all(self._feed.leading().values()),
-        )
-        self._scheduler = Scheduler(
-            cycles,
-            self._cache,
-            self._queue,
-            (Volumes(self._cache, ApiVolumes(self._client)), device_claims),
-            binding,
-            self._binders,
-            failures,
-            self._events,
-            metrics,
-            clock,
-        )
-        self._leftovers = StartupRecovery(self._cache, cycles, claims, nominations)
-        self._ready = wiring.Readiness(self._feed.missing, lambda: wiring.prepare(self._cache, TABLES))
-        expiry = Expiry(self._cache, self._feed.survey, clock)
-        self._tickers = (
-            Ticker("expiry", wiring.HOUSEKEEPING_SECONDS, lambda: wiring.let_expire(expiry, "it is tried again")),
-            Ticker("waiting", WAITING_SECONDS, waiting.poll),
-            Ticker("claims", wiring.HOUSEKEEPING_SECONDS, device_claims.resolve),
-            Ticker("backoff", WINDOW_SECONDS, self._queue.flush_backoff),
-            Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, self._queue.flush_unschedulable),
-            Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
-        )
-        self._modeler = Modeler(self._cache, self._queue, clock, cycles)
+        self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, queue, self._leading)
+        metrics.observe(lambda: asdict(cache.size()), feed.leading)
+        metrics.observe_queue(self._loop.queue.pending)
+        self._ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
+        self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, self._cycles)
         host, _, port = settings.bind.rpartition(":")
         self._pages = PageServer(host.strip("[]"), int(port), self._pages_of(metrics))
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
-        gc.set_threshold(*wiring.GC_THRESHOLDS)
-        malloc.limit()
+        limit_process()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
         self._feed.start()
@@ -240,36 +195,47 @@ class Process:
                     return
             self._start()
             while not self._stopping.is_set():
-                if not all(self._feed.leading().values()):
+                if not self._leading():
                     raise ClusterError("the lease was lost: another scheduler may lead now")
-                self._scheduler.schedule_one(POP_SECONDS)
+                self._loop.scheduler.schedule_one(POP_SECONDS)
         finally:
             self._stop()
 
     def _start(self) -> None:
         self._scheduling = True
-        for part in (self._statuses, self._events, self._binders, self._preemptors, *self._tickers):
-            part.start()
-        self._leftovers.put_right()
-        _log.info("scheduling pods of %s", ", ".join(self._names))
+        self._writers.start()
+        for ticker in self._tickers:
+            ticker.start()
+        self._loop.recovery.put_right()
+        _log.info("scheduling pods of %s", ", ".join(self._cycles))
 
     def _stop(self) -> None:
-        """What is under way ends first; the lease is given up last."""
-        self._queue.close()
+        """Stops everything: what is under way ends first, and the lease is given up last."""
+        self._loop.queue.close()
         if self._scheduling:
             for ticker in self._tickers:
                 ticker.stop()
-            for part in (self._binders, self._preemptors, self._statuses, self._events):
-                part.stop(STOP_SECONDS)
+            self._writers.stop()
         self._feed.stop()
         self._client.close()
         self._pages.stop()
 
+    def _tickers_of(self, clock: Clock) -> tuple[Ticker, ...]:
+        expiry, loop = Expiry(self._cache, self._feed.survey, clock), self._loop
+        return (
+            Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "it is tried again")),
+            Ticker("waiting", WAITING_SECONDS, loop.waiting.poll),
+            Ticker("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
+            Ticker("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
+            Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
+            Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
+        )
+
+    def _leading(self) -> bool:
+        return all(self._feed.leading().values())
+
     def _waiting_for(self) -> Mapping[str, str]:
         return {**self._ready.waiting_for(), **self._feed.waiting_for()}
-
-    def _is_there(self, pod: PodInfo) -> bool:
-        return self._cache.find_pod(pod.uid, pod.pod.key) is not None
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
         return {
@@ -278,11 +244,11 @@ class Process:
                 "readyz", {"ping": "", **self._waiting_for()}, "verbose" in query
             ),
             "/metrics": lambda _, accept: _rendered(*metrics.render(accept)),
-            "/debug/pods": lambda *_: self._picture(),
+            "/debug/pods": lambda *_: self._queue_status(),
         }
 
-    def _picture(self) -> Answer:
-        leading = self._scheduling and all(self._feed.leading().values())
+    def _queue_status(self) -> Answer:
+        leading = self._scheduling and self._leading()
         return Answer(200, msgspec.json.encode(self._modeler.picture(leading=leading)) + b"\n")
 
 

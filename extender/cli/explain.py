@@ -61,7 +61,7 @@ def explain(
 def _profiles(policy: Path | None, kubeconfig: Path | None) -> Profiles | None:
     if policy is None:
         return None
-    from extender.app.serve import profiles_of
+    from extender.app.policies import profiles_of
 
     return profiles_of(policy, "DefaultProvider", kubeconfig=kubeconfig)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from extender.app.extenders import binder_over, extenders_of, sent_whole
+from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.cache.cache import Cache
 from extender.model.extenders import ExtenderConfig
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
-from extender.scheduler.extenders import Extenders
+from extender.scheduler.extenders import ExtenderBinder, Extenders
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender
@@ -63,10 +63,10 @@ def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
     cache.assume(pod, "n")
     with FakeExtender(bind={}) as fake:
         extenders = extenders_of([ExtenderConfig(fake.url, bind_verb="bind")])
-        binder = binder_over(cache, extenders)(bound)
+        binder = ExtenderBinder(bound, extenders, assumed_pod_of(cache))
         binder.bind("default", "p", pod.uid, "n")
         binder.bind("default", "other", "another", "n")
         assert [request["PodName"] for request in fake.requests("bind")] == ["p"]
     assert bound.pods == ["other"]
-    binder_over(cache, Extenders())(bound).bind("default", "p", pod.uid, "n")
+    ExtenderBinder(bound, Extenders(), assumed_pod_of(cache)).bind("default", "p", pod.uid, "n")
     assert bound.pods == ["other", "p"]

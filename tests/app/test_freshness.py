@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from extender.app.feed import Staleness
+from extender.app.readiness import Staleness
 from extender.runtime.clock import ManualClock
 from extender.web.telemetry.metrics import Metrics
 
 
 def watched(limit_seconds: float = 180.0) -> tuple[Staleness, Metrics, ManualClock]:
     clock = ManualClock()
-    metrics = Metrics(dict, clock, "1")
+    metrics = Metrics(clock, "1")
     return Staleness(metrics.staleness, limit_seconds, clock), metrics, clock
 
 

@@ -43,7 +43,7 @@ def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[Clus
         retry_period_seconds=0.1,
     )
     clock = SystemClock()
-    feed = feed_factory_of(settings)(Recorder(), Metrics(dict, clock, "1"), clock)
+    feed = feed_factory_of(settings)(Recorder(), Metrics(clock, "1"), clock)
     feed.start()
     try:
         yield feed

@@ -9,29 +9,16 @@ from typing import Any
 
 import msgspec
 
+from extender.app.loop import LoopPorts, compose_loop
 from extender.cache.cache import Cache
 from extender.errors import ClusterError, Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
-from extender.plugins.registry import INTERESTS
-from extender.plugins.scheduling_gates import SchedulingGates
 from extender.policy.providers import provider
-from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
-from extender.scheduler.binding.claims import DeviceClaims
-from extender.scheduler.binding.cycle import BindingCycle
-from extender.scheduler.binding.volumes import Volumes
-from extender.scheduler.binding.waiting import WaitingPods
-from extender.scheduler.event_router import EventRouter
-from extender.scheduler.failures import FailureHandler
-from extender.scheduler.nominations import Nominations
-from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor
-from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.scheduler.startup_recovery import StartupRecovery
-from extender.table import PodInfo
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
 
@@ -98,59 +85,12 @@ class World:
         self.events: list[tuple[str, str, str]] = []
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
-        evictions = EvictionsInProgress(self.cache)
-        self.queue = PriorityQueue(self.telemetry, self.clock, INTERESTS, (SchedulingGates(), evictions))
-        self.cache.listen(EventRouter(self.cache, self.queue, [NAME]))
-        nominations = Nominations(self.cache, self.queue, self)
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
-        self.waiting = WaitingPods(self.clock, self._is_there, self.binders)
-        self.device_claims = DeviceClaims(self.cache, self.claims, self, self.clock)
-        self.leftovers = StartupRecovery(self.cache, [NAME], self.claims, nominations)
-        preemption = PreemptionExecutor(
-            evictions,
-            self.cache,
-            self.queue,
-            nominations,
-            self,
-            self,
-            self.telemetry,
-            self.preemptors,
-            self.waiting,
-        )
-        failures = FailureHandler(
-            self.queue,
-            nominations,
-            preemption,
-            self,
-            self,
-            self.telemetry,
-            self.clock,
-            self.preemptors,
-            self.device_claims.deallocate,
-        )
-        binding = BindingCycle(
-            self.cache,
-            self.queue,
-            self,
-            self,
-            self,
-            self.telemetry,
-            self.clock,
-            failures.handle,
-            self.waiting,
-        )
-        self.scheduler = Scheduler(
-            {NAME: SchedulingCycle(provider("DefaultProvider"), Random(seed))},
-            self.cache,
-            self.queue,
-            (Volumes(self.cache, self.volumes), self.device_claims),
-            binding,
-            self.binders,
-            failures,
-            self,
-            self.telemetry,
-            self.clock,
-        )
+        ports = LoopPorts(self, self, self, self, self.volumes, self.claims, self.binders, self.preemptors)
+        cycles = {NAME: SchedulingCycle(provider("DefaultProvider"), Random(seed))}
+        loop = compose_loop(cycles, self.cache, ports, self.telemetry, self.clock)
+        self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
+        self.device_claims, self.leftovers = loop.device_claims, loop.recovery
         for each in built:
             self.put(each)
         self.watch()
@@ -193,9 +133,6 @@ class World:
         """The node of each nominated pod of ours, by the pod's UID."""
         unplaced = (info for info in self.cache.view.overview().unplaced if info.pod.spec.scheduler_name == NAME)
         return {info.uid: node for info in unplaced if (node := info.pod.status.nominated_node_name)}
-
-    def _is_there(self, pod: PodInfo) -> bool:
-        return self.cache.find_pod(pod.uid, pod.pod.key) is not None
 
     def _existing(self, pod: Pod) -> Pod:
         if ("Pod", pod.key) not in self.objects:

@@ -41,11 +41,8 @@ class HastyBind(Bind):
 class OpenDoor:
     """A LeaderBinder that lets everybody pass."""
 
-    def __init__(self, binder: Binder, leading: Callable[[], bool]) -> None:
+    def __init__(self, binder: Binder, *_: object) -> None:
         self.bind = binder.bind
-
-    def idle(self) -> bool:
-        return True
 
 
 class UnassumingCache(WitnessedCache):

@@ -120,7 +120,8 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
 
 def test_sizes_and_staleness_are_read_at_the_scrape() -> None:
     clock, sizes = ManualClock(), {"nodes": 1}
-    metrics = Metrics(lambda: sizes, clock, "1")
+    metrics = Metrics(clock, "1")
+    metrics.observe(lambda: sizes)
     metrics.synced("pods")
     clock.advance(7)
     sizes["nodes"] = 2

@@ -36,7 +36,7 @@ class Asked:
 
 
 def app_over(asked: Asked) -> ExtenderApp:
-    metrics = Metrics(dict, SystemClock(), "0.0.test")
+    metrics = Metrics(SystemClock(), "0.0.test")
     service = Backend((), lambda: {"cache": asked.missing}, lambda: None, lambda: None, asked.debug())
     return create_app(service, Settings.model_validate({}), metrics)
 
@@ -109,5 +109,5 @@ def test_before_the_first_sync_there_is_nothing_to_compare() -> None:
 
 def test_without_anything_to_show_there_are_no_such_pages() -> None:
     service = Backend((), dict, lambda: None, lambda: None)
-    app = create_app(service, Settings.model_validate({}), Metrics(dict, SystemClock(), "0.0.test"))
+    app = create_app(service, Settings.model_validate({}), Metrics(SystemClock(), "0.0.test"))
     assert Client(app).get("/debug/cache/compare").status_code == 404

@@ -108,12 +108,11 @@ Leading = Callable[[], Mapping[str, bool]]
 class Metrics:
     """The series of one process; implements `ports.Telemetry` and `calls.CallTelemetry`."""
 
-    def __init__(self, sizes: Sizes, clock: Clock, version: str, leading: Leading = dict) -> None:
-        """`sizes` is asked at each scrape: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}; so is `leading`."""
+    def __init__(self, clock: Clock, version: str) -> None:
         # Nobody reads the _created series, and they are a third of all.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
         self.registry = CollectorRegistry()
-        self._clock = clock
+        self._clock, self._version = clock, version
         self._synced_at: dict[str, float] = {}
         self._calls = self._histogram("extender_verb_duration_seconds")
         self._waits = self._histogram("extender_lock_wait_seconds")
@@ -125,7 +124,6 @@ class Metrics:
         self._rule_failures = self._counter("extender_rule_failures_total")
         self._differences = self._counter("extender_cache_differences_total")
         self._rejected = self._counter("extender_rejected_requests_total")
-        self.registry.register(_AtScrape(sizes, self.staleness, leading, version))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         # prometheus-client looks a child up under a lock, by its labels made to strings: once each is enough.
@@ -134,6 +132,10 @@ class Metrics:
         self._refused_child = cache(self._refused.labels)
         self._bind_child = cache(self._binds.labels)
         self._event_child = cache(self._events.labels)
+
+    def observe(self, sizes: Sizes, leading: Leading = dict) -> None:
+        """Has both asked at each scrape; `sizes`: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
+        self.registry.register(_AtScrape(sizes, self.staleness, leading, self._version))
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The exposition and its content type, in the format that the `Accept` header asks for."""

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
-from extender.web.telemetry.metrics import Leading, Metrics, Series, Sizes, exponential
+from extender.web.telemetry.metrics import Metrics, Series, exponential
 
 _ATTEMPT_BUCKETS = exponential(0.001, 2, 15)
 _TO_BOUND_BUCKETS = exponential(0.01, 2, 20)
@@ -71,16 +71,8 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
 class SchedulerMetrics(Metrics):
     """The series of a process that runs the loop; a scheduler.ports.SchedulerTelemetry."""
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        pending: Callable[[], Mapping[str, int]],
-        clock: Clock,
-        version: str,
-        leading: Leading = dict,
-    ) -> None:
-        """`pending` is asked at each scrape: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}."""
-        super().__init__(sizes, clock, version, leading)
+    def __init__(self, clock: Clock, version: str) -> None:
+        super().__init__(clock, version)
         incoming = self._count("scheduler_queue_incoming_pods_total")
         self._incoming_child = cache(incoming.labels)
         attempts = self._count("scheduler_schedule_attempts_total")
@@ -93,6 +85,9 @@ class SchedulerMetrics(Metrics):
         self._to_bound_child = cache(to_bound.labels)
         self._preemptions = self._count("scheduler_preemption_attempts_total")
         self._victims = self._distribution("scheduler_preemption_victims")
+
+    def observe_queue(self, pending: Callable[[], Mapping[str, int]]) -> None:
+        """Has `pending` asked at each scrape: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}."""
         self.registry.register(_Pending(pending))
 
     def incoming(self, queue: str, event: str) -> None:

@@ -18,7 +18,8 @@ def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
 
 
 def told() -> SchedulerMetrics:
-    metrics = SchedulerMetrics(dict, lambda: {"active": 3, "gated": 1}, ManualClock(), "1")
+    metrics = SchedulerMetrics(ManualClock(), "1")
+    metrics.observe_queue(lambda: {"active": 3, "gated": 1})
     metrics.incoming("active", "PodAdd")
     metrics.attempted("scheduled", "mine", 0.5)
     metrics.decided(0.002)

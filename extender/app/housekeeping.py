@@ -1,0 +1,67 @@
+"""What a process does now and then for its cache, and the limits that it sets itself."""
+
+from __future__ import annotations
+
+import gc
+import logging
+
+from extender.app.readiness import Readiness
+from extender.cache.cache import Cache
+from extender.cache.debugger.comparer import TABLE, Comparer, Report
+from extender.cache.expiry import Expiry
+from extender.errors import ClusterError
+from extender.runtime import memory
+
+HOUSEKEEPING_SECONDS = 1.0
+# A scheduler filters and binds at the same time; the comparer may have a third.
+TABLES = 3
+# Objects that live long are many, and a full collection visits all of them while every call waits.
+GC_THRESHOLDS = (50_000, 50, 1_000)
+
+_log = logging.getLogger(__name__)
+
+
+def limit_process() -> None:
+    """Sets how garbage is collected and how much memory the C library keeps."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    memory.limit()
+
+
+def prepare(cache: Cache, tables: int = 1) -> None:
+    """Makes the tables that the first readers would have to wait for."""
+    cache.refresh(tables)
+    gc.freeze()  # What was listed stays: no collection needs to look at it again.
+
+
+def refresh(cache: Cache, ready: Readiness) -> None:
+    """Brings spare tables up to date before a call needs them."""
+    if ready.ready:
+        cache.refresh(TABLES)
+
+
+def let_expire(expiry: Expiry, consequence: str) -> None:
+    """Lets assumed pods expire that are over, and logs them."""
+    try:
+        expired = expiry.sweep()
+    except ClusterError as error:
+        _log.warning("assumed pods whose time is over keep their places, for nobody can tell: %s", error)
+        return
+    for key in expired:
+        _log.warning("%s: no watch has confirmed its binding, and no list shows it: %s", key, consequence)
+
+
+def compare(comparer: Comparer, ready: Readiness) -> None:
+    """Compares the cache with the API server, and logs what was found."""
+    if ready.ready:
+        _log.info("%s", _summary(comparer.compare()))
+
+
+def _summary(report: Report) -> str:
+    tables, kinds = report.compared.get(TABLE, 0), len(report.compared) - 1
+    objects = sum(report.compared.values()) - tables
+    parts = [f"compared the cache: {objects} objects of {kinds} kinds, {tables} tables"]
+    parts.append(f"{len(report.differences)} differences")
+    if report.undecided:
+        parts.append(f"{len(report.undecided)} undecided, for the watches are behind")
+    parts += [f"no list of {kind}: {why}" for kind, why in report.unlisted.items()]
+    return ", ".join(parts)

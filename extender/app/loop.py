@@ -1,0 +1,102 @@
+"""The scheduling loop over a cache: which part is plugged into which. Tests compose it of fakes in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from extender.cache.cache import Cache
+from extender.plugins.registry import INTERESTS
+from extender.plugins.scheduling_gates import SchedulingGates
+from extender.queue.backoff import Backoff
+from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
+from extender.runtime.clock import Clock
+from extender.runtime.ports import Binder
+from extender.scheduler.binding.claims import DeviceClaims
+from extender.scheduler.binding.cycle import BindingCycle
+from extender.scheduler.binding.volumes import Volumes
+from extender.scheduler.binding.waiting import WaitingPods
+from extender.scheduler.event_router import EventRouter
+from extender.scheduler.failures import FailureHandler
+from extender.scheduler.nominations import Nominations
+from extender.scheduler.ports import ClaimWriter, Events, Evictor, SchedulerTelemetry, Statuses, VolumeWriter, Workers
+from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor
+from extender.scheduler.scheduler import Scheduler
+from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.startup_recovery import StartupRecovery
+from extender.table import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPorts:
+    """Where the loop writes to, and the threads that do it."""
+
+    binder: Binder
+    statuses: Statuses
+    events: Events
+    evictor: Evictor
+    volumes: VolumeWriter
+    claims: ClaimWriter
+    binders: Workers
+    preemptors: Workers
+
+
+class QueueTimes(NamedTuple):
+    """How long refused pods wait: before they may be tried again, and at most for an event that may help."""
+
+    backoff: Backoff = Backoff()
+    max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The parts that a process starts, asks and stops."""
+
+    queue: PriorityQueue
+    scheduler: Scheduler
+    waiting: WaitingPods
+    device_claims: DeviceClaims
+    recovery: StartupRecovery
+
+
+def compose_loop(
+    cycles: Mapping[str, SchedulingCycle],
+    cache: Cache,
+    ports: LoopPorts,
+    telemetry: SchedulerTelemetry,
+    clock: Clock,
+    queue_times: QueueTimes = QueueTimes(),  # noqa: B008  frozen
+    leading: Callable[[], bool] = lambda: True,
+) -> Loop:
+    """Makes the loop, and has the cache tell its queue; to be called before the cache is filled.
+
+    Args:
+        cycles: by schedulerName.
+        leading: whether this process may write.
+    """
+    statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
+    binders, preemptors = ports.binders, ports.preemptors
+
+    def is_there(pod: PodInfo) -> bool:
+        return cache.find_pod(pod.uid, pod.pod.key) is not None
+
+    evictions = EvictionsInProgress(cache)
+    queue = PriorityQueue(telemetry, clock, INTERESTS, (SchedulingGates(), evictions), *queue_times)
+    cache.listen(EventRouter(cache, queue, cycles))
+    nominations = Nominations(cache, queue, statuses)
+    waiting = WaitingPods(clock, is_there, binders)
+    volumes, devices = Volumes(cache, ports.volumes), DeviceClaims(cache, claims, events, clock)
+    preemption = PreemptionExecutor(
+        evictions, cache, queue, nominations, evictor, events, telemetry, preemptors, waiting
+    )  # fmt: skip
+    failures = FailureHandler(
+        queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate
+    )  # fmt: skip
+    binding = BindingCycle(
+        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, leading
+    )  # fmt: skip
+    scheduler = Scheduler(
+        cycles, cache, queue, (volumes, devices), binding, binders, failures, events, telemetry, clock
+    )  # fmt: skip
+    return Loop(queue, scheduler, waiting, devices, StartupRecovery(cache, cycles, claims, nominations))

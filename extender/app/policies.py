@@ -1,0 +1,74 @@
+"""The rules that the settings name: a file, a ConfigMap of the cluster, or a provider of old."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from extender.cluster.http.credentials import credentials_of
+from extender.cluster.http.kube_client import KubeClient, read_config_map
+from extender.errors import ClusterError, ConfigurationError
+from extender.framework.profile import Profiles
+from extender.plugins.users import Failures
+from extender.policy.library import Library
+from extender.policy.loading import load as load_policy
+from extender.policy.policy import Policy
+from extender.policy.providers import provider
+
+CONFIG_MAP = "configmap:"
+
+_log = logging.getLogger(__name__)
+
+
+def profiles_of(
+    policy: Path | None, provider_name: str, failures: Failures | None = None, kubeconfig: Path | None = None
+) -> Profiles:
+    """Returns the rules by schedulerName; see `policy_of`."""
+    return Profiles(policy_of(policy, provider_name, failures, kubeconfig).profiles)
+
+
+def policy_of(
+    policy: Path | None, provider_name: str, failures: Failures | None = None, kubeconfig: Path | None = None
+) -> Policy:
+    """Returns the rules that the settings name.
+
+    A user's module is looked for beside the policy's file first.
+
+    Args:
+        policy: a file, or configmap:NAMESPACE/NAME of the cluster that `kubeconfig` is of.
+        failures: told when users' rules fail; without it their errors are raised.
+
+    Raises:
+        ConfigurationError: with every fault of the policy.
+    """
+    if policy is None:
+        return Policy((provider(provider_name),))
+    try:
+        return load_policy(_policy_text(policy, kubeconfig), Library(failures=failures))
+    except OSError as error:
+        raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
+    except ClusterError as error:
+        raise ConfigurationError([f"policy {policy}: {error}"]) from None
+    except ConfigurationError as error:
+        raise ConfigurationError([f"policy {policy}: {fault}" for fault in error.faults]) from None
+
+
+def log_failure(rule: str, error: Exception) -> None:
+    """Logs the first failure of its kind of a user's rule."""
+    _log.error("rule %s failed; further failures of its kind are only counted", rule, exc_info=error)
+
+
+def _policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
+    if not str(policy).startswith(CONFIG_MAP):
+        if (beside := str(policy.parent.resolve())) not in sys.path:
+            sys.path.insert(0, beside)
+        return policy.read_bytes()
+    namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
+    if not (namespace and separator and name):
+        raise ConfigurationError([f"want {CONFIG_MAP}NAMESPACE/NAME"])
+    client = KubeClient(credentials_of(kubeconfig))
+    try:
+        return read_config_map(client, namespace, name)
+    finally:
+        client.close()
