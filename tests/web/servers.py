@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -110,6 +111,20 @@ class Server:
     def exit_code(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)
 
+    def until_logged(self, text: str) -> None:
+        """Waits for `text` to come up in the log."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while text not in self.log:
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    @property
+    def worker_pid(self) -> int:
+        """The process that answers."""
+        found = re.search(r"Booting worker with pid: (\d+)", self.log)
+        assert found
+        return int(found[1])
+
     @property
     def log(self) -> str:
         return "".join(self.lines)
@@ -138,10 +153,10 @@ def extender(*flags: str) -> Any:
     return running(["tests.web.served", *given, *flags])
 
 
-def gunicorn(worker: str, *flags: str, **environment: str) -> Any:
+def gunicorn(worker: str, *flags: str, app: str = "tests.web.served:app", **environment: str) -> Any:
     """A plain gunicorn, on a free port."""
     command = ["gunicorn", "--bind", "127.0.0.1:0", "--no-control-socket", "--worker-class", worker]
-    return running([*command, *flags, "tests.web.served:app"], {"EXTENDER_DRAIN_SECONDS": "0", **environment})
+    return running([*command, *flags, app], {"EXTENDER_DRAIN_SECONDS": "0", **environment})
 
 
 def _started(process: subprocess.Popen[str]) -> tuple[Server, threading.Thread]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -19,10 +20,8 @@ from extender.web.worker.limits import Budget, Limits, RequestRefused
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
-_PIECE_BYTES = 64 * 1024
-_BODY_PIECE_BYTES = 1024 * 1024
-_LARGEST_CACHED_HEAD_BYTES = 1024
-_LONGEST_CHUNK_LINE_BYTES = 1024
+_PIECE_BYTES, _BODY_PIECE_BYTES = 64 * 1024, 1024 * 1024
+_LARGEST_CACHED_HEAD_BYTES, _LONGEST_CHUNK_LINE_BYTES = 1024, 1024
 _MOST_CHUNKS = 16 * 1024
 
 _REQUEST_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9]\.[0-9])")
@@ -37,10 +36,9 @@ class Source(Protocol):
     """The client's end of a connection."""
 
     def receive(self, size: int, timeout_seconds: float) -> bytes:
-        """Returns up to `size` bytes, b"" at the end; raises TimeoutError after `timeout_seconds`."""
+        """Returns up to `size` bytes, b"" at the end. Raises TimeoutError."""
 
-    def send(self, data: bytes) -> None:
-        """Sends all of `data`."""
+    def send(self, data: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +75,8 @@ class RequestReader:
     def wait(self) -> bool:
         """Waits for the first byte of a request; False when the client is gone or idle for too long."""
         if not self._buffer:
-            try:
+            with suppress(TimeoutError):
                 self._buffer = self._source.receive(_PIECE_BYTES, self._limits.idle_seconds)
-            except TimeoutError:
-                return False
         return bool(self._buffer)
 
     def read_head(self) -> Head | None:
@@ -126,17 +122,12 @@ class RequestReader:
             self._taken = 0
 
     def _exactly(self, length: int, deadline: float) -> bytes:
-        buffer = self._buffer
-        if len(buffer) >= length:
-            self._buffer = buffer[length:]
-            return buffer[:length]
-        pieces, missing = [buffer], length - len(buffer)
-        while missing:
-            piece = self._receive_body(min(missing, _BODY_PIECE_BYTES), deadline)
-            pieces.append(piece)
-            missing -= len(piece)
-        self._buffer = b""
-        return b"".join(pieces)
+        pieces, missing = [self._buffer[:length]], length - len(self._buffer)
+        self._buffer = self._buffer[length:]
+        while missing > 0:
+            pieces.append(self._receive_body(min(missing, _BODY_PIECE_BYTES), deadline))
+            missing -= len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _chunks(self, deadline: float) -> bytes:
         # The limit counts the bytes on the wire, so that chunk extensions and trailers cannot go round it.
@@ -157,13 +148,11 @@ class RequestReader:
                 raise RequestRefused(400, "malformed request: a chunk is longer than it says")
         else:
             raise self._too_large("too many chunks")
-        for _ in range(self._limits.fields):
-            trailer = self._line(deadline)
-            if not trailer:
-                return b"".join(pieces)
-            if not _FIELD.fullmatch(trailer):
-                break
-        raise RequestRefused(400, "malformed request: trailer fields")
+        while trailer := self._line(deadline):
+            wire_bytes += len(trailer)
+            if wire_bytes > self._limits.body_bytes or not _FIELD.fullmatch(trailer):
+                raise RequestRefused(400, "malformed request: trailer fields")
+        return b"".join(pieces)
 
     def _line(self, deadline: float) -> bytes:
         while (end := self._buffer.find(b"\r\n")) < 0 and len(self._buffer) <= _LONGEST_CHUNK_LINE_BYTES:
@@ -213,7 +202,10 @@ def parse_head(raw: bytes, most_fields: int) -> Head:
     chunked, length = _framing(fields, version)
     options = {option.strip().lower() for option in fields.get(b"connection", b"").split(b",")}
     keep_alive = b"close" not in options and (version == "1.1" or b"keep-alive" in options)
-    return Head(method, path, query, version, fields, keep_alive, length, chunked, _expects(fields, version))
+    expects = fields.get(b"expect", b"").lower() if version == "1.1" else b""
+    if expects not in (b"", b"100-continue"):
+        raise RequestRefused(417, "the only expectation met here is 100-continue")
+    return Head(method, path, query, version, fields, keep_alive, length, chunked, bool(expects))
 
 
 _cached_head = lru_cache(maxsize=256)(parse_head)
@@ -245,10 +237,9 @@ def _framing(fields: Mapping[bytes, bytes], version: str) -> tuple[bool, int]:
         return False, int(length or 0)
     if length is not None or version == "1.0" or b"upgrade" in fields:
         raise RequestRefused(400, "Transfer-Encoding with Content-Length, with Upgrade or in HTTP/1.0")
-    codings = [each.strip().lower() for each in coding.split(b",")]
-    if codings != [b"chunked"]:
-        status = 501 if codings[-1] == b"chunked" else 400
-        raise RequestRefused(status, "the only Transfer-Encoding spoken here is chunked")
+    *others, last = (each.strip().lower() for each in coding.split(b","))
+    if others or last != b"chunked":
+        raise RequestRefused(501 if last == b"chunked" else 400, "the only Transfer-Encoding spoken here is chunked")
     return True, 0
 
 
@@ -260,12 +251,3 @@ def _path_and_query(target: bytes) -> tuple[str, str]:
     else:
         raise RequestRefused(400, "want a path as the request's target")
     return unquote_to_bytes(path).decode("latin-1"), query.decode("latin-1")
-
-
-def _expects(fields: Mapping[bytes, bytes], version: str) -> bool:
-    expectation = fields.get(b"expect")
-    if expectation is None or version == "1.0":
-        return False
-    if expectation.lower() != b"100-continue":
-        raise RequestRefused(417, "the only expectation met here is 100-continue")
-    return True

@@ -1,9 +1,4 @@
-"""A gunicorn worker with one blocking thread per connection.
-
-A scheduler opens few connections and keeps them. gthread hands every request from a poller to a pool, which costs more
-than a decision does; here the connection's thread sleeps in recv and answers by itself:
-
-    gunicorn --worker-class extender.web.worker.ThreadPerConnection extender.wsgi:app
+"""A gunicorn worker with one blocking thread per connection, which sleeps in recv and answers by itself.
 
 Of gunicorn's settings it honours bind, certificates, worker_connections, graceful_timeout and the hooks around a
 worker; not keepalive (the application's `lifecycle` has the limits), the hooks around a request, the access log,

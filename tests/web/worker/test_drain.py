@@ -29,7 +29,7 @@ def test_calls_in_flight_end_and_new_ones_find_no_door() -> None:
         idle, busy = server.connect(), server.connect()
         assert idle.send(get("/livez")).reply().status == 200
         busy.send(post(b'{"do": "sleep:1.5", "nodes": ["a"]}'))
-        _until_called(server)
+        server.until_logged("sleeping")
         server.terminate()
         assert idle.ended()
         _until_refused(server)
@@ -42,7 +42,7 @@ def test_calls_in_flight_end_and_new_ones_find_no_door() -> None:
 def test_a_call_that_does_not_end_is_not_waited_for_forever() -> None:
     with extender("--graceful-seconds", "2") as server:
         server.connect().send(post(b'{"do": "sleep:60"}'))
-        _until_called(server)
+        server.until_logged("sleeping")
         server.terminate()
         assert server.exit_code() == 0
     assert "did not end in time" in server.log
@@ -62,16 +62,13 @@ def test_the_application_starts_once_in_the_worker(worker: str, flags: tuple[str
 
 def test_our_worker_starts_the_application_before_anybody_asks() -> None:
     with gunicorn(OURS) as server:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while "application started" not in server.log and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert "application started" in server.log
+        server.until_logged("application started")
 
 
 def test_plain_gunicorn_with_our_worker_drains_too() -> None:
     with gunicorn(OURS, EXTENDER_DRAIN_SECONDS="1") as server:
         busy = server.connect().send(post(b'{"do": "sleep:2"}'))
-        _until_called(server)
+        server.until_logged("sleeping")
         server.terminate()
         _until_unready(server)
         assert busy.reply().status == 200
@@ -97,11 +94,3 @@ def _until_refused(server: Server) -> None:
             return
         time.sleep(0.02)
     pytest.fail("the door stayed open")
-
-
-def _until_called(server: Server) -> None:
-    """The scripted verb says so when it starts to sleep."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while "sleeping" not in server.log:
-        assert time.monotonic() < deadline, server.log
-        time.sleep(0.02)
