@@ -109,7 +109,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows)
     if prepared.refusal is None:
-        for name, awaited in awaited_pods(pod, table):
+        for name, awaited in awaited_pods(profile, pod, table):
             at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
             with table.supposing(placed=[(info, name) for info in awaited]):
                 then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
@@ -123,12 +123,12 @@ def _still_asked(profile: Profile, prepared: Prepared) -> Profile:
     return replace(profile, predicates=[each for each in profile.predicates if each.name in heard])
 
 
-def awaited_pods(pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
-    """(node, nominated pods that `pod` must leave room for)."""
+def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
+    """Returns (node, nominated pods that `pod` must leave room for)."""
     return [
         (name, awaited)
         for name, infos in table.nominated.items()
-        if (awaited := [info for info in infos.values() if info.priority >= pod.priority and info.uid != pod.uid])
+        if (awaited := [each for each in infos.values() if each.priority >= pod.priority and profile.awaits(pod, each)])
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from extender.framework.rules import Predicate, Priority
 from extender.model.pod import Pod
+from extender.table import PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Profile:
         preemption: how far preemption looks; None: there is none.
         check_all_predicates: a node that one predicate has refused is shown to the others too, for all the reasons
             (alwaysCheckAllPredicates of a Policy).
+        scheduler_names: the schedulerNames of all profiles of the same scheduler, where there are several.
     """
 
     name: str
@@ -55,6 +57,12 @@ class Profile:
     percentage_of_nodes_to_score: int = 0
     preemption: CandidateLimits | None = DEFAULT_LIMITS
     check_all_predicates: bool = False
+    scheduler_names: frozenset[str] = frozenset()
+
+    def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
+        """Returns True if both pods are the same scheduler's: it keeps room for its own nominated pods only."""
+        names = {pod.pod.spec.scheduler_name, nominated.pod.spec.scheduler_name}
+        return pod.uid != nominated.uid and (len(names) == 1 or names <= self.scheduler_names)
 
 
 class Profiles:

@@ -148,6 +148,7 @@ class PodSpec(Value, frozen=True):
     volumes: list[Volume] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     scheduling_gates: list[PodSchedulingGate] | None = None
+    scheduling_group: dict[str, Any] | None = None
     resource_claims: list[PodResourceClaim] | None = None
     host_network: bool | None = None
     host_users: bool | None = None

@@ -7,6 +7,7 @@ apis/config/v1/default_plugins.go, with the default feature gates of v1.37.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
@@ -62,7 +63,8 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
     _without_rules("DefaultBinder", "bind"),
     node_declared_features.PLUGIN,
     _without_rules("DeferredPodScheduling", "preFilter", "filter", "permit", default=False),
-    _without_rules("GangScheduling", "preEnqueue", "permit", default=False),
+    # Nothing helps the pods that the loop refuses for it: groups are not placed, and a pod's group never changes.
+    replace(_without_rules("GangScheduling", "preEnqueue", "permit", default=False), interests=Interests()),
     _without_rules("TopologyPlacementGenerator", "placementGenerate", default=False),
     _without_rules("PodGroupPodsCount", "placementScore", default=False),
 )

@@ -50,7 +50,7 @@ class DryRun:
         for predicate in profile.predicates:
             self._prepare(predicate)
         row_of = table.nodes.row_of
-        self._nominated = {row_of[name]: infos for name, infos in awaited_pods(pod, table) if name in row_of}
+        self._nominated = {row_of[name]: infos for name, infos in awaited_pods(profile, pod, table) if name in row_of}
         self._cross_node = [each.predicate for each in self._dependent if not each.sees_own_pods_only]
 
     def rows_that_fit(self, rows: Rows, victims: VictimColumns) -> Rows:

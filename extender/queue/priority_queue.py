@@ -33,7 +33,7 @@ from extender.framework.events.property_changes import pod_events
 from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight
-from extender.queue.queued_pod import QueuedPod, Rejection, Tier
+from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import PreEnqueue, QueueTelemetry, Strategy, SubQueues
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
@@ -144,6 +144,16 @@ class PriorityQueue:
                     flight.activated = True
                 elif (found := self._tiers.find(uid)) and found[0] is not Tier.ACTIVE:
                     self._tiers.activate(found[1], FORCE_ACTIVATE, now, admitted=found[0] is Tier.BACKOFF)
+
+    def back_off(self, uid: str) -> None:
+        """Has a pod tried again after its backoff, as after an error: no event helps it sooner."""
+        with self.lock:
+            if flight := self._in_flight.get(uid):
+                flight.activated = True
+            elif (found := self._tiers.find(uid)) and found[0] in (Tier.UNSCHEDULABLE, Tier.GATED):
+                now, pod = self._clock.monotonic(), found[1]
+                pod.rejection, pod.timestamp = ERROR, now
+                self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def close(self) -> None:
         """Ends every `pop`, for good."""

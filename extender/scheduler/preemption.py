@@ -114,18 +114,18 @@ class PreemptionExecutor:
         self.workers.submit(lambda: self._carry_out(preemptor, plan))
 
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
-        activate = False  # whether no victim's leaving may come to wake the preemptor
         try:
             self.nominations.withdraw(plan.outranked)
-            activate = not self._evict_all(preemptor, plan)
+            seen_leaving = self._evict_all(preemptor, plan)
         except Exception as error:  # whatever it was, the preemptor must not wait for ever
             unexpected = None if isinstance(error, ClusterError) else error
             _log.warning("preemption for %s on %s: %s", preemptor.pod.key, plan.node_name, error, exc_info=unexpected)
-            activate = True
-        finally:
+            self.in_progress.end(preemptor)
+            self.queue.back_off(preemptor.uid)
+        else:
             held_back = self.in_progress.end(preemptor)
-        if activate or held_back:
-            self.queue.activate([preemptor.uid])
+            if held_back or not seen_leaving:
+                self.queue.activate([preemptor.uid])
 
     def _evict_all(self, preemptor: PodInfo, plan: EvictionPlan) -> bool:
         """Evicts the victims one by one; returns whether the watch will show the last one leave."""

@@ -32,6 +32,8 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 POD_UNSCHEDULABLE, POD_SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
+GANG_SCHEDULING = "GangScheduling"
+NO_POD_GROUPS = "pod groups are not supported: a pod with a schedulingGroup is not placed without the others"
 NOTHING_TO_BIND = VolumePlan()
 NOTHING_TO_ALLOCATE = DevicePlan()
 _log = logging.getLogger(__name__)
@@ -109,6 +111,8 @@ class SchedulingCycle:
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         """Returns the node for `pod`, or the reason why there is none, by what `table` holds."""
+        if pod.pod.spec.scheduling_group is not None:
+            return Unfit(NO_POD_GROUPS, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
         rows = table.nodes.rows
         if not len(rows):
             return Unfit(diagnosis.NO_NODES, diagnosis.rejection_by_all(self.profile))
@@ -185,7 +189,7 @@ class SchedulingCycle:
             return Unfit(message, rejection, nominated_node="" if found.reason == NOT_HELPFUL else None)
         candidate = found.candidates[found.nominated_node]
         nominated = table.nominated.get(candidate.node, {}).values()
-        outranked = [info for info in nominated if info.priority < pod.priority]
+        outranked = [each for each in nominated if each.priority < pod.priority and self.profile.awaits(pod, each)]
         return Unfit(message, rejection, EvictionPlan(candidate.node, candidate.victims, outranked), candidate.node)
 
 

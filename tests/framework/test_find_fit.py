@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
@@ -79,6 +80,25 @@ def test_a_node_must_do_with_and_without_the_pods_nominated_to_it() -> None:
     assert "n2" not in found
     more_important = make_pod("p").req(cpu="2").priority(6).obj()
     assert "n3" not in refusals(NodeResourcesFitFilter(), more_important, *NODES, awaited)
+
+
+@pytest.mark.parametrize(
+    ("nominated_by", "names", "refused"),
+    [
+        pytest.param("mine", (), True, id="its own"),
+        pytest.param("other", (), False, id="another's"),
+        pytest.param("other", ("mine", "other"), True, id="another profile's of the same scheduler"),
+        pytest.param("other", ("mine", "third"), False, id="another's than all profiles"),
+    ],
+)
+def test_a_scheduler_keeps_room_for_its_own_nominated_pods(
+    nominated_by: str, names: tuple[str, ...], refused: bool
+) -> None:
+    awaited = make_pod("awaited").scheduler(nominated_by).req(cpu="2").priority(5).nominated("n3").obj()
+    table = table_of(*NODES, awaited)
+    profile = Profile("mine", [NodeResourcesFitFilter()], (), scheduler_names=frozenset(names))
+    fit = find_fit(profile, pod_info(make_pod("p").scheduler("mine").req(cpu="2").obj()), table, table.nodes.rows)
+    assert (table.nodes.row_of["n3"] not in fit.feasible) is refused
 
 
 def test_what_is_nominated_leaves_no_trace_in_the_table() -> None:

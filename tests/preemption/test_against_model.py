@@ -65,7 +65,7 @@ def model(profile: Profile, pod: PodInfo, table: Table, name: str) -> list[str]:
 
 
 def fits_without(profile: Profile, pod: PodInfo, table: Table, name: str, away: list[str]) -> bool:
-    awaited = [(info, node) for node, infos in awaited_pods(pod, table) if node == name for info in infos]
+    awaited = [(info, node) for node, infos in awaited_pods(profile, pod, table) if node == name for info in infos]
     row = np.array([table.nodes.row_of[name]])
     with table.supposing(gone=away):
         alone = run(prepare(profile, pod, table), table, row)

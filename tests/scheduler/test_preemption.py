@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.errors import OutcomeUnknown, Refused
@@ -119,6 +121,29 @@ def test_an_eviction_that_fails_is_tried_again(world: World, fault: Refused | Ou
     assert evicted(world) == ["victim"]
 
 
+class Unreachable(World):
+    """An API server that evicts nobody for a while."""
+
+    def __init__(self, *built: Any) -> None:
+        self.calls = 0
+        super().__init__(*built)
+
+    def evict(self, victim: Pod, message: str) -> bool:
+        self.calls += 1
+        if self.calls < 50:
+            raise Refused("the API server cannot be reached", 503)
+        return super().evict(victim, message)
+
+
+def test_while_evictions_fail_their_preemptor_backs_off() -> None:
+    world = Unreachable(node("n1", cpu="1"), pod("victim").node("n1").priority(1), pod("p").priority(10))
+    world.settle()
+    assert world.calls == 1
+    world.put(node("n2", cpu="1").taint("a"))  # an event that another pod would be tried again by
+    world.pass_time(60)
+    assert 5 <= world.calls <= 10
+
+
 def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
     world = World(
         node("n1", cpu="1"),
@@ -130,6 +155,18 @@ def test_a_lesser_pod_loses_its_nomination_to_the_node() -> None:
     world.settle()
     assert world.pod("lesser").status.nominated_node_name == ""
     assert world.nominations() == {"p": "n1"}
+
+
+def test_a_nomination_by_another_scheduler_is_left_alone() -> None:
+    world = World(
+        node("n1", cpu="1"),
+        pod("victim").node("n1").priority(1),
+        pod("theirs").scheduler("another").priority(5).nominated("n1"),
+        pod("p").priority(10),
+    )
+    world.settle()
+    assert world.pod("victim").terminating
+    assert world.pod("theirs").status.nominated_node_name == "n1"
 
 
 def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:

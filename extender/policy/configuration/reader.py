@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -53,6 +54,8 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
         for index, (profile, name) in enumerate(zip(profiles, names, strict=True))
     ]
     extenders = read_extenders(spec.extenders, faults)
+    if len(made) > 1:
+        made = [replace(profile, scheduler_names=frozenset(names)) for profile in made]
     return Policy(tuple(made), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders)
 
 
