@@ -1,36 +1,68 @@
-"""Whether a device matches a CEL expression.
+"""The CEL selectors of devices: compiled once, evaluated once for all devices that are alike in what they read.
 
-An expression is evaluated once for all devices that are alike in what it reads of them; what came out is kept with
-each device too, so that asking again costs one look-up.
+The verdict is kept with each device too, so that asking again costs one look-up.
+Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
-from extender.devices.cel.expressions import Evaluate, EvaluationError, SelectorError
-from extender.devices.cel.values import PoolDevice
+from extender.devices.cel.device import PoolDevice
+from extender.devices.cel.program import Compiler, Evaluate, evaluated
+from extender.devices.cel.syntax import (
+    Bind,
+    Call,
+    CompileError,
+    Comprehension,
+    Ident,
+    ListOf,
+    Literal,
+    MapOf,
+    Node,
+    parse,
+)
+from extender.devices.cel.syntax import Select as SelectNode
+from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
+from extender.model.devices.slices import DeviceAttribute
 
 Verdict = bool | str  # whether it matches, or why it cannot be told
-
 _KEPT = 65536
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"
 )
-# What expressions usually read: device.attributes["domain"].name, device.capacity["domain"].?name
-_READ = re.compile(
-    r"""\bdevice\.(attributes|capacity)\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]\s*\.\??\s*(\w+)\b(?!\s*\()"""
-)
-_READ_WHOLE = re.compile(r"\bdevice\.(?:driver|allowMultipleAllocations)\b")
+_DEVICE = {
+    "driver": "string",
+    "allowMultipleAllocations": "bool",
+    "attributes": "map(string,map(string,dyn))",
+    "capacity": "map(string,map(string,Quantity))",
+}
+_COMPILER = Compiler({"kubernetes.DRADevice": _DEVICE})
+_SCOPE = {"device": "kubernetes.DRADevice"}
+
+
+class SelectorError(Exception):
+    """An expression that cannot be compiled, or evaluated for a device; the message says why."""
+
+    def __init__(self, message: str, *, at_run_time: bool) -> None:
+        super().__init__(f"CEL {'runtime' if at_run_time else 'compile'} error: {message}")
+        self.at_run_time = at_run_time
+
+
+class _ByDomain(dict[str, Mapping[str, Any]]):
+    """Values by domain and name. A domain that the device does not have is empty when it is looked up."""
+
+    def __missing__(self, domain: str) -> Mapping[str, Any]:
+        return {}
 
 
 def matches(expression: str, device: PoolDevice) -> bool:
-    """Whether the device matches.
+    """Tells whether the device matches.
 
     Raises:
         SelectorError: the expression is wrong, or fails for this device.
@@ -44,11 +76,11 @@ def matches(expression: str, device: PoolDevice) -> bool:
 
 
 class _Selector:
-    """An expression with what came out of it, by what it reads of a device."""
+    """An expression with its verdicts, by what it reads of a device."""
 
-    def __init__(self, expression: str, evaluate: Evaluate) -> None:
+    def __init__(self, evaluate: Evaluate, node: Node) -> None:
         self._evaluate = evaluate
-        self._reads = _reads(expression)
+        self._reads = _reads(node)
         self._verdicts: dict[Hashable, Verdict] = {}
 
     def verdict(self, device: PoolDevice) -> Verdict:
@@ -63,50 +95,106 @@ class _Selector:
     def _key(self, device: PoolDevice) -> Hashable:
         spec, driver = device.spec, device.id.driver
         if self._reads is None or device.fault:
-            told = (spec.attributes, spec.capacity, spec.allow_multiple_allocations)
-            return driver, msgspec.json.encode(told, order="deterministic")
+            seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations)
+            return driver, msgspec.json.encode(seen, order="deterministic")
         attributes, capacity = spec.attributes or {}, spec.capacity or {}
-        return (
-            driver,
-            spec.allow_multiple_allocations,
-            *(attributes.get(name) for domain, name in self._reads[0] if domain in (None, driver)),
-            *(
-                capacity.get(name) and str(capacity[name].value)
-                for domain, name in self._reads[1]
-                if domain in (None, driver)
-            ),
-        )
+        values: list[object] = [spec.allow_multiple_allocations]
+        for kind, domain, name in self._reads:
+            of: Mapping[str, Any] = attributes if kind == "attributes" else capacity
+            found = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
+            values.append(found if kind == "attributes" or found is None else str(found.value))
+        return driver, *values
 
     def _find(self, device: PoolDevice) -> Verdict:
         try:
             if device.fault:
                 raise EvaluationError(device.fault)
-            return self._evaluate(device)
+            value = evaluated(self._evaluate, {"device": _variables(device)})
         except EvaluationError as error:
             message = str(error)
             return f"{message}. {_KEY_HINT}" if "no such key:" in message else message
+        if isinstance(value, bool):
+            return value
+        kind = type_name(value)
+        conversion = f"unsupported native conversion from {kind} to 'bool'"
+        return f"CEL result of type {kind} could not be converted to bool: {conversion}"
 
 
-Names = tuple[tuple[str | None, str], ...]  # (driver that may leave the domain out, name); None: any driver
+def _variables(device: PoolDevice) -> dict[str, Any]:
+    driver, spec = device.id.driver, device.spec
+    attributes = {name: _native(attribute) for name, attribute in (spec.attributes or {}).items()}
+    capacity = {name: Quantity.parse(str(offered.value)) for name, offered in (spec.capacity or {}).items()}
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": device.shareable,
+        "attributes": _by_domain(attributes, driver),
+        "capacity": _by_domain(capacity, driver),
+    }
 
 
-def _reads(expression: str) -> tuple[Names, Names] | None:
-    """The names of the attributes and of the capacities that it reads; None if that cannot be told."""
-    rest = _READ_WHOLE.sub("", _READ.sub("", expression))
-    if re.search(r"\bdevice\b", rest):
-        return None
-    names: dict[str, list[tuple[str | None, str]]] = {"attributes": [], "capacity": []}
-    for kind, double_quoted, single_quoted, identifier in _READ.findall(expression):
-        domain = double_quoted or single_quoted
-        names[kind] += [(None, f"{domain}/{identifier}"), (domain, identifier)]
-    return tuple(names["attributes"]), tuple(names["capacity"])
+def _by_domain(values: Mapping[str, Any], driver: str) -> _ByDomain:
+    by_domain = _ByDomain()
+    for qualified, value in values.items():
+        domain, slash, name = qualified.rpartition("/")
+        by_domain.setdefault(domain if slash else driver, {})[name] = value  # type: ignore[index] # made here
+    return by_domain
+
+
+def _native(attribute: DeviceAttribute) -> Any:
+    if attribute.version_value is not None:
+        return Semver.parse(attribute.version_value)
+    values = (attribute.int_value, attribute.bool_value, attribute.string_value)
+    return next(value for value in values if value is not None)
+
+
+def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
+    """(attributes or capacity, domain, name) of all that it reads by constant names; None if it reads otherwise."""
+    match node:
+        case Ident(name):
+            return None if name == "device" else frozenset()
+        case SelectNode(Ident("device"), "driver" | "allowMultipleAllocations"):
+            return frozenset()  # always part of the key
+        case SelectNode(operand, name):
+            domain = _domain(operand)
+            return _reads(operand) if domain is None else frozenset(((*domain, name),))
+    found: set[tuple[str, str, str]] = set()
+    for child in _children(node):
+        of_child = _reads(child)
+        if of_child is None:
+            return None
+        found |= of_child
+    return frozenset(found)
+
+
+def _domain(node: Node) -> tuple[str, str] | None:
+    """(attributes or capacity, domain) where the node is a look-up of a constant domain."""
+    match node:
+        case Call("[]" | "[?]", (SelectNode(Ident("device"), "attributes" | "capacity" as kind), Literal(str(domain)))):
+            return kind, domain
+    return None
+
+
+def _children(node: Node) -> Iterator[Node]:
+    match node:
+        case Call(_, args, target):
+            yield from args if target is None else (target, *args)
+        case ListOf(elements):
+            yield from elements
+        case MapOf(entries):
+            yield from (each for entry in entries for each in entry)
+        case Bind(_, _, value, body):
+            yield from (value, body)
+        case Comprehension(_, over, _, bodies):
+            yield from (over, *bodies)
 
 
 @lru_cache(maxsize=1024)
 def _selector(expression: str) -> _Selector:
     try:
-        from extender.devices.cel import compiler as cel
-    except ImportError:
-        hint = "device selectors need the package cel-expr-python: pip install 'extender[cel]'"
-        raise SelectorError(hint, at_run_time=False) from None
-    return _Selector(expression, cel.compiled(expression))
+        node = parse(expression)
+        evaluate, kind = _COMPILER.compile(node, _SCOPE)
+    except (CompileError, RecursionError) as error:
+        raise SelectorError(f"compilation failed: ERROR: {error}", at_run_time=False) from None
+    if kind not in ("bool", "dyn"):
+        raise SelectorError(f"must evaluate to bool or the unknown type, not {kind}", at_run_time=False)
+    return _Selector(evaluate, node)

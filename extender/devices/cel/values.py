@@ -1,69 +1,219 @@
-"""Devices as selectors and the allocator see them."""
+"""The values of CEL that Python has no type for, their equality and order. null, bool, int, double, string, bytes, list
+and map are None, bool, int, float, str, bytes, list and dict.
+
+Source: cel-go common/types; k8s.io/apiserver/pkg/cel quantity.go, semver.go; semver.org, precedence.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import total_ordering
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult
 
-from extender.devices.cel.types import is_semver
-from extender.model.devices.slices import Device, DeviceTaint, ResourceSlice
-from extender.model.quantity import nano
+from extender.errors import MalformedQuantity
+from extender.model.quantity import NANO, nano
 
-PREVENTING_EFFECTS = ("NoSchedule", "NoExecute")
-
-CounterKey = tuple[str, str]  # counter set, counter
-Amounts = dict[str, int]  # billionths by qualified name
-
-
-class PoolID(NamedTuple):
-    driver: str
-    pool: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}"
-
-
-class DeviceID(NamedTuple):
-    driver: str
-    pool: str
-    device: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
+INT64, UINT64 = range(-(2**63), 2**63), range(2**64)
+_NANO_SCALE = 9
+_MAX_DIGITS = {10: 18, 2: 15}  # of a quantity that upstream holds in an int64
+_QUANTITY = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+)|([numkMGTPE]i?)?)", re.ASCII)
+_EXPONENTS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_NUMBER = r"(?:0|[1-9]\d*)"
+_IDENTIFIER = rf"(?:{_NUMBER}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMVER = re.compile(
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
 
 
-class PoolDevice:
-    """A device of a slice.
+class EvaluationError(Exception):
+    """An expression that has no value for a device."""
 
-    Attributes:
-        taints: those that keep pods away, its own and the rules'.
-        counters: what it consumes of its pool's shared counters, in billionths.
-        shareable: whether it may be allocated to several claims at once (KEP-5075).
-        fault: what is wrong with its attributes, if anything is; then no selector can be evaluated for it.
-        verdicts: by CEL expression whether it matches, or why that cannot be told.
-        amounts: what requests without wishes take of its capacity, once known; None inside: they cannot have it.
-    """
 
-    __slots__ = ("amounts", "counters", "fault", "id", "shareable", "slice", "spec", "taints", "verdicts")
+NO_OVERLOAD = "no such overload"
 
-    def __init__(self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...]) -> None:
-        self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
-        self.spec, self.slice, self.taints = spec, of_slice, taints
-        self.shareable = bool(spec.allow_multiple_allocations)
-        self.fault = _fault(spec)
-        self.verdicts: dict[str, bool | str] = {}
-        self.amounts: tuple[Amounts | None] | None = None
-        self.counters: tuple[tuple[CounterKey, int], ...] = tuple(
-            ((consumption.counter_set, name), nano(counter.value))
-            for consumption in spec.consumes_counters or ()
-            for name, counter in (consumption.counters or {}).items()
+
+class Uint(int):
+    """An unsigned integer."""
+
+
+class TypeName(str):
+    """A type as a value."""
+
+    __slots__ = ()
+
+
+class OptionalValue(NamedTuple):
+    """A value that may be missing."""
+
+    present: bool
+    value: Any = None
+
+
+NONE = OptionalValue(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A quantity in billionths. `scale`: the power of ten that upstream counts it in; None: it holds a decimal."""
+
+    nanos: int
+    scale: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Quantity | None:
+        """The quantity, None if the text is none."""
+        form = _QUANTITY.fullmatch(text)
+        try:
+            nanos = nano(text) if text else None
+        except MalformedQuantity:
+            nanos = None
+        if nanos is None or form is None:
+            return None
+        return cls(nanos, _scale(nanos, len(form[1] or "0"), len(form[2] or ""), form[3], form[4] or ""))
+
+    def plus(self, other: Quantity | int, sign: int = 1) -> Quantity:
+        """The sum, or the difference."""
+        addend = other if isinstance(other, Quantity) else Quantity(other * NANO, 0)
+        scales = [each.scale for each in (self, addend) if each.nanos or each.scale is None]
+        nanos = self.nanos + sign * addend.nanos
+        scale = None if None in scales else min((each for each in scales if each is not None), default=0)
+        return Quantity(nanos, scale if scale is None or _unscaled(nanos, scale) in INT64 else None)
+
+    def integer(self) -> int | None:
+        """The quantity as upstream's AsInt64 gives it; None where it does not: fractions, and what was one."""
+        whole = self.nanos // NANO
+        return whole if self.scale is not None and self.scale >= 0 and whole in INT64 else None
+
+    def approximate_float(self) -> float:
+        """The quantity as upstream's AsApproximateFloat64 gives it."""
+        scale = -_NANO_SCALE if self.scale is None else self.scale
+        unscaled = float(_unscaled(self.nanos, scale))
+        return unscaled * float(f"1e{scale}") if scale else unscaled
+
+
+def _scale(nanos: int, whole: int, places: int, exponent: str | None, suffix: str) -> int | None:
+    if suffix.endswith("i"):
+        doublings = 10 * ("KMGTPE".index(suffix[0]) + 1)
+        return (
+            0
+            if not places and _MAX_DIGITS[2] - whole - doublings * 3 // 10 - 1 >= 0 and nanos // NANO in INT64
+            else None
         )
+    scale = (int(exponent) if exponent else _EXPONENTS.get(suffix, 0)) - places
+    return scale if whole + places <= _MAX_DIGITS[10] and scale >= -_NANO_SCALE else None
 
 
-def _fault(spec: Device) -> str:
-    for name, attribute in (spec.attributes or {}).items():
-        if attribute.version_value is not None:
-            if not is_semver(attribute.version_value):
-                return f"attribute {name}: parse semantic version: {attribute.version_value!r} is not one"
-        elif (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
-            return f"attribute {name}: unsupported attribute value"
-    return ""
+def _unscaled(nanos: int, scale: int) -> int:
+    shift = _NANO_SCALE + scale
+    unscaled: int = nanos // 10**shift
+    return unscaled
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A semantic version, without its build metadata, which count for nothing."""
+
+    release: tuple[int, int, int]
+    pre_release: tuple[tuple[int, int, str], ...]
+
+    @classmethod
+    def parse(cls, text: str, normalize: bool = False) -> Semver | None:
+        """The version, None if the text is none. `normalize`: a leading v, leading zeros and short versions too."""
+        match = _SEMVER.fullmatch(_normalized(text) if normalize else text)
+        if match is None:
+            return None
+        parts = match[4].split(".") if match[4] else ()
+        order = tuple((0, int(each), "") if each.isdigit() else (1, 0, each) for each in parts)
+        return cls((int(match[1]), int(match[2]), int(match[3])), order)
+
+    def __lt__(self, other: Semver) -> bool:
+        mine, others = ((each.release, not each.pre_release, each.pre_release) for each in (self, other))
+        return mine < others
+
+
+def _normalized(text: str) -> str:
+    parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
+    if len(parts) < 3 and any(mark in parts[-1] for mark in "+-"):
+        return ""
+    return ".".join([*parts, "0", "0"][:3])
+
+
+def _without_zeros(part: str) -> str:
+    rest = part.lstrip("0")
+    return rest if rest[:1].isdigit() or rest == part else f"0{rest}"
+
+
+IP, CIDR = IPv4Address | IPv6Address, IPv4Interface | IPv6Interface
+OPAQUE: dict[str, Any] = {"Quantity": Quantity, "Semver": Semver, "IP": (IPv4Address, IPv6Address)}
+OPAQUE |= {"CIDR": (IPv4Interface, IPv6Interface), "URL": SplitResult}
+TYPES: dict[str, type] = {"bool": bool, "int": int, "uint": Uint, "double": float, "string": str, "bytes": bytes}
+TYPES |= {"null_type": type(None), "list": list, "map": dict, "type": TypeName, "optional_type": OptionalValue}
+_NUMBERS = (int, Uint, float)
+_ORDERED = (bool, str, bytes)
+
+
+def type_name(value: object) -> str:
+    """The name of a value's type."""
+    for name, of in OPAQUE.items():  # interfaces are addresses too
+        if isinstance(value, of) and (name != "IP" or not isinstance(value, OPAQUE["CIDR"])):
+            return name
+    return next(
+        (name for name, of in TYPES.items() if isinstance(value, dict if of is dict else ()) or type(value) is of),
+        "dyn",
+    )
+
+
+def equal(left: Any, right: Any) -> bool:
+    """The operator ==. Raises EvaluationError for a quantity, version, address or URL beside something else."""
+    if left is None or right is None:
+        return left is right
+    if type(left) in _NUMBERS and type(right) in _NUMBERS:
+        return bool(left == right)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return len(left) == len(right) and all(key in right and equal(left[key], right[key]) for key in left)
+    if isinstance(left, OptionalValue) and isinstance(right, OptionalValue):
+        return left.present == right.present and (not left.present or equal(left.value, right.value))
+    kind = type_name(left)
+    if kind != type_name(right):
+        if kind in OPAQUE:
+            raise EvaluationError(NO_OVERLOAD)
+        return False
+    return bool(left == right)
+
+
+def compare(left: Any, right: Any) -> int:
+    """-1, 0 or 1. Raises EvaluationError for values that have no order between them."""
+    if (type(left) in _NUMBERS and type(right) in _NUMBERS) or (type(left) is type(right) and type(left) in _ORDERED):
+        return int(left > right) - int(left < right)
+    raise EvaluationError(NO_OVERLOAD)
+
+
+def contains(values: Iterable[Any], value: object) -> bool:
+    """Tells whether one of the values equals `value`; an error counts only where none does."""
+    error: EvaluationError | None = None
+    for each in values:
+        try:
+            if equal(value, each):
+                return True
+        except EvaluationError as failure:
+            error = failure
+    if error is not None:
+        raise error
+    return False
+
+
+def find(mapping: dict[Any, Any], key: object) -> OptionalValue:
+    """The value of a key."""
+    if type(key) in (str, int, Uint, bool) or (isinstance(key, float) and key.is_integer()):
+        for candidate in (key,) if isinstance(key, str) else mapping:
+            if candidate in mapping and isinstance(candidate, bool) is isinstance(key, bool) and candidate == key:
+                return OptionalValue(True, mapping[candidate])
+    return NONE

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from extender.devices.cel.expressions import SelectorError
-from extender.devices.cel.selectors import matches
-from extender.devices.cel.values import PoolDevice, PoolID
+from extender.devices.cel.device import PoolDevice, PoolID
+from extender.devices.cel.selectors import SelectorError, matches
 from extender.devices.inventory.allocated import Allocated
 from extender.devices.inventory.pools import Pool
 from extender.framework.node_affinity import nodes_in_selector

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from extender.devices.cel.values import CounterKey, DeviceID, PoolDevice, PoolID
+from extender.devices.cel.device import CounterKey, DeviceID, PoolDevice, PoolID
 from extender.model.devices.slices import ResourceSlice
 from extender.model.quantity import nano
 

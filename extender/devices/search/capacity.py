@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from extender.devices.cel.values import Amounts
+from extender.devices.cel.device import Amounts
 from extender.model.devices.slices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
 

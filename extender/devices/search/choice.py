@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from extender.devices.cel.values import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
+from extender.devices.cel.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
 from extender.devices.inventory.allocated import Allocated
 from extender.devices.inventory.pools import PoolView
 from extender.devices.search.capacity import has_room

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.devices.cel.values import PoolDevice
+from extender.devices.cel.device import PoolDevice
 from extender.model.devices.claims import DeviceConstraint
 from extender.model.devices.slices import DeviceAttribute
 

@@ -6,9 +6,8 @@ where the rest cannot be satisfied, the last choice is taken back. Source: struc
 
 from __future__ import annotations
 
-from extender.devices.cel.expressions import SelectorError
-from extender.devices.cel.selectors import matches
-from extender.devices.cel.values import Amounts, PoolDevice
+from extender.devices.cel.device import Amounts, PoolDevice
+from extender.devices.cel.selectors import SelectorError, matches
 from extender.devices.inventory.allocated import Allocated
 from extender.devices.inventory.inventory import Views
 from extender.devices.inventory.pools import PoolView

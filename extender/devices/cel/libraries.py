@@ -1,0 +1,137 @@
+"""Quantities, versions, addresses, URLs and regular expressions; and the table of all functions by name.
+
+Source: k8s.io/apiserver/pkg/cel/library.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from ipaddress import ip_address, ip_interface, ip_network
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+
+from extender.devices.cel import regex
+from extender.devices.cel.functions import FUNCTIONS, attempt, fail, order, parsed
+from extender.devices.cel.values import Quantity, Semver
+
+Type = str
+_SIGNATURE = re.compile(r"(?:(\S+)::)?([^\s(]+)\((.*)\) (\S+)")
+
+
+class Overload(NamedTuple):
+    """A function for one list of parameter types; of a method the receiver's type is the first."""
+
+    name: str
+    method: bool
+    parameters: tuple[Type, ...]
+    result: Type
+    function: Callable[..., Any]
+
+    def __str__(self) -> str:
+        receiver, rest = (f"{self.parameters[0]}.", self.parameters[1:]) if self.method else ("", self.parameters)
+        return f"{receiver}{self.name}({', '.join(rest)}) {self.result}"
+
+
+def _ip(text: str) -> Any:
+    address = attempt(ip_address, text)
+    return None if address is None or getattr(address, "ipv4_mapped", None) or "%" in text else address
+
+
+def _cidr(text: str) -> Any:
+    address, slash, length = text.partition("/")
+    return attempt(ip_interface, text) if slash and re.fullmatch(r"0|[1-9]\d*", length) and _ip(address) else None
+
+
+def _contains_cidr(network: Any, other: Any) -> bool:
+    inner = parsed("CIDR", _cidr(other)) if isinstance(other, str) else other
+    return inner.version == network.version and bool(inner.network.subnet_of(network.network))
+
+
+def _contains_ip(network: Any, address: Any) -> bool:
+    return (parsed("IP", _ip(address)) if isinstance(address, str) else address) in network.network
+
+
+def _url(text: str) -> SplitResult | None:
+    """The URL, absolute or with an absolute path (url.ParseRequestURI)."""
+    if not re.fullmatch(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|/)[^\x00-\x1f\x7f]*", text):
+        return None
+    url = attempt(urlsplit, text)
+    bad_escape = re.search(r"%(?![0-9a-fA-F]{2})", url.path) if url else True
+    return None if bad_escape or attempt(lambda: url.port or 0) is None else url
+
+
+def _with_regex(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda text, pattern, *rest: function(regex.compiled(pattern), text, *rest)
+
+
+_LIBRARIES: dict[str, Callable[..., Any]] = {
+    "string::matches(string) bool": _with_regex(lambda pattern, text: pattern.find(text) is not None),
+    "matches(string, string) bool": _with_regex(lambda pattern, text: pattern.find(text) is not None),
+    "string::find(string) string": _with_regex(lambda pattern, text: text[slice(*(pattern.find(text) or (0, 0)))]),
+    "string::findAll(string) list(string)": _with_regex(lambda pattern, text: pattern.find_all(text, -1)),
+    "string::findAll(string, int) list(string)": _with_regex(lambda pattern, text, n: pattern.find_all(text, n)),
+    "string(IP) string": str,
+    "string(CIDR) string": str,
+    "quantity(string) Quantity": lambda text: parsed("quantity", Quantity.parse(text)),
+    "isQuantity(string) bool": lambda text: Quantity.parse(text) is not None,
+    "sign(Quantity) int": lambda quantity: order(quantity.nanos, 0),
+    "Quantity::isGreaterThan(Quantity) bool": lambda left, right: left.nanos > right.nanos,
+    "Quantity::isLessThan(Quantity) bool": lambda left, right: left.nanos < right.nanos,
+    "Quantity::compareTo(Quantity) int": lambda left, right: order(left.nanos, right.nanos),
+    "Quantity::asApproximateFloat() double": Quantity.approximate_float,
+    "Quantity::asInteger() int": lambda quantity: (
+        fail("cannot convert value to integer") if quantity.integer() is None else quantity.integer()
+    ),
+    "Quantity::isInteger() bool": lambda quantity: quantity.integer() is not None,
+    **{f"Quantity::add({kind}) Quantity": Quantity.plus for kind in ("Quantity", "int")},
+    **{f"Quantity::sub({kind}) Quantity": lambda left, right: left.plus(right, -1) for kind in ("Quantity", "int")},
+    "semver(string) Semver": lambda text: parsed("semver", Semver.parse(text)),
+    "semver(string, bool) Semver": lambda text, normalize: parsed("semver", Semver.parse(text, normalize)),
+    "isSemver(string) bool": lambda text: Semver.parse(text) is not None,
+    "isSemver(string, bool) bool": lambda text, normalize: Semver.parse(text, normalize) is not None,
+    "Semver::isGreaterThan(Semver) bool": operator.gt,
+    "Semver::isLessThan(Semver) bool": operator.lt,
+    "Semver::compareTo(Semver) int": order,
+    **{f"Semver::{name}() int": lambda v, at=at: v.release[at] for at, name in enumerate(("major", "minor", "patch"))},
+    "ip(string) IP": lambda text: parsed("IP Address", _ip(text)),
+    "isIP(string) bool": lambda text: _ip(text) is not None,
+    "ip.isCanonical(string) bool": lambda text: str(parsed("IP Address", _ip(text))) == text,
+    "IP::family() int": lambda address: address.version,
+    "IP::isUnspecified() bool": lambda address: address.is_unspecified,
+    "IP::isLoopback() bool": lambda address: address.is_loopback,
+    "IP::isLinkLocalMulticast() bool": lambda a: a in ip_network("224.0.0.0/24" if a.version == 4 else "ff02::/16"),
+    "IP::isLinkLocalUnicast() bool": lambda address: address.is_link_local,
+    "IP::isGlobalUnicast() bool": lambda a: (
+        not (a.is_unspecified or a.is_loopback or a.is_multicast or a.is_link_local or str(a) == "255.255.255.255")
+    ),
+    "cidr(string) CIDR": lambda text: parsed("network address", _cidr(text)),
+    "isCIDR(string) bool": lambda text: _cidr(text) is not None,
+    **{f"CIDR::containsIP({kind}) bool": _contains_ip for kind in ("string", "IP")},
+    **{f"CIDR::containsCIDR({kind}) bool": _contains_cidr for kind in ("string", "CIDR")},
+    "CIDR::ip() IP": lambda network: network.ip,
+    "CIDR::prefixLength() int": lambda network: network.network.prefixlen,
+    "CIDR::masked() CIDR": lambda network: ip_interface(network.network),
+    "url(string) URL": lambda text: parsed("URL", _url(text)),
+    "isURL(string) bool": lambda text: _url(text) is not None,
+    "URL::getScheme() string": lambda url: url.scheme,
+    "URL::getHost() string": lambda url: url.netloc.rpartition("@")[2],
+    "URL::getHostname() string": lambda url: re.sub(r":\d*$", "", url.netloc.rpartition("@")[2]).strip("[]"),
+    "URL::getPort() string": lambda url: str(url.port or ""),
+    "URL::getEscapedPath() string": lambda url: quote(url.path, safe="%/:@!$&'()*+,;=-._~"),
+    "URL::getQuery() map(string,list(string))": lambda url: parse_qs(url.query, keep_blank_values=True),
+}
+
+
+def _overload(signature: str, function: Callable[..., Any]) -> Overload:
+    match = _SIGNATURE.fullmatch(signature)
+    assert match is not None, signature
+    parameters = tuple(filter(None, (match[1], *(match[3].split(", ")))))
+    return Overload(match[2], match[1] is not None, parameters, match[4], function)
+
+
+OVERLOADS: dict[tuple[str, bool], list[Overload]] = {}
+for _signature, _implementation in {**FUNCTIONS, **_LIBRARIES}.items():
+    _each = _overload(_signature, _implementation)
+    OVERLOADS.setdefault((_each.name, _each.method), []).append(_each)

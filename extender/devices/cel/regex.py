@@ -1,0 +1,188 @@
+"""Regular expressions in linear time, as RE2 and Go's regexp find them: leftmost first, without backtracking.
+
+A claim's author writes the expression, so Python's own `re` is no choice: it may take exponential time. Its parser is
+used; what RE2 does not have (look-around, references to groups) is refused.
+"""
+
+from __future__ import annotations
+
+import re._constants as op  # type: ignore[import-not-found] # the standard library has no public names for its parser
+import re._parser as parser  # type: ignore[import-not-found]
+import warnings
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from re import DOTALL as DOT_ALL
+from re import IGNORECASE, MULTILINE, error
+from typing import Any, NamedTuple
+
+from extender.devices.cel.values import EvaluationError
+
+MAX_INSTRUCTIONS = 10_000
+_MAX_REPEAT = 1000
+_POSIX = {"[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z"}
+_POSIX |= {"[:space:]": r"\s\v", "[:xdigit:]": "0-9a-fA-F", "[:word:]": r"\w", "[:punct:]": r"!-/:-@\[-`{-~"}
+_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_CATEGORIES = {"DIGIT": frozenset("0123456789"), "SPACE": frozenset("\t\n\f\r "), "WORD": _WORD}
+
+
+class _Instruction(NamedTuple):
+    """`test` of the character read, `at` of the position, or neither: then `targets` are tried in their order."""
+
+    targets: tuple[int, ...]
+    test: Callable[[str], bool] | None = None
+    at: Callable[[str, int], bool] | None = None
+
+
+class Pattern:
+    """A compiled expression. An instruction without targets is a match."""
+
+    def __init__(self, text: str) -> None:
+        for name, members in _POSIX.items():
+            text = text.replace(name, members)
+        self._program: list[_Instruction] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            tree = parser.parse(text)
+        self._flags: int = tree.state.flags
+        self._start = self._sequence(tree, self._add(()))
+
+    def find(self, text: str, start: int = 0) -> tuple[int, int] | None:
+        """The range of the first match that begins at `start` or later."""
+        found: tuple[int, int] | None = None
+        threads: dict[int, int] = {}  # instruction: where its match began; the first has priority
+        for position in range(start, len(text) + 1):
+            if found is None:
+                self._follow(threads, self._start, position, text, position)
+            following: dict[int, int] = {}
+            for index, began in threads.items():
+                instruction = self._program[index]
+                if not instruction.targets:
+                    found = began, position
+                    break
+                if instruction.test is not None and position < len(text) and instruction.test(text[position]):
+                    self._follow(following, instruction.targets[0], began, text, position + 1)
+            threads = following
+            if found is not None and not threads:
+                break
+        return found
+
+    def find_all(self, text: str, most: int) -> list[str]:
+        """The matches that do not overlap, `most` of them at most; negative: all."""
+        matches: list[str] = []
+        position, last_end = 0, -1
+        while position <= len(text) and len(matches) != most:
+            found = self.find(text, position)
+            if found is None:
+                break
+            begin, end = found
+            if begin < end or begin != last_end:  # no empty match right behind another
+                matches.append(text[begin:end])
+            last_end = end
+            position = end if begin < end else end + 1
+        return matches
+
+    def _follow(self, threads: dict[int, int], index: int, began: int, text: str, position: int) -> None:
+        pending, seen = [index], set[int]()
+        while pending:
+            index = pending.pop()
+            if index in threads or index in seen:
+                continue
+            instruction = self._program[index]
+            if instruction.test is not None or not instruction.targets:
+                threads[index] = began
+                continue
+            seen.add(index)
+            if instruction.at is None or instruction.at(text, position):
+                pending.extend(reversed(instruction.targets))
+
+    # ---- compilation, from the end: each part is given the instruction that follows it
+
+    def _add(self, targets: Iterable[int], **more: Any) -> int:
+        if len(self._program) >= MAX_INSTRUCTIONS:
+            raise error("expression too large")
+        self._program.append(_Instruction(tuple(targets), **more))
+        return len(self._program) - 1
+
+    def _sequence(self, parts: Any, then: int) -> int:
+        for code, argument in reversed(list(parts)):
+            then = self._part(code, argument, then)
+        return then
+
+    def _part(self, code: Any, argument: Any, then: int) -> int:
+        if code in (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN):
+            return self._add((then,), test=self._test(code, argument))
+        if code is op.SUBPATTERN:
+            _, added, removed, parts = argument
+            flags, self._flags = self._flags, (self._flags | added) & ~removed
+            start = self._sequence(parts, then)
+            self._flags = flags
+            return start
+        if code is op.BRANCH:
+            return self._add([self._sequence(parts, then) for parts in argument[1]])
+        if code in (op.MAX_REPEAT, op.MIN_REPEAT):
+            least, most, parts = argument
+            return self._repeat(least, most, parts, then, greedy=code is op.MAX_REPEAT)
+        if code is op.AT:
+            return self._add((then,), at=partial(_at, str(argument), bool(self._flags & MULTILINE)))
+        raise error(f"unsupported: {str(code).lower()}")
+
+    def _repeat(self, least: int, most: Any, parts: Any, then: int, *, greedy: bool) -> int:
+        if least > _MAX_REPEAT or (most is not op.MAXREPEAT and most > _MAX_REPEAT):
+            raise error("invalid repeat count")
+        if most is op.MAXREPEAT:
+            loop = self._add((then,))
+            body = self._sequence(parts, loop)
+            self._program[loop] = _Instruction((body, then) if greedy else (then, body))
+            start = loop
+        else:
+            start = then
+            for _ in range(most - least):
+                body = self._sequence(parts, start)
+                start = self._add((body, then) if greedy else (then, body))
+        for _ in range(least):
+            start = self._sequence(parts, start)
+        return start
+
+    def _test(self, code: Any, argument: Any) -> Callable[[str], bool]:
+        if code is op.ANY:
+            return (lambda _: True) if self._flags & DOT_ALL else (lambda mark: mark != "\n")
+        members = argument if code is op.IN else [(op.LITERAL, argument)]
+        negated = code is op.NOT_LITERAL or members[0][0] is op.NEGATE
+        holds = partial(_is_member, [each for each in members if each[0] is not op.NEGATE])
+        if self._flags & IGNORECASE:
+            return lambda mark: (holds(mark.lower()) or holds(mark.upper())) is not negated
+        return lambda mark: holds(mark) is not negated
+
+
+def _is_member(members: list[Any], mark: str) -> bool:
+    code = ord(mark)
+    for kind, argument in members:
+        if kind is op.LITERAL:
+            found = code == argument
+        elif kind is op.RANGE:
+            found = argument[0] <= code <= argument[1]
+        else:
+            name = str(argument).removeprefix("CATEGORY_")
+            found = (mark in _CATEGORIES[name.removeprefix("NOT_")]) is not name.startswith("NOT_")
+        if found:
+            return True
+    return False
+
+
+def _at(place: str, multiline: bool, text: str, position: int) -> bool:
+    name = place.removeprefix("AT_")
+    if name.endswith("BOUNDARY"):
+        around = [0 <= at < len(text) and text[at] in _WORD for at in (position - 1, position)]
+        return (around[0] is not around[1]) is (name == "BOUNDARY")
+    if name.startswith("BEGINNING"):
+        return position == 0 or (multiline and name == "BEGINNING" and text[position - 1] == "\n")
+    return position == len(text) or (multiline and name == "END" and text[position] == "\n")
+
+
+@lru_cache(maxsize=256)
+def compiled(text: str) -> Pattern:
+    """The expression as a pattern. Raises EvaluationError where RE2 would not compile it."""
+    try:
+        return Pattern(text)
+    except (error, OverflowError, RecursionError) as failure:
+        raise EvaluationError(f"Illegal regex: {failure}") from None
