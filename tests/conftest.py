@@ -12,7 +12,7 @@ from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
 
-_BUILT = pytest.StashKey[Binaries | BuildError | GoMissingError]()
+_BUILT = pytest.StashKey[Binaries | BuildError]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,7 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds before the first test, as no test's time limit allows for minutes of compiling."""
+    """Builds before the first test, as no test's time limit allows for minutes of compiling.
+
+    Without Go the whole run ends here: what is left out must be left out by name, with `-m 'not stock'`.
+    """
     if session.config.option.collectonly or not any(item.get_closest_marker("stock") for item in session.items):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -32,19 +35,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     with capture.global_and_fixture_disabled():
         try:
             session.config.stash[_BUILT] = build(report=_report)
-        except (BuildError, GoMissingError) as error:
+        except GoMissingError as error:
+            raise pytest.UsageError(f"{error}; or leave out the tests that need it: -m 'not stock'") from None
+        except BuildError as error:
             session.config.stash[_BUILT] = error
 
 
 def _report(line: str) -> None:
     print(f"stock: {line}", file=sys.stderr, flush=True)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips here and not in a fixture, so that all these skips are one line of the summary."""
-    built = item.config.stash.get(_BUILT, None)
-    if isinstance(built, GoMissingError) and item.get_closest_marker("stock"):
-        pytest.skip(f"the stock control plane cannot be built: {built}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,8 +31,7 @@ def half_full(control_plane: ControlPlane) -> None:
 
 
 def place(control_plane: ControlPlane, pod: str = "p") -> str:
-    wait_until(lambda: pod in placed(control_plane))
-    return placed(control_plane).get(pod, "")
+    return wait_until(lambda: placed(control_plane).get(pod, ""))
 
 
 @pytest.mark.parametrize(("provider", "chosen"), [("DefaultProvider", "b"), ("ClusterAutoscalerProvider", "a")])

@@ -56,20 +56,21 @@ def ask(plane: ControlPlane, proxy: FaultyProxy, method: str, path: str, body: A
         pytest.param(Fault.FAILED, 500, False, id="failed"),
         pytest.param(Fault.HUNG, 0, False, id="hung"),
         pytest.param(Fault.SLOW, 201, True, id="slow"),
-        pytest.param(Fault.TRUNCATED, None, True, id="truncated"),
+        pytest.param(Fault.TRUNCATED, 201, True, id="truncated"),
         pytest.param(Fault.UNANSWERED, 0, True, id="unanswered"),
         pytest.param(Fault.LEFT_HANGING, 0, True, id="left hanging"),
         pytest.param(Fault.DONE_YET_FAILED, 500, True, id="done yet failed"),
     ],
 )
-def test_a_bind_meets_its_fault(control_plane: ControlPlane, fault: Fault, status: int | None, done: bool) -> None:
+def test_a_bind_meets_its_fault(control_plane: ControlPlane, fault: Fault, status: int, done: bool) -> None:
     control_plane.client.create(make_node("n").obj(), make_pod("p").obj())
     injector = Scripted(Call.BIND, fault)
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     with proxy_before(control_plane, injector) as proxy:
         got, body = ask(control_plane, proxy, "POST", "/api/v1/namespaces/default/pods/p/binding", binding)
     assert injector.injected == {(Call.BIND, fault): 1}
-    assert (got == status) if status is not None else not body
+    assert got == status
+    assert bool(body) == (status > 0 and fault is not Fault.TRUNCATED)
     assert ("nodeName" in control_plane.client.get("Pod", "p")["spec"]) is done
 
 

@@ -39,8 +39,8 @@ def extender(control_plane: ControlPlane) -> ApiClient:
     apply(control_plane)
     client = control_plane.client_of(control_plane.service_account_token(NAMESPACE, "extender"))
     # The API server's authorizer follows roles and bindings with watches.
-    wait_until(lambda: not refused(lambda: client.list("Node")))
-    wait_until(lambda: not refused(lambda: client.request("POST", LEASES, lease("extender"))))
+    assert wait_until(lambda: not refused(lambda: client.list("Node")))
+    assert wait_until(lambda: not refused(lambda: client.request("POST", LEASES, lease("extender"))))
     return client
 
 

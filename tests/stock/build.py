@@ -29,7 +29,7 @@ Binaries = dict[str, Path]
 
 
 class GoMissingError(Exception):
-    """There is no Go that is new enough: what needs it has to be skipped."""
+    """There is no Go that is new enough."""
 
 
 class BuildError(Exception):

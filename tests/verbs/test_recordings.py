@@ -109,6 +109,7 @@ def test_the_node_that_the_scheduler_chose_passes_the_filter(replay: Replay) -> 
 
 def test_full_nodes_come_back_as_they_were_sent(replay: Replay) -> None:
     for call, answer in answers(replay, "filter"):
+        assert (answer["Nodes"] is None) == (call.request["Nodes"] is None)
         if answer["Nodes"] is not None:
             sent = {node["metadata"]["name"]: node for node in call.request["Nodes"]["items"]}
             assert all(sent[node["metadata"]["name"]] == node for node in answer["Nodes"]["items"])

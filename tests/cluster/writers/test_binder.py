@@ -60,9 +60,10 @@ def test_it_binds_and_merges_annotations(api: FakeApiServer, binder: ApiBinder) 
     assert pod["metadata"]["annotations"] == {"mine": "1", "extender/decision": "x"}
 
 
-def test_bound_to_the_same_node_already_is_bound(binder: ApiBinder) -> None:
+def test_bound_to_the_same_node_already_is_bound(api: FakeApiServer, binder: ApiBinder) -> None:
     binder.bind("default", "p", "u", "n1")
     binder.bind("default", "p", "u", "n1")
+    assert node_of_p(api) == "n1"
 
 
 @pytest.mark.parametrize("node", ["n2", "n", "n11"])
