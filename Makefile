@@ -23,7 +23,7 @@ run: $(READY) ## serve the example cluster on 127.0.0.1:8888
 	@echo "A made-up cluster of 20 nodes, served on $(BIND) until Ctrl-C. Try in another terminal:"
 	@echo "  curl -s $(BIND)/readyz?verbose"
 	@echo "  curl -s $(BIND)/scheduler/filter -H 'Content-Type: application/json' -d @tests/recordings/filter-api.json"
-	@echo "  .venv/bin/extender explain shop/api-58b9c-w8x5n --cluster extender/offline/example.yaml"
+	@echo "  .venv/bin/extender explain ml/recommend-7f6d-v4nzs --cluster extender/offline/example.yaml"
 	@exec $(VENV)/bin/extender serve --cluster extender/offline/example.yaml --bind $(BIND) --log-format text
 
 test: $(READY) ## run all tests; builds the stock control plane on first use

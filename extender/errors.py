@@ -10,6 +10,7 @@
     ├── IllegalTransition       an event that the assumed-pod state machine has no row for
     ├── UnknownNode, UnknownPod a name that the cache does not hold
     ├── Outdated                an object is no longer what a decision was made on
+    ├── RuleFailed              a rule of the user's raised, where that ends the work
     ├── BindingFailed           what a pod waited for before its Binding is not to be
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
     └── ClusterError            what the API server, or the way to it, made of a call
@@ -72,6 +73,10 @@ class UnknownPod(ExtenderError):
 
 class Outdated(ExtenderError):
     """An object is no longer what a decision was made on."""
+
+
+class RuleFailed(ExtenderError):
+    """A rule of the user's raised; the message names the rule, the error and its place."""
 
 
 class BindingFailed(ExtenderError):

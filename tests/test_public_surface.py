@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import extender
-from extender.offline.objects import to_object
+from extender.offline.manifests.objects import to_object
 from extender.table import PodInfo, Table
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of

@@ -26,7 +26,7 @@ from extender.errors import ClusterError, ConfigurationError
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.offline.files import load
+from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import Binder, Lister, NullTelemetry, Sink, Telemetry

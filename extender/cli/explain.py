@@ -1,108 +1,159 @@
-"""The command `extender explain`: one pod against a cluster, or many cases from standard input."""
+"""The command `extender explain`: why a pod waits or where it would go, all pods that wait, or many cases."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from extender.errors import ConfigurationError, MalformedCluster
-from extender.runtime import strict_yaml
+from extender.cli.sources import DOES_NOT_FIT, Progress, Source, known_key, pod_key, show, source_options
+from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
     from extender.offline.cluster import Cluster
-    from extender.offline.decision import Decision
+    from extender.offline.explain.explanation import Explanation
 
 FAILURE = 1
 
 
 @click.command()
-@click.argument("pod", metavar="[NAMESPACE/NAME]", required=False)
-@click.option("-f", "--filename", type=click.File("rb"), metavar="FILE", help="pod to explain (YAML, JSON); -: stdin")
-@click.option("--cluster", type=click.Path(path_type=Path), metavar="PATH", help="file or directory of objects")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="kubeconfig of a live cluster")
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="rules and weights to decide by")
-@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+@click.argument("pod", metavar="[POD]", required=False)
+@click.option(
+    "-f", "--filename", type=click.File("rb"), metavar="FILE", help="pod, Deployment, Job ... to explain; -: stdin"
+)
+@source_options
+@click.option(
+    "-A", "--all-namespaces", is_flag=True, help="list the pending pods of all namespaces (without a POD: the default)"
+)
+@click.option("--nodes", is_flag=True, help="show every node, with its scores or its reasons (as -o wide)")
+@click.option("--node", metavar="NAME", help="show what every filter says of this one node")
+@click.option(
+    "--changes/--no-changes", default=True, show_default=True, help="look for the smallest change that would help"
+)
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json")), default="table", show_default=True
+)
 @click.option("--batch", is_flag=True, help="answer cases from standard input, one a line")
 def explain(
+    source: Source,
     pod: str | None,
     filename: BinaryIO | None,
-    cluster: Path | None,
-    kubeconfig: Path | None,
-    policy: Path | None,
+    all_namespaces: bool,
+    nodes: bool,
+    node: str | None,
+    changes: bool,
     output: str,
     batch: bool,
 ) -> None:
-    """Tell where a pod can go, and why nowhere else.
+    """Tell why a pod waits, or where it would go, and what would let it run.
 
     \b
-    A pod that waits, in a file (as `kubectl get nodes,pods -A -o yaml` prints it) or in a live cluster:
+    All pods that wait in a live cluster, or in a file or folder (as `kubectl get nodes,pods -A -o yaml` or
+    `kubectl cluster-info dump -A --output-directory DIR` write them), grouped by cause:
+      extender explain
+      extender explain --cluster cluster.yaml
+    One of them; node by node; every filter's verdict on one node:
       extender explain shop/web-0 --cluster cluster.yaml
-      extender explain shop/web-0 --kubeconfig ~/.kube/config
-    A pod that is not there yet; every score as JSON:
+      extender explain pod/web-0 -n shop --nodes
+      extender explain web-0 -n shop --node worker-3
+    A pod that is not there yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
       extender explain -f pod.yaml --cluster cluster.yaml -o json
     Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line; one answer a line:
       extender explain --batch < cases.jsonl > answers.jsonl
+
+    Exit status: 0 it fits (or: the list is complete), 3 it does not fit now, 2 wrong usage or input, 1 failure.
     """
     if batch:
-        if pod or filename or cluster or kubeconfig:
+        if pod or filename or source.cluster or source.kubeconfig:
             raise ConfigurationError(["--batch reads clusters and pods from standard input alone"])
-        sys.exit(_answer_all(sys.stdin.buffer, _profiles(policy, None)))
-    if (pod is None) == (filename is None):
-        raise ConfigurationError(["give one pod: NAMESPACE/NAME of one in the cluster, or -f FILE"])
-    _show(_decision(_cluster(cluster, kubeconfig, _profiles(policy, kubeconfig)), pod, filename), output)
-
-
-def _profiles(policy: Path | None, kubeconfig: Path | None) -> Profiles | None:
-    if policy is None:
-        return None
-    from extender.app.policies import profiles_of
-
-    return profiles_of(policy, "DefaultProvider", kubeconfig=kubeconfig)
-
-
-def _cluster(path: Path | None, kubeconfig: Path | None, profiles: Profiles | None) -> Cluster:
-    from extender.offline.cluster import Cluster
-
-    if path is not None and kubeconfig is None:
-        return Cluster.load(path, profiles)
-    if kubeconfig is not None and path is None:
-        from extender.app.feed import live_objects
-
-        return Cluster(live_objects(kubeconfig), profiles)
-    raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
-
-
-def _decision(cluster: Cluster, key: str | None, filename: BinaryIO | None) -> Decision:
-    if filename is None:
-        return cluster.decide(cluster.pod(key or ""))
-    document = strict_yaml.load(filename.read())
-    if not isinstance(document, dict) or document.get("kind", "Pod") != "Pod":
-        raise MalformedCluster(f"{filename.name}: want one Pod")
-    return cluster.decide(document)
-
-
-def _show(decision: Decision, output: str) -> None:
-    from extender.offline import explanation
-
-    if output == "json":
-        click.echo(json.dumps(explanation.as_json(decision), indent=2))
+        sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
+    if pod is not None and filename is not None:
+        raise ConfigurationError(["give one pod: POD of the cluster, or -f FILE"])
+    if pod is None and filename is None:
+        if node or nodes:
+            raise ConfigurationError(["give one pod with --node and --nodes: POD of the cluster, or -f FILE"])
+        _list(source, "" if all_namespaces else source.namespace or "", output)
         return
-    for line in explanation.as_text(decision):
+    sys.exit(_explain(source, pod, filename, node, nodes or output == "wide", changes, output))
+
+
+def _list(source: Source, namespace: str, output: str) -> None:
+    from extender.offline.explain.overview import as_text
+
+    cluster, unread = source.load()
+    pods = cluster.explain_pending(namespace, Progress("pending pods"))
+    if output in ("json", "yaml"):
+        show({"pending": [each.to_dict() for each in pods], "notes": unread}, output)
+        return
+    for line in (*(f"note: {note}" for note in unread), *as_text(pods, datetime.now(UTC))):
         click.echo(line)
 
 
-def _answer_all(lines: Iterable[bytes], profiles: Profiles | None) -> int:
+def _explain(
+    source: Source,
+    pod: str | None,
+    filename: BinaryIO | None,
+    node: str | None,
+    nodes: bool,
+    changes: bool,
+    output: str,
+) -> int:
+    if filename is not None and filename.name == "<stdin>" and str(source.cluster) == "-":
+        raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
+    cluster, unread = source.load()
+    explanations = []
+    for number, explanation in enumerate(_explanations(cluster, source, pod, filename)):
+        explanation.notes = [*explanation.notes, *unread]
+        explanations.append(explanation)
+        if output in ("json", "yaml"):
+            continue
+        lines = list(_lines(explanation, node, nodes, changes))
+        click.echo("\n".join(["", *lines] if number else lines))
+    if output in ("json", "yaml"):
+        documents = [each.to_dict(changes=changes) for each in explanations]
+        if node:
+            for document, each in zip(documents, explanations, strict=True):
+                document["filters"] = {it.plugin: list(it.reasons) for it in each.on_node(node)}
+        show(documents[0] if len(documents) == 1 else documents, output)
+    return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
+
+
+def _explanations(
+    cluster: Cluster, source: Source, pod: str | None, filename: BinaryIO | None
+) -> Iterable[Explanation]:
+    namespace = source.default_namespace()
+    if filename is None:
+        yield cluster.explain(known_key(cluster, pod_key(pod or "", namespace)))
+        return
+    from extender.offline.manifests.templates import read_workloads
+
+    for workload in read_workloads(filename.read(), filename.name, namespace):
+        yield cluster.explain(workload.manifest)
+
+
+def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: bool) -> Iterable[str]:
+    from extender.offline.explain import text
+
+    if node:
+        yield from text.summary(explanation, changes=False)
+        yield from text.one_node(node, explanation.on_node(node))
+        return
+    yield from text.summary(explanation, changes=changes)
+    if nodes:
+        yield from text.nodes(explanation)
+
+
+def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool) -> int:
     """Prints an answer for each line; the exit status: 1 if any of them has an error."""
     from extender.offline.batch import answers
 
     failed = False
-    for answer in answers(lines, profiles):
+    for answer in answers(lines, profiles, changes=changes):
         failed |= "error" in answer
         click.echo(json.dumps(answer, separators=(",", ":")))
     return FAILURE if failed else 0

@@ -72,6 +72,11 @@ class Profiles:
         self._by_name = {profile.name: profile for profile in profiles}
         self._first = profiles[0]
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The schedulerNames that there are profiles for, the first of the configuration first."""
+        return tuple(self._by_name)
+
     def of(self, pod: Pod) -> Profile:
         """The profile of the pod's schedulerName."""
         return self._by_name.get(pod.spec.scheduler_name, self._first)

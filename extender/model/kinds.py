@@ -20,11 +20,13 @@ from extender.model.volumes.storage import (
     VolumeAttachment,
 )
 from extender.model.workloads import (
+    LimitRange,
     Namespace,
     PodDisruptionBudget,
     PriorityClass,
     ReplicaSet,
     ReplicationController,
+    RuntimeClass,
     Service,
     StatefulSet,
 )
@@ -78,3 +80,9 @@ _ALL = (
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
+
+# Kinds that only answers about pods yet to be made read: no rule does, and nothing watches them.
+ADMISSION_KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (Kind(LimitRange, "v1", "limitranges"), Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"))
+}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from extender.model.meta import LabelSelector, Object, Value
+from extender.model.pod import Toleration
+from extender.model.quantity import ResourceList
 
 
 class Namespace(Object, frozen=True):
@@ -51,3 +53,34 @@ class PriorityClass(Object, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+# ---- kinds by which the API server changes a pod before a scheduler sees it; only offline answers read them
+
+
+class LimitRangeItem(Value, frozen=True):
+    type: str = ""
+    default: ResourceList | None = None
+    default_request: ResourceList | None = None
+
+
+class LimitRangeSpec(Value, frozen=True):
+    limits: list[LimitRangeItem] | None = None
+
+
+class LimitRange(Object, frozen=True):
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class Overhead(Value, frozen=True):
+    pod_fixed: ResourceList | None = None
+
+
+class RuntimeClassScheduling(Value, frozen=True):
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class RuntimeClass(Object, frozen=True):
+    overhead: Overhead | None = None
+    scheduling: RuntimeClassScheduling | None = None

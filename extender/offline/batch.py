@@ -9,9 +9,7 @@ import msgspec
 
 from extender.errors import ExtenderError
 from extender.framework.profile import Profiles
-from extender.offline import explanation
 from extender.offline.cluster import Cluster
-from extender.offline.decision import Decision
 from extender.policy.loading import read as policy
 
 Answer = dict[str, Any]
@@ -31,42 +29,25 @@ class Case(msgspec.Struct):
     config: dict[str, Any] | None = None
 
 
-def answers(lines: Iterable[bytes], profiles: Profiles | None = None) -> Iterator[Answer]:
+def answers(lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True) -> Iterator[Answer]:
     """The answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
 
-    A line may have a policy under "config"; all others are decided by `profiles`.
-
-        {"name", "feasible": [node, ...],
-         "nodes": {node: {"code", "plugin", "reasons"}},       every other node
-         "scores": {node: {plugin: weighted score}}, "total": {node: number},
-         "preemption": {"candidates": {node: {"victims", "numPDBViolations"}}, "nominatedNode"}}
-
-    A line that is no case is answered by {"name", "error"}.
+    A line may have a policy under "config"; all others are decided by `profiles`. An answer is an explanation, see
+    `Explanation.to_dict`, with the case's "name" before it. A line that is no case is answered by {"name", "error"}.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield _answer(line, number, profiles)
+            yield _answer(line, number, profiles, changes)
 
 
-def _answer(line: bytes, number: int, profiles: Profiles | None) -> Answer:
+def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) -> Answer:
     name: object = f"line {number}"
     try:
         given = msgspec.json.decode(line)
         name = given.get("name", name) if isinstance(given, dict) else name
         case = msgspec.convert(given, Case)
         rules = Profiles(policy(case.config).profiles) if case.config else profiles
-        decision = Cluster.from_objects(case.cluster.items or (), rules).decide(case.pod)
-        return {"name": name, **decided(decision)}
+        explanation = Cluster.from_objects(case.cluster.items or (), rules).explain(case.pod)
+        return {"name": name, **explanation.to_dict(changes=changes)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}
-
-
-def decided(decision: Decision) -> Answer:
-    """A decision in the form of an answer."""
-    return {
-        "feasible": decision.feasible,
-        "nodes": explanation.refusals(decision),
-        "scores": explanation.weighted_scores(decision),
-        "total": explanation.totals(decision),
-        "preemption": explanation.preemption(decision),
-    }

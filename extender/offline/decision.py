@@ -66,6 +66,11 @@ class Decision:
     def __repr__(self) -> str:
         return f"Decision({self.pod.key}: {len(self._scoring.rows)} of {len(self._fit.rows)} nodes feasible)"
 
+    @property
+    def fit(self) -> Fit:
+        """What became of each node, as arrays."""
+        return self._fit
+
     @cached_property
     def nodes(self) -> list[str]:
         """Every node that was looked at."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.builders import make_node, make_pod
 from tests.cli.test_main import extender
@@ -13,20 +15,51 @@ from tests.cli.test_main import extender
 NODES = [make_node("free").obj(), make_node("full").obj()]
 FILLER = make_pod("filler").req(cpu="3").node("full").obj()
 WAITING = make_pod("waiting").req(cpu="2").obj()
+TOO_BIG = make_pod("huge", "shop").req(cpu="9").obj()
+LIST = {"apiVersion": "v1", "kind": "List", "items": [*NODES, FILLER, WAITING, TOO_BIG]}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> str:
     path = tmp_path / "cluster.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*NODES, FILLER, WAITING]}))
+    path.write_text(json.dumps(LIST))
     return str(path)
 
 
-def test_a_pod_of_the_cluster(cluster: str) -> None:
-    told = extender("explain", "default/waiting", "--cluster", cluster)
+@pytest.mark.parametrize(
+    "named",
+    [["default/waiting"], ["waiting"], ["pod/waiting"], ["waiting", "-n", "default"], ["po/waiting", "-n", "default"]],
+    ids=" ".join,
+)
+def test_a_pod_of_the_cluster(named: list[str], cluster: str) -> None:
+    told = extender("explain", *named, "--cluster", cluster)
     assert told.returncode == 0
-    assert told.stdout.startswith("pod default/waiting: 1 of 2 nodes can take it\n")
+    assert told.stdout.startswith("pod default/waiting: 1/2 nodes are available\n")
     assert "Insufficient cpu" in told.stdout
+
+
+def test_a_pod_that_fits_nowhere(cluster: str) -> None:
+    told = extender("explain", "huge", "-n", "shop", "--cluster", cluster)
+    assert told.returncode == 3
+    assert "0/2 nodes are available: 2 Insufficient cpu." in told.stdout
+    assert "request 4 cpu instead of 9" in told.stdout
+
+
+def test_all_pods_that_wait(cluster: str) -> None:
+    told = extender("explain", "--cluster", cluster)
+    assert told.returncode == 0
+    assert told.stdout.startswith("2 pods are pending, of 2 causes\n")
+    of_shop = extender("explain", "--cluster", cluster, "-n", "shop", "-o", "json")
+    assert [each["name"] for each in json.loads(of_shop.stdout)["pending"]] == ["huge"]
+
+
+def test_node_by_node_and_one_node(cluster: str) -> None:
+    wide = extender("explain", "waiting", "--cluster", cluster, "-o", "wide").stdout
+    assert wide == extender("explain", "waiting", "--cluster", cluster, "--nodes").stdout
+    assert "REFUSED BY" in wide
+    one = extender("explain", "waiting", "--cluster", cluster, "--node", "full").stdout
+    assert "NodeResourcesFit" in one
+    assert "ON full" in one
 
 
 @pytest.mark.parametrize("given", ["json", "yaml"])
@@ -36,6 +69,45 @@ def test_a_pod_of_a_file(given: str, cluster: str, tmp_path: Path) -> None:
     path.write_text(written[given])
     told = extender("explain", "-f", str(path), "--cluster", cluster, "-o", "json")
     assert json.loads(told.stdout)["pod"] == "default/new"
+
+
+def test_a_deployment_of_a_file(cluster: str) -> None:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": make_pod("x").req(cpu="9").obj()["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"template": template},
+    }
+    told = extender("explain", "-f", "-", "--cluster", cluster, given=yaml.safe_dump(deployment))
+    assert told.returncode == 3
+    assert told.stdout.startswith("pod default/web: 0/2 nodes are available")
+
+
+def test_json_and_yaml_say_the_same(cluster: str) -> None:
+    as_json, as_yaml = (
+        extender("explain", "huge", "-n", "shop", "--cluster", cluster, "-o", form) for form in ("json", "yaml")
+    )
+    assert json.loads(as_json.stdout) == yaml.safe_load(as_yaml.stdout)
+
+
+@pytest.mark.parametrize("form", ["stdin", "gz", "dump", "one after another"])
+def test_a_cluster_comes_in_many_forms(form: str, tmp_path: Path) -> None:
+    path, given = tmp_path / "c.json.gz", None
+    if form == "stdin":
+        path, given = Path("-"), json.dumps(LIST)
+    elif form == "gz":
+        path.write_bytes(gzip.compress(json.dumps(LIST).encode()))
+    elif form == "dump":
+        path = tmp_path
+        (path / "default").mkdir()
+        (path / "nodes.json").write_text(json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": NODES}))
+        (path / "default/pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": [WAITING]}))
+    else:
+        path = tmp_path / "c.json"
+        path.write_text("\n".join(json.dumps(obj) for obj in (*NODES, FILLER, WAITING)))
+    told = extender("explain", "waiting", "--cluster", str(path), given=given)
+    assert (told.returncode, told.stderr) == (0, "")
 
 
 def test_cases_from_standard_input() -> None:
@@ -56,6 +128,20 @@ def test_a_policy_decides(batch: bool, cluster: str, tmp_path: Path) -> None:
     assert json.loads(told.stdout)["feasible"] == ["free", "full"]
 
 
+def test_a_rule_that_raises_is_one_line(cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.py").write_text(
+        "from extender import predicate\n\n\n@predicate\ndef bad(pod, node):\n    return 1 / 0\n"
+    )
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    plugins = {"filter": {"enabled": [{"name": "rules:bad"}]}}
+    policy = {**kind, "profiles": [{"schedulerName": "default-scheduler", "plugins": plugins}]}
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
+    told = extender("explain", "waiting", "--cluster", cluster, "--policy", str(tmp_path / "policy.yaml"))
+    assert told.returncode == 1
+    assert len(told.stderr.splitlines()) == 1
+    assert "rule rules:bad raised ZeroDivisionError: division by zero" in told.stderr
+
+
 def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
     case = {"name": "a", "cluster": {"items": NODES}, "pod": WAITING}
     told = extender("explain", "--batch", given="nonsense\n" + json.dumps(case) + "\n")
@@ -65,23 +151,27 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "error"),
+    ("arguments", "error"),
     [
-        pytest.param(["default/p"], 2, "give one cluster", id="no cluster"),
-        pytest.param(["--cluster", "x"], 2, "give one pod", id="no pod"),
-        pytest.param(["p", "-f", "-", "--cluster", "x"], 2, "give one pod", id="two pods"),
-        pytest.param(["p", "--cluster", "x", "--kubeconfig", "x"], 2, "give one cluster", id="two clusters"),
-        pytest.param(["--batch", "--cluster", "x"], 2, "--batch reads", id="batch and cluster"),
-        pytest.param(["p", "--cluster", "/none"], 1, "/none", id="no file"),
-        pytest.param(["-f", "/none"], 2, "/none", id="no pod file"),
-        pytest.param(["--batch", "--policy", "/none"], 2, "policy /none", id="no policy"),
-        pytest.param(["default/nobody", "--cluster", "{cluster}"], 1, "no pod default/nobody", id="unknown pod"),
-        pytest.param(["-f", "{cluster}", "--cluster", "{cluster}"], 1, "want one Pod", id="a list for a pod"),
+        pytest.param(["default/p", "--kubeconfig", "/none"], "kubeconfig /none: no such file", id="no cluster"),
+        pytest.param(["--cluster", "x", "--node", "n"], "give one pod", id="no pod"),
+        pytest.param(["p", "-f", "-", "--cluster", "x"], "give one pod", id="two pods"),
+        pytest.param(["p", "--cluster", "x", "--kubeconfig", "x"], "give one cluster", id="two clusters"),
+        pytest.param(["--batch", "--cluster", "x"], "--batch reads", id="batch and cluster"),
+        pytest.param(["-f", "-", "--cluster", "-"], "cannot both read standard input", id="standard input twice"),
+        pytest.param(["p", "--cluster", "/none"], "/none", id="no file"),
+        pytest.param(["-f", "/none"], "/none", id="no pod file"),
+        pytest.param(["--batch", "--policy", "/none"], "policy /none", id="no policy"),
+        pytest.param(["default/nobody", "--cluster", "{cluster}"], "no pod default/nobody", id="unknown pod"),
+        pytest.param(
+            ["default/hugo", "--cluster", "{cluster}"], "did you mean shop/huge?", id="a pod nearly so called"
+        ),
+        pytest.param(["waiting", "--node", "n", "--cluster", "{cluster}"], "no node n", id="unknown node"),
     ],
 )
-def test_wrong_usage(arguments: list[str], status: int, error: str, cluster: str) -> None:
+def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:
     told = extender("explain", *(argument.format(cluster=cluster) for argument in arguments))
-    assert told.returncode == status
+    assert told.returncode == 2
     assert error in told.stderr
     assert "Traceback" not in told.stderr
     assert told.stdout == ""

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from extender import Cluster
 from extender.offline.batch import answers
 from tests.builders import Object, make_node, make_pod
 
@@ -33,10 +34,14 @@ def test_an_answer_has_all_that_was_decided() -> None:
 
 def test_preemption_is_answered() -> None:
     (answer,) = answers([line("case", POD, NODES[1], FILLER)])
-    assert answer["preemption"] == {
-        "candidates": {"full": {"victims": ["default/filler"], "numPDBViolations": 0}},
-        "nominatedNode": "full",
-    }
+    assert answer["preemption"]["candidates"] == {"full": {"victims": ["default/filler"], "numPDBViolations": 0}}
+    assert answer["preemption"]["nominatedNode"] == "full"
+
+
+def test_an_answer_has_the_form_of_an_explanation() -> None:
+    (answer,) = answers([line("case", POD, *NODES, FILLER)])
+    explanation = Cluster.from_objects([*NODES, FILLER]).explain(POD)
+    assert answer == {"name": "case", **explanation.to_dict()}
 
 
 def test_cases_do_not_touch_each_other() -> None:

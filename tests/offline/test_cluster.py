@@ -143,5 +143,5 @@ def test_what_is_no_pod_is_named() -> None:
     cluster = Cluster.from_objects(NODES)
     with pytest.raises(MalformedCluster, match=r"pod: .*\$.spec"):
         cluster.decide({"metadata": {"name": "p"}, "spec": 7})
-    with pytest.raises(MalformedCluster, match="Pod default/p: 'much' is not a quantity"):
+    with pytest.raises(MalformedCluster, match=r"resources.requests.cpu: 'much' is not a quantity"):
         cluster.decide(make_pod("p").req(cpu="much").obj())

@@ -120,7 +120,7 @@ def test_a_policy_that_makes_no_sense(tmp_path: Path, content: bytes) -> None:
 def test_what_is_odd_and_lawful_is_answered(tmp_path: Path, content: str) -> None:
     (tmp_path / "c.json").write_text(content)
     done = run("default/p", "--cluster", tmp_path / "c.json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 3), done.stderr
     assert done.stdout.startswith("pod default/p: ")
     assert "\x1b" not in done.stdout
 
@@ -128,4 +128,4 @@ def test_what_is_odd_and_lawful_is_answered(tmp_path: Path, content: str) -> Non
 def test_a_cluster_of_sense_needs_no_more_memory_than_that(tmp_path: Path) -> None:
     """So the limit is none for what is ordinary."""
     (tmp_path / "c.json").write_text(cluster())
-    assert "1 of 1 nodes can take it" in run("default/p", "--cluster", tmp_path / "c.json").stdout
+    assert "1/1 nodes are available" in run("default/p", "--cluster", tmp_path / "c.json").stdout

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from extender.offline.objects import to_pod
+from extender.offline.manifests.objects import to_pod
 from extender.table import PodInfo
 from extender.table.pods.templates import Templates
 from tests.builders import PodBuilder, make_pod

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from extender.model.node import Node
-from extender.offline.objects import to_pod
+from extender.offline.manifests.objects import to_pod
 from extender.table import PodInfo, Table
 from extender.table.comparison import differences
 from tests.builders import PodBuilder, make_node, make_pod

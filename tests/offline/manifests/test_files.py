@@ -15,8 +15,8 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline import files
-from extender.offline.files import load
+from extender.offline.manifests import files
+from extender.offline.manifests.files import load
 from tests.builders import make_node, make_pod
 
 NODE, POD = make_node("n").created("2026-11-21T09:00:00Z").obj(), make_pod("p").node("n").obj()
@@ -154,7 +154,7 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         load(tmp_path / "c.yaml")
 
 
-EXAMPLE = Path(files.__file__).parent / "example.yaml"
+EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
 
 
 def test_the_example_is_whole() -> None:

@@ -14,7 +14,7 @@ from extender.errors import MalformedCluster
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from extender.model.workloads import Namespace, PriorityClass
-from extender.offline.objects import DEFAULT_NAMESPACE
+from extender.offline.manifests.objects import DEFAULT_NAMESPACE
 
 CLUSTER_SCOPED = frozenset(
     {
@@ -29,9 +29,10 @@ CLUSTER_SCOPED = frozenset(
         "DeviceClass",
         "ResourceSlice",
         "DeviceTaintRule",
+        "RuntimeClass",
     }
 )
-_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 T = TypeVar("T", bound=Object)
@@ -70,7 +71,7 @@ def _labelled(obj: T) -> T:
 
 
 def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
-    spec = _with_priority(pod, classes)
+    spec = with_priority(pod.key, pod.spec, classes)
     host_network = bool(spec.host_network)
     return replace(
         pod,
@@ -82,18 +83,22 @@ def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
     )
 
 
-def _with_priority(pod: Pod, classes: Iterable[PriorityClass]) -> PodSpec:
-    spec = pod.spec
+def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> PodSpec:
+    """The spec with the number of its PriorityClass, or of the default one.
+
+    Raises:
+        MalformedCluster: the pod, of this key, names a class that is not there.
+    """
     if spec.priority is not None:
         return spec
-    if spec.priority_class_name in _SYSTEM_CLASSES:
-        return replace(spec, priority=_SYSTEM_CLASSES[spec.priority_class_name])
+    if spec.priority_class_name in SYSTEM_CLASSES:
+        return replace(spec, priority=SYSTEM_CLASSES[spec.priority_class_name])
     wanted = [
         c for c in classes if (c.name == spec.priority_class_name if spec.priority_class_name else c.global_default)
     ]
     if not wanted:
         if spec.priority_class_name:
-            raise MalformedCluster(f"pod {pod.key}: no PriorityClass {spec.priority_class_name} is in the cluster")
+            raise MalformedCluster(f"pod {key}: no PriorityClass {spec.priority_class_name} is in the cluster")
         return replace(spec, priority=0)
     chosen = min(wanted, key=lambda c: c.value)  # of several global defaults the lowest counts
     return replace(
@@ -113,7 +118,12 @@ def _container(container: Container, host_network: bool) -> Container:
     if resources and resources.limits:
         requests = {**resources.limits, **(resources.requests or {})}
         container = replace(container, resources=ResourceRequirements(requests, resources.limits))
-    if host_network and container.ports:
-        ports = [replace(port, host_port=port.host_port or port.container_port) for port in container.ports]
-        container = replace(container, ports=ports)
-    return container
+    return with_ports(container, host_network)
+
+
+def with_ports(container: Container, host_network: bool) -> Container:
+    """The container; on the node's network its ports are the node's."""
+    if not (host_network and container.ports):
+        return container
+    ports = [replace(port, host_port=port.host_port or port.container_port) for port in container.ports]
+    return replace(container, ports=ports)

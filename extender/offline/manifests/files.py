@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
+import re
+import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import msgspec
 
 from extender.errors import MalformedCluster, MalformedInput
-from extender.model.kinds import KINDS, Kind
+from extender.model.kinds import ADMISSION_KINDS, Kind
 from extender.model.meta import Object
-from extender.offline.defaults import with_defaults
-from extender.offline.objects import to_object
+from extender.offline.manifests.defaults import with_defaults
+from extender.offline.manifests.objects import READ_KINDS, to_object
 from extender.runtime import strict_yaml
 
 MOST_JSON_BYTES = 1024 * 1024 * 1024
 MOST_YAML_BYTES = 128 * 1024 * 1024
+STDIN = Path("-")
+_BLANK = re.compile(r"\s*")
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 logger = logging.getLogger(__name__)
@@ -28,10 +36,17 @@ Found = tuple[str, Object]
 
 
 def load(path: Path) -> list[Object]:
-    """The objects in a file, or in the .yaml, .yml and .json files of a directory, defaults filled in.
+    """The objects that rules read, as `load_snapshot` finds them."""
+    return [obj for obj in load_snapshot(path) if type(obj).__name__ not in ADMISSION_KINDS]
 
-    A file holds documents; a document is an object or a list of objects. Kinds that scheduling does not look at are
-    left out with one line in the log. In YAML a key that is there twice is a fault; in JSON the last one counts.
+
+def load_snapshot(path: Path) -> list[Object]:
+    """The objects in a file, on standard input (`-`), or in a directory and all below it, defaults filled in.
+
+    A file, perhaps of gzip, holds documents one after another; a document is an object or a list of objects. In a
+    directory, as `kubectl cluster-info dump` writes one, the .yaml, .yml and .json files count, and those with .gz
+    behind. Kinds that scheduling does not look at are left out with one line in the log. In YAML a key that is there
+    twice is a fault; in JSON the last one counts.
 
     Raises:
         MalformedCluster: with file, document and path of the fault, in one line.
@@ -48,27 +63,70 @@ def load(path: Path) -> list[Object]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+    files = sorted(file for file in path.rglob("*") if _plain_suffix(file) in _SUFFIXES and file.is_file())
     if not files:
-        raise MalformedCluster(f"{path}: no file in this directory ends in {', '.join(_SUFFIXES)}")
+        raise MalformedCluster(f"{path}: no file in this directory ends in {', '.join(_SUFFIXES)} (or .gz)")
     return files
 
 
+def _plain_suffix(file: Path) -> str:
+    return file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
+
+
 def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
-    size = file.stat().st_size
-    if size > MOST_JSON_BYTES:
-        raise MalformedCluster(f"{file}: {size} bytes are more than {MOST_JSON_BYTES}")
-    data = file.read_bytes()
+    data = _read(file)
     if data.lstrip()[:1] == b"{":
         try:
-            yield from _from_json(file, data, left_out)
+            for document in _json_documents(data):
+                yield from _from_json(file, document, left_out)
             return
         except msgspec.DecodeError as error:
-            if file.suffix == ".json":
+            if _plain_suffix(file) == ".json":
                 raise MalformedCluster(f"{file}: {error}") from None
-    if size > MOST_YAML_BYTES:
-        raise MalformedCluster(f"{file}: {size} bytes of YAML are more than {MOST_YAML_BYTES}; JSON may be larger")
+        except RecursionError as error:
+            raise MalformedCluster(f"{file}: {error}") from None
+    if len(data) > MOST_YAML_BYTES:
+        raise MalformedCluster(f"{file}: {len(data)} bytes of YAML are more than {MOST_YAML_BYTES}; JSON may be larger")
     yield from _from_yaml(file, data, left_out)
+
+
+def _read(file: Path) -> bytes:
+    if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
+        raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than {MOST_JSON_BYTES}")
+    with sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
+        data = stream.read(MOST_JSON_BYTES + 1)
+    if data[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(BytesIO(data)) as unpacked:
+                data = unpacked.read(MOST_JSON_BYTES + 1)
+        except (EOFError, OSError, zlib.error) as error:
+            raise MalformedCluster(f"{file}: {error}") from None
+    if len(data) > MOST_JSON_BYTES:
+        raise MalformedCluster(f"{file}: more than {MOST_JSON_BYTES} bytes")
+    return data
+
+
+def _json_documents(data: bytes) -> Iterator[bytes]:
+    """The JSON values in the text: one, or as `kubectl` prints several calls one after another."""
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        if "trailing characters" not in str(error):
+            raise
+        yield from _one_after_another(data, error)
+    else:
+        yield data
+
+
+def _one_after_another(data: bytes, error: msgspec.DecodeError) -> Iterator[bytes]:
+    decoder, text, at = json.JSONDecoder(), data.decode("utf-8", "surrogateescape"), 0
+    while (at := _BLANK.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it matches everywhere
+        try:
+            end = decoder.raw_decode(text, at)[1]
+        except (ValueError, RecursionError):
+            raise error from None
+        yield text[at:end].encode("utf-8", "surrogateescape")
+        at = end
 
 
 # ---- JSON, decoded straight into the model: a snapshot of 10,000 pods takes a fraction of a second
@@ -100,7 +158,7 @@ def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Foun
 def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out: Counter[str]) -> Iterator[Found]:
     if not head.kind:
         raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
-    kind = KINDS.get(head.kind)
+    kind = READ_KINDS.get(head.kind)
     if kind is None or not _same_group(head.api_version, kind):
         left_out[head.kind] += 1
         return
@@ -115,7 +173,7 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out:
 
 @cache
 def _decoder(kind: str) -> msgspec.json.Decoder[Object]:
-    return msgspec.json.Decoder(KINDS[kind].type)
+    return msgspec.json.Decoder(READ_KINDS[kind].type)
 
 
 def _same_group(api_version: str, kind: Kind) -> bool:

@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.errors import MalformedCluster
-from extender.model.kinds import KINDS
+from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
 
 DEFAULT_NAMESPACE = "default"
+READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
+"""What a snapshot is read for."""
 
 T = TypeVar("T", bound=Object)
 
@@ -26,7 +28,7 @@ def to_object(item: Mapping[str, Any], place: str) -> Object | None:
     name = item.get("kind") if isinstance(item, Mapping) else None
     if not isinstance(name, str):
         raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
-    kind = KINDS.get(name)
+    kind = READ_KINDS.get(name)
     if kind is None or _group(item.get("apiVersion", kind.api_version)) != _group(kind.api_version):
         return None
     obj = _converted(item, kind.type, place)

@@ -1,0 +1,155 @@
+"""Where the commands that answer questions take the cluster from, and how they end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from extender.errors import ConfigurationError, MalformedInput, UnknownNode, UnknownPod
+
+if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
+    from extender.framework.profile import Profiles
+    from extender.offline.cluster import Cluster
+
+DOES_NOT_FIT = 3
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path)
+_POD_PREFIXES = ("pod", "pods", "po")
+_PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What --cluster, --kubeconfig, --context, --namespace and --policy say."""
+
+    cluster: Path | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+    policy: Path | None = None
+
+    def profiles(self) -> Profiles | None:
+        """The rules to decide by. Raises ConfigurationError."""
+        return profiles_of(self.policy, self.kubeconfig)
+
+    def load(self) -> tuple[Cluster, list[str]]:
+        """The cluster, and what could not be read of it.
+
+        Raises:
+            ConfigurationError: it is not said which, or the kubeconfig cannot be used.
+            ClusterError: the API server cannot be reached, or lets nobody see nodes and pods.
+        """
+        from extender.offline.cluster import Cluster
+
+        if self.cluster is not None and self.kubeconfig is None:
+            return Cluster.load(self.cluster, self.profiles()), []
+        if self.cluster is None:
+            from extender.app.feed import live_objects
+
+            return Cluster(live_objects(self._kubeconfig()), self.profiles()), []
+        raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
+
+    def default_namespace(self) -> str:
+        """The namespace of what names none."""
+        return self.namespace or "default"
+
+    def _kubeconfig(self) -> Path:
+        if self.kubeconfig is not None:
+            return self.kubeconfig
+        path = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
+        if not path.exists():
+            raise ConfigurationError([f"give one cluster: --cluster PATH or --kubeconfig FILE ({path} is not there)"])
+        return path
+
+
+def source_options(command: _Command) -> _Command:
+    """Adds the options of a Source to a command, which gets it as `source`; faults of input end it with status 2."""
+
+    @functools.wraps(command)
+    def with_source(
+        cluster: Path | None,
+        kubeconfig: Path | None,
+        context: str | None,
+        namespace: str | None,
+        policy: Path | None,
+        **others: Any,
+    ) -> Any:
+        try:
+            return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
+        except (MalformedInput, UnknownPod, UnknownNode, OSError) as error:
+            raise ConfigurationError([str(error)]) from None
+
+    options = (
+        click.option("--cluster", type=_FILE, metavar="PATH", help="file or folder of objects, -: stdin"),
+        click.option(
+            "--kubeconfig", type=_FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
+        ),
+        click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: its current one]"),
+        click.option("-n", "--namespace", metavar="NAME", help="namespace of what names none  [default: default]"),
+        click.option("--policy", type=_FILE, metavar="FILE", help="rules and weights to decide by"),
+    )
+    decorated: Any = with_source
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # click's decorators keep no types
+
+
+def profiles_of(policy: Path | None, kubeconfig: Path | None = None) -> Profiles | None:
+    """The profiles of a policy file; None: kube-scheduler's defaults. Raises ConfigurationError."""
+    if policy is None:
+        return None
+    from extender.app.policies import profiles_of as read_profiles
+
+    return read_profiles(policy, "DefaultProvider", kubeconfig=kubeconfig)
+
+
+def pod_key(given: str, namespace: str) -> str:
+    """`namespace/name` of NAMESPACE/NAME, NAME, pod/NAME or NAMESPACE/pod/NAME."""
+    *before, name = given.split("/")
+    named = [part for part in before if part not in _POD_PREFIXES]
+    return f"{named[-1] if named else namespace}/{name}"
+
+
+def known_key(cluster: Cluster, key: str) -> str:
+    """The key, if the cluster has such a pod. Raises UnknownPod with the nearest names."""
+    try:
+        cluster.pod(key)
+    except UnknownPod as error:
+        keys = {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
+        close = get_close_matches(key.partition("/")[2], keys, n=1)
+        raise UnknownPod(f"{error}{f'; did you mean {keys[close[0]]}?' if close else ''}") from None
+    return key
+
+
+class Progress:
+    """Says on a terminal how far a long answer is, once a second has gone by."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._shown_at = what, time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() and (now - self._shown_at >= _PROGRESS_SECONDS or (done == total and total > 1)):
+            self._shown_at = now
+            click.echo(f"\r{self._what}: {done} of {total}" + ("\r\x1b[K" if done == total else ""), err=True, nl=False)
+
+
+def show(document: Any, output: str) -> None:
+    """Prints a document as JSON or YAML."""
+    import json
+
+    if output == "json":
+        click.echo(json.dumps(document, indent=2))
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).rstrip())

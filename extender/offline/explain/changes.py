@@ -1,0 +1,125 @@
+"""The smallest changes that would let a pod run. None is named before the engine has decided it again.
+
+Changes to the pod are searched kind by kind (see pod_changes), then by two and three kinds together where no kind alone
+does: while one is made as small as can be, the others are lifted; then the next. Changes to the cluster are in
+cluster_changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.offline.explain.pod_changes import POD_CHANGES, PodChange, Step
+from extender.offline.state import ClusterState
+from extender.table.labels import Rows
+
+MOST_TOGETHER = 3
+_MOST_OF_A_KIND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change after which the pod fits.
+
+    Attributes:
+        kind: "requests", "tolerations", "node-selection", "spread", "pod-affinity", "host-ports", "node-name", several
+            of these joined by "+"; "uncordon", "label-node", "remove-pods", "add-node".
+        text: what is to be done, for people.
+        size: what it costs, for comparison: 1 for each term, label or node, 1 and 1 for each pod that goes, 3 for a new
+            node; of requests the part that is given up.
+        nodes: the nodes that it opens.
+        pod: the pod as it would be, where the pod is to change.
+        set_nodes: nodes as they would be, the new one among them.
+        removed: the pods, by `namespace/name`, that would go.
+    """
+
+    kind: str
+    text: str
+    size: float
+    nodes: Sequence[str]
+    pod: Pod | None = None
+    set_nodes: tuple[Node, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """{"kind", "text", "size", "nodes": [...], "spec": changed spec of the pod, "removed": [pod, ...]}."""
+        told: dict[str, Any] = {
+            "kind": self.kind,
+            "text": self.text,
+            "size": round(self.size, 4),
+            "nodes": list(self.nodes),
+        }
+        if self.pod is not None:
+            told["spec"] = msgspec.to_builtins(self.pod.spec)
+        if self.removed:
+            told["removed"] = list(self.removed)
+        return told
+
+
+def pod_changes(state: ClusterState, pod: Pod) -> Iterator[Change]:
+    """The smallest changes to the pod; those of the fewest kinds that do."""
+    search = _Search(state)
+    kinds = [kind for kind in POD_CHANGES if kind.lifted(pod) is not None]
+    for together in range(1, MOST_TOGETHER + 1):
+        found = [change for chosen in combinations(kinds, together) for change in search.by_kinds(pod, chosen)]
+        if found:
+            yield from found
+            return
+
+
+class _Search:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def fits(self, pod: Pod) -> Rows:
+        """The rows that can take the pod."""
+        return self._state.fit(pod).feasible
+
+    def by_kinds(self, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[Change]:
+        """Changes of all of the kinds together, the last one's in several ways."""
+        if not len(self.fits(_lifted(pod, kinds))):
+            return
+        taken: list[Step] = []
+        for position, kind in enumerate(kinds[:-1]):
+            others = _lifted(pod, kinds[position + 1 :])
+            step = next(self._smallest(kind, others), None)
+            if step is None:
+                return
+            taken.append(step)
+            pod = step.apply(pod)
+        for step in self._smallest(kinds[-1], pod):
+            changed = step.apply(pod)
+            yield Change(
+                kind="+".join(each.kind for each in kinds),
+                text=", and ".join(each.text for each in (*taken, step)),
+                size=sum(each.size for each in (*taken, step)),
+                nodes=self._names(self.fits(changed)),
+                pod=changed,
+            )
+
+    def _smallest(self, kind: PodChange, pod: Pod) -> Iterator[Step]:
+        """The smallest steps of a kind after which the pod fits; a few where several are as small."""
+        found: list[Step] = []
+        for step in kind.steps(pod, self._state, self.fits):
+            if found and (step.size > found[0].size or len(found) == _MOST_OF_A_KIND):
+                break
+            if len(self.fits(step.apply(pod))):
+                found.append(step)
+                yield step
+
+    def _names(self, rows: Rows) -> list[str]:
+        return [self._state.table.nodes.names[row] for row in np.sort(rows).tolist()]
+
+
+def _lifted(pod: Pod, kinds: Sequence[PodChange]) -> Pod:
+    for kind in kinds:
+        pod = kind.lifted(pod) or pod
+    return pod

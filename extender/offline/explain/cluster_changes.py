@@ -1,0 +1,154 @@
+"""Changes to the cluster that would let a pod run: a node to uncordon, to label or to add, pods to remove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.framework.node_affinity import required_node_selector
+from extender.framework.topology import HOSTNAME
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.tolerations import UNSCHEDULABLE_TAINT
+from extender.offline.explain.changes import Change
+from extender.offline.explain.details import requirement_text
+from extender.offline.explain.pod_changes import NodeSelection, missing_demands
+from extender.offline.explain.quantities import listed
+from extender.offline.state import ClusterState
+from extender.preemption import Candidate, preempt
+from extender.table import PodInfo
+
+_HIGHEST_PRIORITY = 2**31 - 1
+_MOST_SHAPES = 64
+_NEW_NODE_SIZE = 3
+_LABELS_OF_THE_PLATFORM = ("kubernetes.io", "k8s.io")
+
+
+def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[Change]:
+    """One change of each kind that does, the smallest of its kind."""
+    for search in (_uncordoned, _labelled, _emptied, _added):
+        change = search(state, pod)
+        if change is not None:
+            yield change
+
+
+def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
+    with state.supposing([node]):
+        return node.name in state.feasible(pod, state.rows_of([node.name]))
+
+
+def _uncordoned(state: ClusterState, pod: Pod) -> Change | None:
+    nodes = state.table.nodes
+    cordoned = [nodes.node(row) for row in nodes.rows[nodes.unschedulable[nodes.rows]].tolist()]
+    opened = [with_cordon(node) for node in cordoned]
+    if not opened:
+        return None
+    with state.supposing(opened):
+        names = sorted(state.feasible(pod, state.rows_of(node.name for node in opened)))
+    fitting = [node for node in opened if node.name in names and _fits_after(state, pod, node)][:1]
+    for node in fitting:
+        others = f" (or another of {len(names)})" if len(names) > 1 else ""
+        return Change("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_nodes=(node,))
+    return None
+
+
+def with_cordon(node: Node, *, unschedulable: bool = False) -> Node:
+    """The node cordoned or not, with the taint that comes with it."""
+    taints = [taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key]
+    taints += [UNSCHEDULABLE_TAINT] if unschedulable else []
+    return replace(node, spec=replace(node.spec, unschedulable=unschedulable or None, taints=taints or None))
+
+
+def _labelled(state: ClusterState, pod: Pod) -> Change | None:
+    lifted = NodeSelection().lifted(pod)
+    rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
+    ranked = sorted(
+        (len(labels), state.table.nodes.names[row], tuple(sorted(labels.items())))
+        for row, missing in zip(rows.tolist(), missing_demands(pod, state, rows), strict=True)
+        for labels in (_labels_for(pod, each.demands, each.term) for each in missing)
+        if labels
+    )
+    for size, name, labels in ranked[:3]:
+        node = state.node(name)
+        changed = replace(node, metadata=replace(node.metadata, labels={**node.labels, **dict(labels)}))
+        if _fits_after(state, pod, changed):
+            text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
+            return Change("label-node", text, size, [name], set_nodes=(changed,))
+    return None
+
+
+def _labels_for(pod: Pod, demands: frozenset[str], term: int) -> dict[str, str] | None:
+    """The labels that satisfy all of the demands; None where no label does, or a platform sets it."""
+    labels = {
+        key: value for key, value in (pod.spec.node_selector or {}).items() if f"nodeSelector {key}={value}" in demands
+    }
+    met = len(labels)
+    required = required_node_selector(pod)
+    expressions = (required.node_selector_terms or ())[term].match_expressions if required and term >= 0 else ()
+    for each in expressions or ():
+        if f"affinity {requirement_text(each)}" in demands and each.operator in ("In", "Exists"):
+            labels.setdefault(each.key, (each.values or [""])[0])
+            met += 1
+    own = not any(key.rpartition("/")[0].endswith(_LABELS_OF_THE_PLATFORM) for key in labels)
+    return labels if labels and own and met == len(demands) else None
+
+
+def _emptied(state: ClusterState, pod: Pod) -> Change | None:
+    """The fewest pods to remove from one node: as preemption would choose them, were priority no matter."""
+    profile, info = state.profile(pod), state.as_if_waiting(pod)
+    urgent = replace(info.pod, spec=replace(info.pod.spec, priority=_HIGHEST_PRIORITY, preemption_policy=None))
+    with state.table.supposing(gone=[info.uid]):
+        found = preempt(profile, PodInfo(urgent), state.table, state.fit(urgent)).candidates
+    candidates = sorted((found[name] for name in found), key=_removal_cost)
+    for candidate in candidates[:3]:
+        gone = list(candidate.victims)
+        with state.supposing(gone=gone):
+            fits = candidate.node in state.feasible(pod, state.rows_of([candidate.node]))
+        if fits and gone:
+            keys = tuple(info.pod.key for info in gone)
+            protected = " (a PodDisruptionBudget protects some)" if candidate.num_pdb_violations else ""
+            text = f"remove {listed(keys)} from {candidate.node}{protected}"
+            return Change("remove-pods", text, 1 + len(gone), [candidate.node], removed=keys)
+    return None
+
+
+def _removal_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
+    """Few pods that come back by themselves, few budgets, few pods, low priorities."""
+    daemons = sum(
+        1 for info in candidate.victims if (owner := info.pod.controller) and owner.kind in ("DaemonSet", "Node")
+    )
+    priorities = sum(info.priority for info in candidate.victims)
+    return daemons, candidate.num_pdb_violations, len(candidate.victims), priorities, candidate.node
+
+
+def _added(state: ClusterState, pod: Pod) -> Change | None:
+    """Another node like one that is there, empty."""
+    for template in _shapes(state):
+        node = copy_of(template, f"{template.name}-copy")
+        if not state.table.nodes.knows(node.name) and _fits_after(state, pod, node):
+            return Change(
+                "add-node", f"add a node like {template.name}", _NEW_NODE_SIZE, [node.name], set_nodes=(node,)
+            )
+    return None
+
+
+def copy_of(node: Node, name: str) -> Node:
+    """A node like this one, new: uncordoned, under another name."""
+    labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
+    fresh = replace(node, metadata=replace(node.metadata, name=name, uid=name, labels=labels))
+    taints = [taint for taint in fresh.taints if not taint.key.startswith("node.kubernetes.io/")]
+    return replace(fresh, spec=replace(fresh.spec, unschedulable=None, taints=taints or None))
+
+
+def _shapes(state: ClusterState) -> list[Node]:
+    """One node of each kind: the same labels but for names, taints and resources."""
+    nodes, shapes = state.table.nodes, dict[object, Node]()
+    for row in nodes.rows.tolist():
+        node = nodes.node(row)
+        labels = frozenset(item for item in node.labels.items() if item[0] != HOSTNAME and item[1] != node.name)
+        shapes.setdefault((labels, nodes.allocatable[:, row].tobytes(), int(nodes.taint_set[row])), node)
+        if len(shapes) == _MOST_SHAPES:
+            break
+    return list(shapes.values())

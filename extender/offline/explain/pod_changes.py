@@ -1,0 +1,447 @@
+"""The kinds of changes to a pod that may let it run, each with its steps from small to large.
+
+A kind can be lifted altogether (`lifted`), which shows whether it stands in the way; its `steps` are then tried in
+order. A step that is named first is the smallest of its kind: whatever is less does not do on any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.framework.find_fit import awaited_pods
+from extender.framework.node_affinity import nodes_in_term, nodes_with_labels, required_node_selector
+from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from extender.model.node import Taint
+from extender.model.pod import Affinity, Container, Pod, ResourceRequirements, Toleration, TopologySpreadConstraint
+from extender.model.quantity import amounts
+from extender.model.requests import pod_requests
+from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TAINT, untolerated
+from extender.offline.explain.details import requirement_text, term_text
+from extender.offline.explain.quantities import quantity
+from extender.offline.state import ClusterState
+from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
+from extender.table import PodInfo
+from extender.table.labels import Rows
+
+Apply = Callable[[Pod], Pod]
+Fits = Callable[[Pod], Rows]
+
+_MOST_ELEMENTS = 6
+_MAX_SKEW = 2**31 - 1
+# A taint of these tells that the node is not well: a pod that tolerates it would start to fail.
+_CONDITION_TAINTS = "node.kubernetes.io/"
+
+
+class Step(NamedTuple):
+    """A change to the pod. `size`: how many terms it touches; of requests, which part of them it gives up."""
+
+    text: str
+    size: float
+    apply: Apply
+
+
+class PodChange(Protocol):
+    """A kind of change to a pod."""
+
+    kind: str
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        """The pod without all of the kind's demands; None: it has none."""
+        ...
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+        """Steps in ascending size; `fits` gives the rows that can take a pod."""
+        ...
+
+
+def with_spec(pod: Pod, **fields: Any) -> Pod:
+    """The pod with these fields of its spec."""
+    return replace(pod, spec=replace(pod.spec, **fields))
+
+
+class Requests:
+    """Asks for less of what is short."""
+
+    kind = "requests"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        asked = {name: 0 for name, amount in pod_requests(pod).items() if amount}
+        return lowered(pod, asked) if asked else None
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+        lifted = self.lifted(pod)
+        requests = {name: amount for name, amount in pod_requests(pod).items() if amount}
+        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        if not len(rows):
+            return
+        left = {name: np.maximum(self._left(name, pod, state, rows), 0) for name in requests}
+        short = np.array([left[name] < amount for name, amount in requests.items()])
+        given_up = np.array([np.maximum(1 - left[name] / amount, 0) for name, amount in requests.items()]).sum(axis=0)
+        best: dict[tuple[bool, ...], int] = {}
+        for at in np.argsort(given_up, kind="stable").tolist():
+            best.setdefault(tuple(short[:, at].tolist()), at)
+        for lacking, at in sorted(best.items(), key=lambda each: (sum(each[0]), given_up[each[1]])):
+            targets = {name: int(left[name][at]) for name, is_short in zip(requests, lacking, strict=True) if is_short}
+            if targets:
+                yield Step(_lowering_text(targets, requests), float(given_up[at]), partial(lowered, targets=targets))
+
+    def _left(self, resource: str, pod: Pod, state: ClusterState, rows: Rows) -> Any:
+        """What is free for the pod, room that is kept for nominated pods left out: int64[len(rows)]."""
+        nodes = state.table.nodes
+        index = nodes.resources.get(resource)
+        if index is None:
+            return np.zeros(len(rows), np.int64)
+        free = nodes.allocatable[index] - nodes.requested[index]
+        for name, awaited in awaited_pods(state.profile(pod), PodInfo(pod), state.table):
+            if name in nodes.row_of:
+                free[nodes.row_of[name]] -= sum(info.requests.get(resource, 0) for info in awaited)
+        return free[rows]
+
+
+class Tolerations:
+    """Tolerates the taints of a node."""
+
+    kind = "tolerations"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        return with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), Toleration(operator="Exists")])
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+        nodes, tolerations = state.table.nodes, pod.spec.tolerations or ()
+        lifted = self.lifted(pod)
+        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        sets = {(int(nodes.taint_set[row]), bool(nodes.unschedulable[row])) for row in rows.tolist()}
+        missing: dict[tuple[Taint, ...], None] = {}
+        for taint_set, cordoned in sorted(sets):
+            there = [*nodes.taint_sets[taint_set], *([UNSCHEDULABLE_TAINT] if cordoned else ())]
+            lacking = untolerated(there, tolerations, (NO_SCHEDULE, NO_EXECUTE))
+            if lacking and not any(taint.key.startswith(_CONDITION_TAINTS) for taint in lacking):
+                missing[tuple(lacking)] = None
+        for taints in sorted(missing, key=len):
+            added = [_toleration(taint) for taint in dict.fromkeys(taints)]
+            text = "tolerate " + " and ".join(_taint_text(taint) for taint in dict.fromkeys(taints))
+            yield Step(text, len(added), partial(_tolerating, added=added))
+
+
+class NodeSelection:
+    """Drops labels of nodeSelector, and expressions of required node affinity."""
+
+    kind = "node-selection"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        if not pod.spec.node_selector and required_node_selector(pod) is None:
+            return None
+        return _selecting(pod, {}, None)
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+        lifted = self.lifted(pod)
+        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        drops = {drop for missing in missing_demands(pod, state, rows) for drop in missing if drop.demands}
+        for drop in sorted(drops, key=lambda each: (len(each.demands), each.term, sorted(each.demands))):
+            text = "drop " + " and ".join(sorted(drop.demands))
+            yield Step(text, len(drop.demands), partial(_without_demands, drop=drop))
+
+
+class Spread:
+    """Raises the maxSkew of topology spread constraints, or makes them preferences."""
+
+    kind = "spread"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        hard = self._hard(pod)
+        return self._relaxed(pod, dict.fromkeys(hard)) if hard else None
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+        constraints = pod.spec.topology_spread_constraints or []
+        for chosen in _subsets(self._hard(pod)):
+            if not len(fits(self._relaxed(pod, dict.fromkeys(chosen)))):
+                continue
+            skews: dict[int, int | None] = dict.fromkeys(chosen)
+            if len(chosen) == 1:
+                skews[chosen[0]] = self._smallest(pod, chosen[0], constraints[chosen[0]].max_skew, fits)
+            text = " and ".join(_relaxation_text(constraints[at], skew) for at, skew in skews.items())
+            yield Step(text, len(chosen), partial(self._relaxed, skews=skews))
+
+    def _smallest(self, pod: Pod, at: int, skew: int, fits: Fits) -> int | None:
+        """The least maxSkew that does; None: none does."""
+        low, high = skew, skew + 1
+        while not len(fits(self._relaxed(pod, {at: high}))):
+            low, high = high, min(high * 2, _MAX_SKEW)
+            if low > 2**20:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if len(fits(self._relaxed(pod, {at: middle}))) else (middle, high)
+        return high
+
+    def _hard(self, pod: Pod) -> list[int]:
+        each = enumerate(pod.spec.topology_spread_constraints or ())
+        return [at for at, constraint in each if constraint.when_unsatisfiable == DO_NOT_SCHEDULE]
+
+    def _relaxed(self, pod: Pod, skews: dict[int, int | None]) -> Pod:
+        """The pod with other maxSkews; None: the constraint becomes a preference."""
+        constraints = list(pod.spec.topology_spread_constraints or ())
+        for at, skew in skews.items():
+            changed = (
+                {"when_unsatisfiable": SCHEDULE_ANYWAY, "min_domains": None} if skew is None else {"max_skew": skew}
+            )
+            constraints[at] = replace(constraints[at], **changed)
+        return with_spec(pod, topology_spread_constraints=constraints)
+
+
+class PodAffinity:
+    """Drops required terms of pod affinity and anti-affinity."""
+
+    kind = "pod-affinity"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        terms = self._terms(pod)
+        return self._without(pod, terms) if terms else None
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+        affinity = pod.spec.affinity or Affinity()
+        for chosen in _subsets(self._terms(pod)):
+            texts = []
+            for anti, at in chosen:
+                terms = affinity.pod_anti_affinity if anti else affinity.pod_affinity
+                assert terms is not None
+                assert terms.required is not None
+                texts.append(f"podA{'ntiA' if anti else ''}ffinity to {term_text(terms.required[at])}")
+            yield Step("drop " + " and ".join(texts), len(chosen), partial(self._without, dropped=chosen))
+
+    def _terms(self, pod: Pod) -> list[tuple[bool, int]]:
+        """(whether of anti-affinity, position) of each."""
+        affinity = pod.spec.affinity or Affinity()
+        both = ((False, affinity.pod_affinity), (True, affinity.pod_anti_affinity))
+        return [(anti, at) for anti, terms in both if terms for at in range(len(terms.required or ()))]
+
+    def _without(self, pod: Pod, dropped: Iterable[tuple[bool, int]]) -> Pod:
+        affinity, gone = pod.spec.affinity or Affinity(), set(dropped)
+
+        def left(terms: Any, anti: bool) -> Any:
+            kept = [term for at, term in enumerate(terms.required or ()) if (anti, at) not in gone] if terms else []
+            return replace(terms, required=kept or None) if terms else None
+
+        return with_spec(
+            pod,
+            affinity=replace(
+                affinity,
+                pod_affinity=left(affinity.pod_affinity, False),
+                pod_anti_affinity=left(affinity.pod_anti_affinity, True),
+            ),
+        )
+
+
+class HostPorts:
+    """Gives up ports of the node."""
+
+    kind = "host-ports"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        ports = self._ports(pod)
+        return self._without(pod, ports) if ports else None
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+        for chosen in _subsets(self._ports(pod)):
+            text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
+            yield Step(text, len(chosen), partial(self._without, dropped=chosen))
+
+    def _ports(self, pod: Pod) -> list[tuple[str, int]]:
+        return list(dict.fromkeys((port.protocol, port.port) for port in PodInfo(pod).host_ports))
+
+    def _without(self, pod: Pod, dropped: Iterable[tuple[str, int]]) -> Pod:
+        gone = set(dropped)
+
+        def freed(container: Container) -> Container:
+            ports = [
+                replace(port, host_port=0) if (port.protocol or "TCP", port.host_port) in gone else port
+                for port in container.ports or ()
+            ]
+            return replace(container, ports=ports or None)
+
+        return with_spec(
+            pod,
+            host_network=None,
+            containers=[freed(each) for each in pod.spec.containers or ()],
+            init_containers=[freed(each) for each in pod.spec.init_containers or ()],
+        )
+
+
+class NodeName:
+    """Lets a scheduler choose the node."""
+
+    kind = "node-name"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        return pod.placed_on("") if pod.node_name else None
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+        yield Step(f"leave out nodeName {pod.node_name}", 1, lambda pod: pod.placed_on(""))
+
+
+POD_CHANGES: Sequence[PodChange] = (
+    Requests(), Tolerations(), NodeSelection(), Spread(), PodAffinity(), HostPorts(), NodeName()
+)  # fmt: skip
+
+
+# ---- requests
+
+
+def lowered(pod: Pod, targets: dict[str, int]) -> Pod:
+    """The pod asking for no more than this of each resource: cpu in milli, all else in units.
+
+    The container that asks for the most gives first.
+    """
+    for resource, target in targets.items():
+        overhead = amounts(pod.spec.overhead).get(resource, 0)
+        if pod.spec.resources and resource in (pod.spec.resources.requests or {}):
+            asked = _asking(pod.spec.resources, resource, max(target - overhead, 0))
+            pod = with_spec(pod, resources=asked)
+            continue
+        # Each round lowers one container, so this ends.
+        while (excess := pod_requests(pod, pod_level=False).get(resource, 0) - target) > 0:
+            smaller = _with_less(pod, resource, excess)
+            if smaller is None:
+                break
+            pod = smaller
+    return pod
+
+
+def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
+    """The pod, its most demanding container asking for up to `excess` less; None where that changes nothing."""
+    before = pod_requests(pod, pod_level=False).get(resource, 0)
+    lists = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}
+    each = [(_asked(one, resource), name, at) for name, found in lists.items() for at, one in enumerate(found)]
+    for amount, name, at in sorted(each, key=lambda one: -one[0]):
+        container = lists[name][at]
+        resources = container.resources or ResourceRequirements()
+        changed = [*lists[name]]
+        changed[at] = replace(container, resources=_asking(resources, resource, max(amount - excess, 0)))
+        smaller = with_spec(pod, **{name: changed})
+        if amount and (pod_requests(smaller, pod_level=False).get(resource, 0) < before or len(each) > 1):
+            return smaller
+    return None
+
+
+def _asked(container: Container, resource: str) -> int:
+    return amounts(container.resources.requests).get(resource, 0) if container.resources else 0
+
+
+def _asking(resources: ResourceRequirements, resource: str, amount: int) -> ResourceRequirements:
+    return replace(resources, requests={**(resources.requests or {}), resource: quantity(resource, amount)})
+
+
+def _lowering_text(targets: dict[str, int], requests: dict[str, int]) -> str:
+    return "request " + " and ".join(
+        f"{quantity(name, amount)} {name} instead of {quantity(name, requests[name])}" if amount else f"no {name}"
+        for name, amount in targets.items()
+    )
+
+
+# ---- taints
+
+
+def _toleration(taint: Taint) -> Toleration:
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+
+
+def _tolerating(pod: Pod, added: list[Toleration]) -> Pod:
+    return with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), *added])
+
+
+def _taint_text(taint: Taint) -> str:
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+# ---- node selection
+
+
+class Missing(NamedTuple):
+    """What a node lacks to satisfy nodeSelector and the affinity term at this position; -1: there is none."""
+
+    term: int
+    demands: frozenset[str]
+
+
+def missing_demands(pod: Pod, state: ClusterState, rows: Rows) -> list[list[Missing]]:
+    """For each row, what it lacks by each term of required affinity; demands as text, see `demand`."""
+    table = state.table
+    labels = [
+        (f"nodeSelector {key}={value}", nodes_with_labels({key: value}, table, rows))
+        for key, value in (pod.spec.node_selector or {}).items()
+    ]
+    required = required_node_selector(pod)
+    terms = list(enumerate((required.node_selector_terms or ()) if required else ())) or [(-1, NodeSelectorTerm())]
+    by_row: list[list[Missing]] = [[] for _ in range(len(rows))]
+    for position, term in terms:
+        alone = [
+            (_requirement_key(each), nodes_in_term(NodeSelectorTerm(match_expressions=[each]), table, rows))
+            for each in term.match_expressions or ()
+        ]
+        alone += [
+            (_requirement_key(each), nodes_in_term(NodeSelectorTerm(match_fields=[each]), table, rows))
+            for each in term.match_fields or ()
+        ]
+        met = [*labels, *alone]
+        for row, missing in enumerate(by_row):
+            missing.append(Missing(position, frozenset(name for name, fulfilled in met if not fulfilled[row])))
+    return by_row
+
+
+def _requirement_key(each: NodeSelectorRequirement) -> str:
+    return f"affinity {requirement_text(each)}"
+
+
+def _without_demands(pod: Pod, drop: Missing) -> Pod:
+    selector = {
+        key: value
+        for key, value in (pod.spec.node_selector or {}).items()
+        if f"nodeSelector {key}={value}" not in drop.demands
+    }
+    required = required_node_selector(pod)
+    if required is None or drop.term < 0:
+        return _selecting(pod, selector, required)
+    terms = list(required.node_selector_terms or ())
+    term = terms[drop.term]
+    left = NodeSelectorTerm(
+        match_expressions=[e for e in term.match_expressions or () if _requirement_key(e) not in drop.demands],
+        match_fields=[e for e in term.match_fields or () if _requirement_key(e) not in drop.demands],
+    )
+    terms[drop.term] = left
+    # A term without conditions selects nothing; a pod that is to have none has no required affinity.
+    empty = not left.match_expressions and not left.match_fields
+    return _selecting(pod, selector, None if empty else replace(required, node_selector_terms=terms))
+
+
+def _selecting(pod: Pod, selector: dict[str, str], required: NodeSelector | None) -> Pod:
+    affinity = pod.spec.affinity
+    if affinity and affinity.node_affinity:
+        affinity = replace(affinity, node_affinity=replace(affinity.node_affinity, required=required))
+    return with_spec(pod, node_selector=selector or None, affinity=affinity)
+
+
+# ---- spreading
+
+
+def _relaxation_text(constraint: TopologySpreadConstraint, skew: int | None) -> str:
+    name = f"the spread constraint over {constraint.topology_key}"
+    if skew is None:
+        return f"make {name} a preference (ScheduleAnyway)"
+    return f"allow maxSkew {skew} instead of {constraint.max_skew} in {name}"
+
+
+def _subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Every choice of the elements but the empty one, small ones first; of very many, single ones and all of them."""
+    if len(elements) > _MOST_ELEMENTS:
+        yield from ([each] for each in elements)
+        yield elements
+        return
+    for size in range(1, len(elements) + 1):
+        yield from (list(chosen) for chosen in combinations(elements, size))

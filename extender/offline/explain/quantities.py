@@ -1,0 +1,37 @@
+"""Amounts in the scheduler's units, written as quantities for people and for manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def quantity(resource: str, amount: int) -> str:
+    """The exact quantity: `1500m` and `2` of cpu, `1536Mi` of memory."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if "/" in resource or resource == "pods" or not amount:
+        return str(amount)
+    power = 0
+    while amount % 1024 == 0 and power < len(_BINARY) - 1:
+        amount, power = amount // 1024, power + 1
+    return f"{amount}{_BINARY[power]}"
+
+
+def rounded(resource: str, amount: int) -> str:
+    """The quantity to be read, with two decimals at most: `5.2`, `3.75Gi`."""
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    size, power = float(amount), 0
+    if "/" not in resource and resource != "pods":
+        while abs(size) >= 1024 and power < len(_BINARY) - 1:
+            size, power = size / 1024, power + 1
+    return f"{round(size, 2):g}{_BINARY[power]}" if size < 1e6 else str(amount)
+
+
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """The first few, and how many more there are."""
+    each = list(words)
+    more = f" and {len(each) - most} more" if len(each) > most else ""
+    return ", ".join(each[:most]) + more

@@ -1,0 +1,145 @@
+"""Objects that users write, held against the fields of the API: every fault with its path, not the first alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from extender.errors import MalformedQuantity
+from extender.model.quantity import nano
+
+_LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_POLICIES = ("Honor", "Ignore")
+# Values that the API server would refuse, where a scheduler reads them: "Type.field" -> what is allowed.
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "V1Toleration.operator": ("Exists", "Equal", "Gt", "Lt", ""),
+    "V1Toleration.effect": ("NoSchedule", "PreferNoSchedule", "NoExecute", ""),
+    "V1TopologySpreadConstraint.whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
+    "V1TopologySpreadConstraint.nodeAffinityPolicy": _POLICIES,
+    "V1TopologySpreadConstraint.nodeTaintsPolicy": _POLICIES,
+    "V1NodeSelectorRequirement.operator": (*_LABEL_OPERATORS, "Gt", "Lt"),
+    "V1LabelSelectorRequirement.operator": _LABEL_OPERATORS,
+    "V1PodSpec.preemptionPolicy": ("PreemptLowerPriority", "Never"),
+    "V1ContainerPort.protocol": ("TCP", "UDP", "SCTP", ""),
+}
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "V1TopologySpreadConstraint": ("maxSkew", "topologyKey", "whenUnsatisfiable"),
+    "V1PodAffinityTerm": ("topologyKey",),
+    "V1WeightedPodAffinityTerm": ("weight", "podAffinityTerm"),
+    "V1PreferredSchedulingTerm": ("weight", "preference"),
+    "V1NodeSelectorRequirement": ("key", "operator"),
+    "V1LabelSelectorRequirement": ("key", "operator"),
+    "V1NodeSelector": ("nodeSelectorTerms",),
+}
+_QUANTITIES = ("V1ResourceRequirements.requests", "V1ResourceRequirements.limits", "V1PodSpec.overhead")
+_SCALARS = {"str": (str, "text"), "int": (int, "a whole number"), "bool": (bool, "true or false")}
+_OPAQUE = ("object", "datetime")
+
+
+@cache
+def _fields() -> dict[str, dict[str, str]]:
+    """Type -> field -> type of every object that a pod can be written in; see tests/offline/manifests/api_fields.py."""
+    fields: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "fields.json").read_bytes())
+    return fields
+
+
+def knows(kind: str) -> bool:
+    """Whether the fields of this kind are known."""
+    return f"V1{kind}" in _fields()
+
+
+def faults(kind: str, obj: object) -> list[str]:
+    """What is wrong with an object of a kind that is known, each "path: what is wrong and what is wanted"."""
+    return list(_of_type(f"V1{kind}", obj, ""))
+
+
+def template_faults(template: object, path: str) -> list[str]:
+    """The same of a pod template in an object of any kind."""
+    return list(_of_type("V1PodTemplateSpec", template, path))
+
+
+def _of_type(name: str, value: object, path: str) -> Iterator[str]:
+    fields = _fields().get(name)
+    if value is None or fields is None or name in _OPAQUE:
+        return
+    if not isinstance(value, Mapping):
+        yield _unfit(path, "a mapping", value)
+        return
+    for key in _REQUIRED.get(name, ()):
+        if value.get(key) is None:
+            yield f"{_at(path, key)}: is missing"
+    for key, inner in value.items():
+        here = _at(path, key)
+        if key not in fields:
+            yield f"{here}: there is no such field{_nearest(str(key), fields)}"
+        else:
+            yield from _field(f"{name}.{key}", fields[key], inner, here)
+
+
+def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
+    if value is None:
+        return
+    if many := re.fullmatch(r"List\[(.*)\]", kind):
+        if not isinstance(value, list):
+            yield _unfit(path, "a list", value)
+            return
+        for number, item in enumerate(value):
+            yield from _field(field, many[1], item, f"{path}[{number}]")
+    elif kind.startswith("Dict["):
+        yield from _mapping(field, value, path)
+    elif kind in _SCALARS:
+        yield from _scalar(field, kind, value, path)
+    else:
+        yield from _of_type(kind, value, path)
+
+
+def _mapping(field: str, value: object, path: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield _unfit(path, "a mapping", value)
+        return
+    for key, inner in value.items():
+        here = _at(path, key)
+        if field in _QUANTITIES:
+            yield from _quantity(inner, here)
+        elif not isinstance(inner, str):
+            yield _unfit(here, "text (put it in quotes)", inner)
+
+
+def _quantity(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        yield _unfit(path, "a quantity, like 100m or 2Gi", value)
+        return
+    try:
+        if nano(value) < 0:
+            yield f"{path}: must not be negative"
+    except MalformedQuantity as error:
+        yield f"{path}: {error}"
+
+
+def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
+    of_python, wanted = _SCALARS[kind]
+    if not isinstance(value, of_python) or (kind == "int" and isinstance(value, bool)):
+        yield _unfit(path, wanted, value)
+        return
+    choices = _CHOICES.get(field)
+    if choices is not None and value not in choices:
+        yield f"{path}: {value!r} is none of {', '.join(filter(None, choices))}{_nearest(str(value), choices)}"
+
+
+def _at(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _unfit(path: str, wanted: str, value: object) -> str:
+    shown = str(value)
+    return f"{path or 'the object'}: want {wanted}, not {shown if len(shown) <= 40 else shown[:40] + '...'}"
+
+
+def _nearest(word: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
+    by_lower = {each.lower(): each for each in known if each}
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    return f" (did you mean {by_lower[close[0]]}?)" if close else ""

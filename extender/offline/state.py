@@ -1,0 +1,192 @@
+"""A cluster as the engine sees it: one table, the pods by name, the profiles; what every offline answer stands on."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, RuleFailed, UnknownNode, UnknownPod
+from extender.framework.find_fit import find_fit
+from extender.framework.fit import Fit
+from extender.framework.profile import Profile, Profiles
+from extender.framework.score import score
+from extender.model.meta import Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.offline.decision import Decision
+from extender.offline.manifests.admission import Admitted, admit
+from extender.offline.manifests.objects import to_pod
+from extender.offline.manifests.templates import workload_of
+from extender.plugins.registry import default_profile
+from extender.preemption import preempt
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+class ClusterState:
+    """Nodes, pods and the other objects that scheduling looks at, as they are at one moment.
+
+    Attributes:
+        infos: the pods that hold or await a place, by `namespace/name`.
+        finished: the keys of those that have succeeded or failed, and hold nothing.
+    """
+
+    def __init__(self, objects: Iterable[Object], profiles: Profiles | None = None) -> None:
+        """Raises MalformedCluster where an object states a quantity that is none."""
+        self.profiles = profiles or Profiles([default_profile()])
+        self.table = Table()
+        self.infos: dict[str, PodInfo] = {}
+        self.finished: set[str] = set()
+        for obj in objects:
+            with naming(obj):
+                self.add(obj)
+
+    @property
+    def pending(self) -> list[PodInfo]:
+        """The pods that stand on no node."""
+        return [info for info in self.infos.values() if not info.pod.node_name]
+
+    def info(self, key: str) -> PodInfo:
+        """The pod `namespace/name`. Raises UnknownPod."""
+        if key in self.finished:
+            raise UnknownPod(f"pod {key} has finished: it holds nothing, and nobody schedules it again")
+        if key not in self.infos:
+            raise UnknownPod(f"no pod {key} in this cluster (pods go by NAMESPACE/NAME)")
+        return self.infos[key]
+
+    def node(self, name: str) -> Node:
+        """The node of this name. Raises UnknownNode."""
+        if not self.table.nodes.knows(name):
+            raise UnknownNode(f"no node {name} in this cluster")
+        return self.table.nodes.node(self.table.nodes.row_of[name])
+
+    def standing_on(self, name: str) -> list[PodInfo]:
+        """The pods on the node."""
+        row = self.table.nodes.row_of[name]
+        return self.table.pods.at(self.table.pods.on(row))
+
+    def add(self, obj: Object) -> None:
+        """Adds or replaces an object."""
+        if isinstance(obj, Node):
+            self.table.set_node(obj)
+        elif isinstance(obj, Pod):
+            self._add_pod(obj)
+        else:
+            self.table.set_object(type(obj).__name__, obj)
+
+    def remove_pod(self, info: PodInfo) -> None:
+        """Takes the pod out of the cluster."""
+        self.infos.pop(info.pod.key, None)
+        self.table.withdraw(info.uid)
+        self.table.take_away(info.uid)
+
+    def admit(self, pod: Pod | Mapping[str, Any]) -> Admitted:
+        """The pod that is meant: a mapping is checked, and becomes what the API server would store.
+
+        Raises:
+            MalformedCluster: with the path of every fault.
+        """
+        if isinstance(pod, Pod):
+            return Admitted(pod)
+        if not isinstance(pod, Mapping) or pod.get("kind", "Pod") != "Pod":
+            raise MalformedCluster("pod: want a Pod")
+        converted = to_pod(pod)
+        workload = workload_of(pod, "pod")
+        assert workload is not None
+        with naming(converted):
+            return admit(converted, workload.manifest, self.table.objects)
+
+    def as_if_waiting(self, pod: Pod) -> PodInfo:
+        """The pod as it is judged: one that stands here as if it did not."""
+        standing = pod.uid in self.table.pods.slot_of
+        return PodInfo(pod.placed_on("") if standing and pod.node_name else pod)
+
+    def decide(self, pod: Pod) -> Decision:
+        """Where the pod could go, over all nodes; one that stands here is judged as if it did not.
+
+        Raises:
+            MalformedCluster: the pod states a quantity that is none.
+            ExtenderError: a rule of the user's failed.
+        """
+        info, profile = self.as_if_waiting(pod), self.profiles.of(pod)
+        with naming(pod), rule_errors(), self.table.supposing(gone=[info.uid]):
+            fit = find_fit(profile, info, self.table, self.table.nodes.rows)
+            feasible = fit.feasible
+            scoring = score(profile, info, self.table, feasible)
+            helpless = len(feasible) or profile.preemption is None
+            preemption = None if helpless else preempt(profile, info, self.table, fit)
+        return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption)
+
+    def fit(self, pod: Pod, rows: Rows | None = None) -> Fit:
+        """What becomes of each of the rows, by default of all; nothing is scored."""
+        info = self.as_if_waiting(pod)
+        with rule_errors(), self.table.supposing(gone=[info.uid]):
+            return find_fit(self.profile(pod), info, self.table, self.table.nodes.rows if rows is None else rows)
+
+    def feasible(self, pod: Pod, rows: Rows | None = None) -> list[str]:
+        """The names of the nodes that can take the pod."""
+        return [self.table.nodes.names[row] for row in self.fit(pod, rows).feasible.tolist()]
+
+    def profile(self, pod: Pod) -> Profile:
+        return self.profiles.of(pod)
+
+    def rows_of(self, names: Iterable[str]) -> Rows:
+        return np.array([self.table.nodes.row_of[name] for name in names], np.intp)
+
+    @contextmanager
+    def supposing(self, nodes: Iterable[Node] = (), gone: Iterable[PodInfo] = ()) -> Iterator[None]:
+        """Inside the block the nodes are as given, new ones too, and the pods are gone; then all is as before."""
+        known = self.table.nodes
+        before = [(node, known.node(known.row_of[node.name]) if known.knows(node.name) else None) for node in nodes]
+        try:
+            for node, _ in before:
+                self.table.set_node(node)
+            with self.table.supposing(gone=[info.uid for info in gone]):
+                yield
+        finally:
+            for node, old in reversed(before):
+                if old is None:
+                    self.table.remove_node(node.name)
+                else:
+                    self.table.set_node(old)
+
+    def _add_pod(self, pod: Pod) -> None:
+        if pod.finished:
+            self.finished.add(pod.key)
+            return
+        info = self.infos[pod.key] = PodInfo(pod)
+        self.table.withdraw(pod.uid)
+        if pod.node_name:
+            self.table.place(info, pod.node_name)
+        elif pod.status.nominated_node_name:
+            self.table.nominate(info, pod.status.nominated_node_name)
+
+
+@contextmanager
+def naming(obj: Object) -> Iterator[None]:
+    """A quantity in `obj` that is none is reported with the object's name."""
+    try:
+        yield
+    except MalformedQuantity as error:
+        raise MalformedCluster(f"{type(obj).__name__} {obj.key}: {error}") from None
+
+
+@contextmanager
+def rule_errors() -> Iterator[None]:
+    """A rule of the user's that raises becomes one line that names it."""
+    try:
+        yield
+    except ExtenderError:
+        raise
+    except Exception as error:
+        if not (notes := "; ".join(getattr(error, "__notes__", ()))):
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RuleFailed(
+            f"{notes.removeprefix('in ')} raised {told} ({place.filename}, line {place.lineno})"
+        ) from error

@@ -1,0 +1,306 @@
+"""The smallest change: on generated cases each makes the pod fit, and no smaller step of its kind does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace as replaced
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.model.meta import Object as Model
+from extender.model.node import Node
+from extender.model.pod import Pod, Toleration
+from extender.model.requests import pod_requests
+from extender.offline.cluster import Cluster
+from extender.offline.explain.changes import Change
+from extender.offline.explain.explanation import Explanation
+from extender.offline.explain.pod_changes import lowered, with_spec
+from extender.offline.manifests.defaults import with_defaults
+from extender.offline.manifests.objects import to_object
+from tests.builders import Object, make_node, make_pod
+
+CASES, PARTS = 2_000, 8
+
+
+def models(*objects: Object) -> list[Model]:
+    made = [to_object(obj, "object") for obj in objects]
+    return with_defaults([obj for obj in made if obj is not None])
+
+
+def explanation(pod: Object, *objects: Object) -> Explanation:
+    return Cluster.from_objects(objects).explain(pod)
+
+
+def changes(pod: Object, *objects: Object) -> dict[str, Change]:
+    """The smallest change of each kind."""
+    return {change.kind: change for change in reversed(explanation(pod, *objects).changes)}
+
+
+# ---- one kind after another
+
+ROOMY = make_node("roomy").capacity(cpu="4", memory="8Gi").obj()
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "kind", "expected"),
+    [
+        pytest.param(
+            make_pod("p").req(cpu="6", memory="1Gi").obj(),
+            [ROOMY, make_pod("f").req(cpu="1500m").node("roomy").obj()],
+            "requests",
+            "request 2500m cpu instead of 6",
+            id="less cpu",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="6", memory="9Gi").obj(),
+            [ROOMY],
+            "requests",
+            "request 4 cpu instead of 6 and 8Gi memory instead of 9Gi",
+            id="less of both",
+        ),
+        pytest.param(
+            make_pod("p").req({"example.com/gpu": "1"}).obj(),
+            [ROOMY],
+            "requests",
+            "request no example.com/gpu",
+            id="none of what nobody has",
+        ),
+        pytest.param(
+            make_pod("p").obj(),
+            [make_node("n").taint("a").taint("b", "c").obj(), make_node("m").taint("z").obj()],
+            "tolerations",
+            "tolerate z:NoSchedule",
+            id="the fewest tolerations",
+        ),
+        pytest.param(
+            make_pod("p").node_selector(disk="ssd", rack="7").obj(),
+            [make_node("n").label(disk="ssd").obj(), make_node("m").obj()],
+            "node-selection",
+            "drop nodeSelector rack=7",
+            id="the fewest labels",
+        ),
+        pytest.param(
+            make_pod("p").node_selector(disk="ssd").obj(),
+            [make_node("m").obj()],
+            "label-node",
+            "label node m disk=ssd",
+            id="a label for a node",
+        ),
+        pytest.param(
+            make_pod("p").host_port(80).host_port(81).obj(),
+            [ROOMY, make_pod("w").host_port(80).node("roomy").obj()],
+            "host-ports",
+            "give up host port 80/TCP",
+            id="a port",
+        ),
+        pytest.param(
+            make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).obj(),
+            [
+                make_node("a").label(zone="a").obj(),
+                make_node("b").label(zone="b").capacity(pods="0").obj(),
+                *(make_pod(f"r{n}").label(app="x").node("a").obj() for n in range(3)),
+            ],
+            "spread",
+            "allow maxSkew 4 instead of 1 in the spread constraint over zone",
+            id="more skew",
+        ),
+        pytest.param(
+            make_pod("p").label(app="x").anti_affinity("kubernetes.io/hostname", labels={"app": "x"}).obj(),
+            [ROOMY, make_pod("q").label(app="x").node("roomy").obj()],
+            "pod-affinity",
+            "drop podAntiAffinity to pods with app=x per kubernetes.io/hostname",
+            id="a term of anti-affinity",
+        ),
+        pytest.param(
+            make_pod("p").obj(), [make_node("n").unschedulable().obj()], "uncordon", "uncordon n", id="cordon"
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="3").obj(),
+            [ROOMY, make_pod("q").req(cpu="2").priority(9).node("roomy").obj()],
+            "remove-pods",
+            "remove default/q from roomy",
+            id="a pod to remove",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="3").obj(),
+            [ROOMY, make_pod("q").req(cpu="2").node("roomy").obj()],
+            "add-node",
+            "add a node like roomy",
+            id="a node to add",
+        ),
+        pytest.param(
+            make_pod("p").req(cpu="6").obj(),
+            [make_node("n").capacity(cpu="4").taint("a").obj()],
+            "requests+tolerations",
+            "request 4 cpu instead of 6, and tolerate a:NoSchedule",
+            id="two kinds together",
+        ),
+    ],
+)
+def test_the_smallest_change(pod: Object, objects: list[Object], kind: str, expected: str) -> None:
+    assert changes(pod, *objects)[kind].text == expected
+
+
+def test_nothing_is_to_be_changed_where_it_fits() -> None:
+    assert explanation(make_pod("p").obj(), ROOMY).changes == []
+
+
+def test_nobody_is_told_to_tolerate_a_node_that_is_not_well() -> None:
+    unwell = (
+        make_node("n")
+        .taint("node.kubernetes.io/unreachable", effect="NoExecute")
+        .taint("node.kubernetes.io/not-ready")
+        .obj()
+    )
+    assert "tolerations" not in changes(make_pod("p").obj(), unwell)
+
+
+def test_the_cluster_is_as_it_was_after_the_search() -> None:
+    objects = [ROOMY, make_node("c").unschedulable().obj(), make_pod("q").req(cpu="2").node("roomy").obj()]
+    cluster = Cluster.from_objects(objects)
+    pod = make_pod("p").req(cpu="3").obj()
+    before = cluster.decide(pod).refusals
+    assert cluster.explain(pod).changes
+    assert cluster.decide(pod).refusals == before
+    assert cluster.nodes == ["roomy", "c"]
+
+
+# ---- any case
+
+LABELS = {"disk": ("ssd", "hdd"), "rack": ("1", "2")}
+TAINTS = ("dedicated", "spot")
+SPREAD_KEY = "rack"
+
+
+@st.composite
+def cases(draw: Any) -> tuple[Object, list[Object]]:
+    objects: list[Object] = []
+    for number in range(draw(st.integers(1, 4))):
+        node = make_node(f"n{number}").capacity(cpu=str(draw(st.integers(1, 4))), memory=f"{draw(st.integers(1, 4))}Gi")
+        for key, values in LABELS.items():
+            if draw(st.booleans()):
+                node.label({key: draw(st.sampled_from(values))})
+        for taint in draw(st.lists(st.sampled_from(TAINTS), unique=True, max_size=2)):
+            node.taint(taint)
+        if draw(st.integers(0, 4)) == 0:
+            node.unschedulable()
+        objects.append(node.obj())
+        for pod in range(draw(st.integers(0, 3))):
+            placed = make_pod(f"p{number}-{pod}").node(f"n{number}").priority(draw(st.integers(0, 20)))
+            placed.req(
+                cpu=draw(st.sampled_from(("100m", "500m", "1", "1300m"))), memory=draw(st.sampled_from(("1Mi", "1Gi")))
+            )
+            placed.label(app=draw(st.sampled_from("xy")))
+            if draw(st.integers(0, 3)) == 0:
+                placed.host_port(80)
+            objects.append(placed.obj())
+    return _waiting(draw), objects
+
+
+def _waiting(draw: Any) -> Object:
+    pod = make_pod("p").label(app="x").priority(10)
+    pod.req(cpu=draw(st.sampled_from(("100m", "1", "2500m", "6"))), memory=draw(st.sampled_from(("1Mi", "2Gi", "6Gi"))))
+    for key, values in LABELS.items():
+        if draw(st.integers(0, 2)) == 0:
+            pod.node_selector({key: draw(st.sampled_from(values))})
+    if draw(st.booleans()):
+        pod.toleration(draw(st.sampled_from(TAINTS)))
+    if draw(st.integers(0, 3)) == 0:
+        pod.host_port(80)
+    if draw(st.integers(0, 2)) == 0:
+        pod.spread(SPREAD_KEY, labels={"app": "x"})
+    if draw(st.integers(0, 3)) == 0:
+        pod.anti_affinity("disk", labels={"app": draw(st.sampled_from("xy"))})
+    if draw(st.integers(0, 3)) == 0:
+        pod.affinity("rack", labels={"app": draw(st.sampled_from("xyz"))})
+    return pod.obj()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@settings(max_examples=CASES // PARTS, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=cases())
+def test_each_change_really_does_and_nothing_less_of_its_kind(part: int, case: tuple[Object, list[Object]]) -> None:
+    manifest, objects = case
+    found = explanation(manifest, *objects)
+    for change in found.changes:
+        assert set(fitting(found.pod, change, objects)) >= set(change.nodes), change
+        for smaller in less_of(change, found.pod):
+            assert not fitting(found.pod, smaller, objects), (change, smaller)
+
+
+def fitting(pod: Pod, change: Change, objects: list[Object]) -> list[str]:
+    """The nodes that take the pod in a cluster made anew, in which the change is done."""
+    changed = {node.name: node for node in change.set_nodes}
+    nodes = [obj for obj in models(*objects) if isinstance(obj, Node)]
+    others = [obj for obj in models(*objects) if not isinstance(obj, Node) and obj.key not in change.removed]
+    nodes = [changed.pop(node.name, node) for node in nodes] + list(changed.values())
+    return Cluster([*nodes, *others]).decide(change.pod or pod).feasible
+
+
+def less_of(change: Change, pod: Pod) -> Iterator[Change]:
+    """Every smaller change of the same kind, found by trying all there are; kinds of one step have none."""
+    smaller = _LESS.get(change.kind)
+    return smaller(change, pod) if smaller else iter(())
+
+
+def _more_requested(change: Change, pod: Pod) -> Iterator[Change]:
+    assert change.pod is not None
+    asked, left = pod_requests(pod), pod_requests(change.pod)
+    reduced = [name for name in asked if left.get(name, 0) < asked[name]]
+    for name in reduced:
+        targets = {each: left[each] + (each == name) for each in reduced}
+        yield replaced(change, pod=lowered(pod, targets))
+
+
+def _fewer_tolerations(change: Change, pod: Pod) -> Iterator[Change]:
+    for chosen in _fewer(TAINTS, change.size):
+        added = [Toleration(key=key, operator="Exists") for key in chosen]
+        yield replaced(change, pod=with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), *added]))
+
+
+def _fewer_drops(change: Change, pod: Pod) -> Iterator[Change]:
+    selector = pod.spec.node_selector or {}
+    for chosen in _fewer(tuple(selector), change.size):
+        left = {key: value for key, value in selector.items() if key not in chosen}
+        yield replaced(change, pod=with_spec(pod, node_selector=left or None))
+
+
+def _less_skew(change: Change, pod: Pod) -> Iterator[Change]:
+    assert change.pod is not None
+    (before,) = pod.spec.topology_spread_constraints or ()
+    (after,) = change.pod.spec.topology_spread_constraints or ()
+    hard = after.when_unsatisfiable == before.when_unsatisfiable
+    less = replace(before, max_skew=after.max_skew - 1 if hard else 1000)
+    yield replaced(change, pod=with_spec(pod, topology_spread_constraints=[less]))
+
+
+def _fewer_removals(change: Change, _pod: Pod) -> Iterator[Change]:
+    for size in range(len(change.removed)):
+        yield from (replaced(change, removed=kept) for kept in combinations(change.removed, size))
+
+
+def _fewer_terms(change: Change, pod: Pod) -> Iterator[Change]:
+    affinity = pod.spec.affinity
+    if affinity is not None and change.size > 1:
+        yield replaced(change, pod=with_spec(pod, affinity=replace(affinity, pod_affinity=None)))
+        yield replaced(change, pod=with_spec(pod, affinity=replace(affinity, pod_anti_affinity=None)))
+
+
+_LESS = {
+    "requests": _more_requested,
+    "tolerations": _fewer_tolerations,
+    "node-selection": _fewer_drops,
+    "spread": _less_skew,
+    "remove-pods": _fewer_removals,
+    "pod-affinity": _fewer_terms,
+}
+
+
+def _fewer(elements: tuple[str, ...], size: float) -> Iterator[tuple[str, ...]]:
+    for fewer in range(int(size)):
+        yield from combinations(elements, fewer)

@@ -1,0 +1,192 @@
+"""What is said of a pod: verdict, notes, reasons with numbers, scores, preemption."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from extender import Cluster
+from extender.errors import UnknownNode, UnknownPod
+from extender.offline.explain import text
+from extender.offline.explain.explanation import Explanation
+from tests.builders import Object, make_node, make_pod
+
+NODES = [
+    make_node("big").capacity(cpu="8").obj(),
+    make_node("small").capacity(cpu="2").obj(),
+    make_node("tainted").taint("dedicated").obj(),
+]
+FILLER = make_pod("filler").req(cpu="1500m").priority(0).node("small").obj()
+
+
+def explained(pod: Object, *objects: Object) -> Explanation:
+    return Cluster.from_objects(objects).explain(pod)
+
+
+def lines(pod: Object, *objects: Object) -> list[str]:
+    return list(text.summary(explained(pod, *objects)))
+
+
+def detail(reason: str, explanation: Explanation) -> str:
+    return next(each.detail for each in explanation.reasons if each.reason == reason)
+
+
+def test_the_verdict_is_worded_as_kubectl_words_it() -> None:
+    explanation = explained(make_pod("p").req(cpu="9").obj(), *NODES)
+    assert explanation.message == (
+        "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
+        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    )
+    assert not explanation.fits
+
+
+def test_a_pod_that_fits_is_told_where_it_would_go_and_why() -> None:
+    shown = lines(make_pod("p").req(cpu="1").obj(), *NODES)
+    assert shown[0] == "pod default/p: 2/3 nodes are available"
+    assert shown[1].startswith("it would go to big with ")
+    assert shown[2].startswith("small is next with ")
+    assert "NodeResourcesFit +" in shown[2]
+
+
+def test_the_waterfall_adds_up() -> None:
+    choice = explained(make_pod("p").req(cpu="1").obj(), *NODES).waterfall
+    assert choice is not None
+    assert sum(line.difference for line in choice.lines) == choice.total - choice.runner_up_total
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "reason", "expected"),
+    [
+        pytest.param(
+            make_pod("p").req(cpu="3").obj(),
+            [*NODES[1:2], FILLER, make_node("mid").capacity(cpu="2500m").obj()],
+            "Insufficient cpu",
+            "cpu: wants 3, most free 2.5 on mid; even empty none has more than 2.5",
+            id="resources",
+        ),
+        pytest.param(
+            make_pod("p").req({"example.com/gpu": "1"}).obj(),
+            NODES[:2],
+            "Insufficient example.com/gpu",
+            "example.com/gpu: wants 1, no node of these has any",
+            id="a resource that nobody has",
+        ),
+        pytest.param(
+            make_pod("p").obj(),
+            NODES[2:],
+            "node(s) had untolerated taint(s)",
+            "taint dedicated:NoSchedule on 1",
+            id="taints",
+        ),
+        pytest.param(
+            make_pod("p").node_selector(disk="ssd").obj(),
+            NODES[:2],
+            "node(s) didn't match Pod's node affinity/selector",
+            "nodeSelector disk=ssd: not on 2",
+            id="node selector",
+        ),
+        pytest.param(
+            make_pod("p").host_port(80).obj(),
+            [NODES[0], make_pod("web").host_port(80).node("big").obj()],
+            "node(s) didn't have free ports for the requested pod ports",
+            "host port 80/TCP is taken, by default/web on big",
+            id="ports",
+        ),
+    ],
+)
+def test_reasons_come_with_numbers(pod: Object, objects: list[Object], reason: str, expected: str) -> None:
+    assert detail(reason, explained(pod, *objects)) == expected
+
+
+def test_spreading_is_told_by_domain() -> None:
+    nodes = [make_node(f"n{zone}").label(zone=zone).obj() for zone in "ab"]
+    full = [make_pod(f"r{n}").label(app="x").node("na").obj() for n in range(3)]
+    pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).obj()
+    told = detail("node(s) didn't match pod topology spread constraints", explained(pod, *nodes, *full))
+    assert told == "zone: a has 3, b has 0; maxSkew 1"
+
+
+@pytest.mark.parametrize(
+    ("pod", "note", "fits"),
+    [
+        pytest.param(make_pod("p").gate("quota").obj(), "gated by quota", False, id="gated"),
+        pytest.param(make_pod("p").scheduler("other").obj(), "for the scheduler other", True, id="foreign"),
+        pytest.param(make_pod("p").nominated("big").obj(), "nominated to big", True, id="nominated"),
+        pytest.param(make_pod("p").node("small").obj(), "bound to small", True, id="bound"),
+    ],
+)
+def test_what_is_to_be_known_first(pod: Object, note: str, fits: bool) -> None:
+    cluster = Cluster.from_objects([*NODES, pod])
+    explanation = cluster.explain("default/p")
+    assert note in explanation.notes[0]
+    assert explanation.fits is fits
+    assert explanation.decision.feasible == ["big", "small"]
+
+
+def test_a_pod_that_leaves_is_not_tried_again() -> None:
+    pod = make_pod("p").obj()
+    pod["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
+    explanation = explained(pod, *NODES)
+    assert "being deleted" in explanation.notes[0]
+    assert not explanation.fits
+
+
+def test_a_finished_pod_is_named_as_such() -> None:
+    with pytest.raises(UnknownPod, match="has finished"):
+        Cluster.from_objects([*NODES, make_pod("p").phase("Succeeded").obj()]).explain("default/p")
+
+
+def test_every_filter_speaks_of_one_node() -> None:
+    pod = make_pod("p").req(cpu="9").node_selector(disk="ssd").obj()
+    verdicts = {each.plugin: each.reasons for each in explained(pod, *NODES).on_node("tainted")}
+    assert {plugin for plugin, reasons in verdicts.items() if reasons} == {
+        "TaintToleration",
+        "NodeAffinity",
+        "NodeResourcesFit",
+    }
+    with pytest.raises(UnknownNode, match="no node nowhere"):
+        explained(pod, *NODES).on_node("nowhere")
+
+
+def test_node_by_node_says_whether_evictions_may_help() -> None:
+    shown = list(text.nodes(explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)))
+    at = next(number for number, line in enumerate(shown) if "REFUSED BY" in line)
+    assert [line.split(maxsplit=4) for line in shown[at + 1 : at + 3]] == [
+        ["small", "NodeResourcesFit", "may", "help", "Insufficient cpu"],
+        ["tainted", "TaintToleration", "cannot", "help", "node(s) had untolerated taint(s)"],
+    ]
+
+
+def test_preemption_names_victims_and_the_rule_that_chose() -> None:
+    other = [make_node("other").capacity(cpu="2").obj(), make_pod("vip").req(cpu="2").priority(3).node("other").obj()]
+    explanation = explained(make_pod("p").req(cpu="1").priority(5).obj(), NODES[1], FILLER, *other)
+    shown = "\n".join(text.summary(explanation))
+    assert "preemption: default/filler would leave small for it" in shown
+    assert explanation.preemption_decided_by == "the lowest of the highest victims' priorities"
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    shown = lines(make_pod("p").req(cpu="99").obj(), make_node("n\x1b[2J").obj())
+    assert not any("\x1b" in line for line in shown)
+
+
+def test_the_form_for_json_holds_the_whole_decision() -> None:
+    explanation = explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)
+    told = json.loads(json.dumps(explanation.to_dict()))
+    assert (told["pod"], told["fits"]) == ("default/p", True)
+    assert told["feasible"] == told["best"] == ["big"]
+    assert told["nodes"]["small"] == {
+        "plugin": "NodeResourcesFit",
+        "code": "Unschedulable",
+        "reasons": ["Insufficient cpu"],
+    }
+    assert told["total"]["big"] == sum(told["scores"]["big"].values())
+    assert told["preemption"]["candidates"] == {}
+    assert told["reasons"][0]["plugin"] in ("NodeResourcesFit", "TaintToleration")
+
+
+def test_a_notebook_shows_a_table() -> None:
+    shown = explained(make_pod("p").req(cpu="9").obj(), make_node("<b>").obj())._repr_html_()
+    assert "Insufficient cpu" in shown
+    assert "<b>" not in shown

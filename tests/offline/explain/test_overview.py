@@ -1,0 +1,44 @@
+"""All pods that wait, by cause."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from extender import Cluster
+from extender.offline.explain.overview import age, as_text
+from tests.builders import make_node, make_pod
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NODE = make_node("n").capacity(cpu="4").obj()
+PODS = [
+    make_pod("big", "shop").req(cpu="9").created("2026-11-21T09:00:00Z").obj(),
+    make_pod("bigger", "shop").req(cpu="10").created("2026-11-21T11:58:30Z").obj(),
+    make_pod("gated", "lab").gate("quota").obj(),
+    make_pod("fine", "lab").req(cpu="1").obj(),
+]
+
+
+def test_the_same_causes_stand_together_the_most_frequent_first() -> None:
+    pods = Cluster.from_objects([NODE, *PODS]).explain_pending()
+    assert [each.name for each in pods] == ["big", "bigger", "fine", "gated"]
+    shown = list(as_text(pods, NOW))
+    assert shown[0] == "4 pods are pending, of 3 causes"
+    assert "2 x Insufficient cpu" in shown
+    assert shown[shown.index("2 x Insufficient cpu") + 2].split()[:4] == ["shop", "big", "3h", "0/1"]
+
+
+def test_one_namespace() -> None:
+    pods = Cluster.from_objects([NODE, *PODS]).explain_pending("lab")
+    assert {each.name for each in pods} == {"gated", "fine"}
+
+
+def test_nobody_waits() -> None:
+    assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), NOW)) == ["no pod is pending"]
+
+
+def test_ages_are_written_as_kubectl_does() -> None:
+    made = [
+        datetime(2026, 11, day, hour, minute, tzinfo=UTC)
+        for day, hour, minute in ((18, 0, 0), (21, 9, 0), (21, 11, 59))
+    ]
+    assert [age(each, NOW) for each in made] == ["3d", "3h", "60s"]

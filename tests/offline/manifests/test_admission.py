@@ -1,0 +1,104 @@
+"""Pods as the API server would store them, and what it would refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender import Cluster
+from extender.errors import MalformedCluster
+from extender.model.requests import pod_requests
+from extender.offline.explain.explanation import Explanation
+from tests.builders import Object, make_node, make_pod, make_priority_class
+
+NODE = make_node("n").capacity(cpu="4").obj()
+
+
+def limit_range(**item: Any) -> Object:
+    metadata = {"name": "defaults", "namespace": "default"}
+    limits = [{"type": "Container", **item}]
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}}
+
+
+def runtime_class(**fields: Any) -> Object:
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "handler": "kata",
+        **fields,
+    }
+
+
+def admitted(pod: Object, *objects: Object) -> Explanation:
+    return Cluster.from_objects([NODE, *objects]).explain(pod)
+
+
+def test_limits_stand_in_for_requests() -> None:
+    explanation = admitted(make_pod("p").limit(cpu="5").obj())
+    assert not explanation.fits
+    assert "container c: requests cpu=5, from its limits" in explanation.notes
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        pytest.param({"defaultRequest": {"cpu": "3"}}, 3000, id="requests"),
+        pytest.param({"default": {"cpu": "2"}}, 2000, id="limits alone"),
+        pytest.param({"default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}}, 1000, id="both"),
+    ],
+)
+def test_a_limit_range_fills_in(item: Object, expected: int) -> None:
+    explanation = admitted(make_pod("p").obj(), limit_range(**item))
+    assert pod_requests(explanation.pod)["cpu"] == expected
+    assert "by LimitRange defaults" in explanation.notes[0]
+
+
+def test_a_limit_range_leaves_what_is_said() -> None:
+    assert (
+        pod_requests(admitted(make_pod("p").req(cpu="1").obj(), limit_range(defaultRequest={"cpu": "3"})).pod)["cpu"]
+        == 1000
+    )
+
+
+def test_a_pod_that_stands_in_the_cluster_was_admitted_before() -> None:
+    cluster = Cluster.from_objects([NODE, make_pod("p").obj(), limit_range(defaultRequest={"cpu": "3"})])
+    assert pod_requests(cluster.explain("default/p").pod).get("cpu", 0) == 0
+
+
+def test_a_runtime_class_has_overhead_and_a_place() -> None:
+    scheduling = {"nodeSelector": {"kata": "yes"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
+    kata = runtime_class(overhead={"podFixed": {"cpu": "250m"}}, scheduling=scheduling)
+    pod = admitted(make_pod("p").req(cpu="1").spec(runtimeClassName="kata").obj(), kata).pod
+    assert pod_requests(pod)["cpu"] == 1250
+    assert pod.spec.node_selector == {"kata": "yes"}
+    assert "kata" in [toleration.key for toleration in pod.spec.tolerations or ()]
+
+
+def test_a_priority_class_gives_the_number_and_may_forbid_preemption() -> None:
+    never = make_priority_class("low", 7, preemptionPolicy="Never")
+    explanation = admitted(make_pod("p").priority_class("low").obj(), never)
+    assert (explanation.pod.priority, explanation.pod.spec.preemption_policy) == (7, "Never")
+    assert "priority 7, by PriorityClass low" in explanation.notes
+
+
+def test_a_stored_pod_may_outlive_its_class() -> None:
+    assert admitted(make_pod("p").priority_class("gone").priority(5).obj()).pod.priority == 5
+
+
+@pytest.mark.parametrize(
+    ("pod", "fault"),
+    [
+        pytest.param(make_pod("p").priority_class("urgent").obj(), "no PriorityClass urgent", id="priority class"),
+        pytest.param(make_pod("p").spec(runtimeClassName="gvisor").obj(), "no RuntimeClass gvisor", id="runtime class"),
+    ],
+)
+def test_a_class_that_is_not_there(pod: Object, fault: str) -> None:
+    with pytest.raises(MalformedCluster, match=f"{fault} .*the API server would refuse it"):
+        admitted(pod)
+
+
+def test_a_pod_outlives_a_lost_node_for_a_while() -> None:
+    lost = make_node("lost").taint("node.kubernetes.io/unreachable", effect="NoExecute").obj()
+    assert "lost" in admitted(make_pod("p").obj(), lost).decision.feasible

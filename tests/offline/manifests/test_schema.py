@@ -1,0 +1,74 @@
+"""Objects that users write, held against the fields of the API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.offline.manifests import schema
+from tests.builders import make_pod
+from tests.offline.manifests.api_fields import api_fields
+
+
+def test_the_fields_are_those_of_the_client() -> None:
+    assert api_fields() == json.loads(json.dumps(schema._fields()))
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("obj", "fault"),
+    [
+        pytest.param(
+            pod(nodeselector={}), "spec.nodeselector: there is no such field (did you mean nodeSelector?)", id="case"
+        ),
+        pytest.param(
+            pod(toleration=[]), "spec.toleration: there is no such field (did you mean tolerations?)", id="number"
+        ),
+        pytest.param(
+            pod(nodeSelector={"a": True}), "spec.nodeSelector.a: want text (put it in quotes), not True", id="truth"
+        ),
+        pytest.param(pod(containers={}), "spec.containers: want a list, not {}", id="no list"),
+        pytest.param(pod(priority="7"), "spec.priority: want a whole number, not 7", id="text for a number"),
+        pytest.param(
+            pod(hostNetwork="yes"), "spec.hostNetwork: want true or false, not yes", id="text for a truth value"
+        ),
+        pytest.param(pod(affinity=[]), "spec.affinity: want a mapping, not []", id="no mapping"),
+        pytest.param(
+            pod(tolerations=[{"operator": "exists"}]),
+            "spec.tolerations[0].operator: 'exists' is none of Exists, Equal, Gt, Lt (did you mean Exists?)",
+            id="operator",
+        ),
+        pytest.param(
+            pod(containers=[{"resources": {"requests": {"cpu": "1 core"}}}]),
+            "spec.containers[0].resources.requests.cpu: '1 core' is not a quantity: "
+            "want a number with an optional suffix, like 100m or 2Gi",
+            id="quantity",
+        ),
+        pytest.param(
+            pod(containers=[{"resources": {"limits": {"memory": "-1"}}}]),
+            "spec.containers[0].resources.limits.memory: must not be negative",
+            id="negative",
+        ),
+        pytest.param(
+            pod(topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "zone"}]),
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable: is missing",
+            id="missing",
+        ),
+    ],
+)
+def test_a_fault_has_its_path(obj: dict[str, Any], fault: str) -> None:
+    assert schema.faults("Pod", obj) == [fault]
+
+
+def test_every_fault_is_told() -> None:
+    assert len(schema.faults("Pod", pod(nodeselector={}, priority="7", containers=[{"imge": "x"}]))) == 3
+
+
+def test_a_pod_as_the_builders_make_it_has_none() -> None:
+    made = make_pod("p").req(cpu="1").host_port(80).spread("zone", labels={"a": "b"}).toleration("a").pvc("c").obj()
+    assert schema.faults("Pod", made) == []

@@ -1,0 +1,91 @@
+"""Objects that have a pod template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from extender import Cluster
+from extender.errors import MalformedCluster
+from extender.offline.manifests.templates import read_workloads
+from tests.builders import make_namespace, make_node, make_pod
+
+SPEC = make_pod("p").req(cpu="1").obj()["spec"]
+TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": SPEC}
+
+
+def workload(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+
+
+def read(*objects: Any) -> Any:
+    return read_workloads(yaml.safe_dump_all(objects).encode(), "app.yaml", "default")
+
+
+@pytest.mark.parametrize(
+    ("obj", "replicas"),
+    [
+        pytest.param(workload("Deployment", replicas=3, template=TEMPLATE), 3, id="Deployment"),
+        pytest.param(workload("ReplicaSet", replicas=2, template=TEMPLATE), 2, id="ReplicaSet"),
+        pytest.param(workload("StatefulSet", template=TEMPLATE), 1, id="StatefulSet"),
+        pytest.param(workload("ReplicationController", replicas=4, template=TEMPLATE), 4, id="ReplicationController"),
+        pytest.param(workload("DaemonSet", template=TEMPLATE), None, id="DaemonSet"),
+        pytest.param(workload("Job", parallelism=5, template=TEMPLATE), 5, id="Job"),
+        pytest.param(workload("CronJob", jobTemplate={"spec": {"template": TEMPLATE}}), 1, id="CronJob"),
+        pytest.param(workload("Rollout", replicas=6, template=TEMPLATE), 6, id="a kind that nobody here knows"),
+    ],
+)
+def test_kinds_with_templates(obj: dict[str, Any], replicas: int | None) -> None:
+    (found,) = read(obj)
+    assert found.source == f"{obj['kind']} shop/web"
+    assert found.replicas == replicas
+    assert found.manifest["metadata"]["labels"]["app"] == "web"
+    assert Cluster.from_objects([make_node("n").obj()]).explain(found.manifest).fits
+
+
+def test_replicas_have_names_of_their_own() -> None:
+    (found,) = read(workload("Deployment", template=TEMPLATE))
+    assert [pod["metadata"]["name"] for pod in found.pods(3)] == ["web-0", "web-1", "web-2"]
+
+
+def test_daemons_tolerate_what_their_controller_lets_them() -> None:
+    cluster = Cluster.from_objects([make_node("n").unschedulable().taint("node.kubernetes.io/unschedulable").obj()])
+    (found,) = read(workload("DaemonSet", template=TEMPLATE))
+    assert cluster.explain(found.manifest).fits
+
+
+def test_objects_without_pods_are_passed_over() -> None:
+    documents = [make_namespace("shop"), {"kind": "ConfigMap", "metadata": {"name": "c"}}, make_pod("p").obj()]
+    assert [found.source for found in read(*documents)] == ["Pod default/p"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "fault"),
+    [
+        pytest.param(
+            [make_namespace("n")], "app.yaml: want a Pod or an object with a pod template, not Namespace", id="none"
+        ),
+        pytest.param([], "not nothing", id="nothing"),
+        pytest.param([3], "app.yaml: want an object", id="a number"),
+        pytest.param(
+            [workload("Deployment", template={"spec": {"nodeselector": {}}})],
+            "spec.template.spec.nodeselector",
+            id="fault",
+        ),
+        pytest.param(
+            [workload("Rollout", template={"spec": {"containers": {}}})],
+            "spec.template.spec.containers: want a list",
+            id="of another kind",
+        ),
+        pytest.param(
+            [make_pod("a").obj(), {"kind": "Pod", "spec": {}}], "document 2: metadata.name is missing", id="no name"
+        ),
+    ],
+)
+def test_faults_are_named(objects: list[Any], fault: str) -> None:
+    with pytest.raises(MalformedCluster) as caught:
+        read(*objects)
+    assert fault in str(caught.value)
+    assert "\n" not in str(caught.value)
