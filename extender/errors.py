@@ -1,25 +1,25 @@
 """Every exception that leaves a module of this package.
 
     ExtenderError
-    ├── ConfigurationError      settings, policies: carries every fault found, each with its path
+    ├── ConfigurationError      settings, policies: `faults` has every fault found, each with its path
     ├── MalformedInput          bytes that are not what they should be
     │   ├── MalformedQuantity   "12Gx"
     │   ├── MalformedRequest    an HTTP body that is not the extender/v1 payload of its verb
-    │   ├── MalformedAnswer     what another extender answered, and no scheduler could use
+    │   ├── MalformedAnswer     another extender's answer that no scheduler could use
     │   └── MalformedCluster    a snapshot file that cannot be read, or an object in it
     ├── IllegalTransition       an event that the assumed-pod state machine has no row for
     ├── UnknownNode, UnknownPod a name that the cache does not hold
     ├── Outdated                an object is no longer what a decision was made on
     ├── RuleFailed              a rule of the user's raised, where that ends the work
-    ├── BindingFailed           what a pod waited for before its Binding is not to be
+    ├── BindingFailed           a pod's volumes or devices could not be bound before its Binding
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
-    └── ClusterError            what the API server, or the way to it, made of a call
+    └── ClusterError            a call to the API server did not succeed
         ├── Refused             the API server said no: nothing was changed
         │   ├── Conflict        409: bound already, or made anew under the same name
         │   └── NotFound        404
         └── OutcomeUnknown      the connection ended before an answer: it may have happened
 
-Foreign exceptions are mapped to these at the border that meets them (`cluster`, `wire`, `settings`).
+Foreign exceptions are mapped to these at the border that meets them (`cluster`, `extender_v1`, `config`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MalformedRequest(MalformedInput):
 
 
 class MalformedAnswer(MalformedInput):
-    """What another extender answered is not the payload of its verb, or no answer to what it was asked."""
+    """Another extender's answer is not the payload of its verb, or not an answer to its request."""
 
 
 class MalformedCluster(MalformedInput):
@@ -80,7 +80,7 @@ class RuleFailed(ExtenderError):
 
 
 class BindingFailed(ExtenderError):
-    """What a pod waited for before its Binding is not to be.
+    """A pod's volumes or devices could not be bound before its Binding.
 
     `plugin` has rejected the pod, which waits for what may change its mind; empty: the pod is simply tried again.
     """

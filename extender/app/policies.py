@@ -10,7 +10,7 @@ from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, read_config_map
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profiles
-from extender.plugins.users import Failures
+from extender.plugins.users import RuleFailures
 from extender.policy.library import Library
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 
 def profiles_of(
-    policy: Path | None, provider_name: str, failures: Failures | None = None, kubeconfig: Path | None = None
+    policy: Path | None, provider_name: str, failures: RuleFailures | None = None, kubeconfig: Path | None = None
 ) -> Profiles:
     """Returns the rules by schedulerName; see `policy_of`."""
     return Profiles(policy_of(policy, provider_name, failures, kubeconfig).profiles)
 
 
 def policy_of(
-    policy: Path | None, provider_name: str, failures: Failures | None = None, kubeconfig: Path | None = None
+    policy: Path | None, provider_name: str, failures: RuleFailures | None = None, kubeconfig: Path | None = None
 ) -> Policy:
     """Returns the rules that the settings name.
 

@@ -1,4 +1,4 @@
-"""The selector that finds a pod's replicas, told by what selects or controls it.
+"""The selector of a pod's replicas, from the services and controllers that select it.
 
 Source: upstream plugins/helper DefaultSelector.
 """
@@ -12,7 +12,7 @@ from extender.table import PodInfo, Table
 
 
 def default_selector(pod: PodInfo, table: Table) -> Selector:
-    """What the services and the controller of the pod select, together; EVERYTHING if there are none."""
+    """Returns what the services and the controller of the pod select, together; EVERYTHING if there are none."""
     labels: dict[str, str] = {}
     for service in table.services.selecting(pod.group):
         labels.update(service.spec.selector or {})

@@ -27,7 +27,7 @@ class Prepared:
         refusal: what turned the pod down on every node, if anything did.
         only: the names of the nodes that can do at all; None: any may.
         only_by: the plugins that named them.
-        check_all: whether every check sees every row.
+        check_all: every check sees every row.
     """
 
     checks: list[tuple[str, Check]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Prepared:
     check_all: bool = False
 
     def narrow(self, plugin: str, only: frozenset[str]) -> bool:
-        """Leaves only the nodes named; whether any is left."""
+        """Leaves only the nodes named, and returns True if any is left."""
         self.only = only if self.only is None else self.only & only
         self.only_by = sorted({*self.only_by, plugin})
         if not self.only:
@@ -46,10 +46,10 @@ class Prepared:
 
 
 def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
-    """Lets every predicate look at the pod (upstream RunPreFilterPlugins).
+    """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
     A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
-    others are asked, for one of them may know better.
+    other predicates are asked, since one of them may refuse the pod for good.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
@@ -68,7 +68,7 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
 
 
 def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
-    """Which of `rows` can take the pod; each row's refusal is that of the first predicate that turned it down."""
+    """Runs the checks over `rows`; each row's refusal is that of the first predicate that refused it."""
     fit = Fit(rows)
     fit.narrowed_by = prepared.only_by
     standing: Rows | None = None
@@ -100,10 +100,10 @@ def _run_all(prepared: Prepared, fit: Fit, positions: Rows) -> None:
 
 
 def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
-    """Which of `rows` can take the pod, pods nominated to a node counted as if they stood there.
+    """Finds which of `rows` can take the pod; pods nominated to a node count as if they stood there.
 
-    A node with nominated pods of the same or higher priority must do both with and without them, for nobody knows
-    whether they will come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
+    A node with nominated pods of the same or higher priority must do both with and without them, for they may
+    never come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
     Predicates that had nothing to say without them are not asked again (upstream Skip).
     """
     prepared = prepare(profile, pod, table)

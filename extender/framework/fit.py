@@ -16,14 +16,14 @@ FITS = -1
 
 
 class Fit:
-    """What became of each of the rows that were asked about.
+    """The outcome for each of the rows asked about.
 
     Attributes:
         rows: intp[n]: the rows asked about.
         cause: intp[n]: index into `refusals`, or FITS.
         refusals: the distinct refusals, in the order in which they were met.
         narrowed_by: the plugins that named the nodes that can do at all; they refused all others.
-        refused_at_once: the pod was turned down on every node before any was looked at (upstream PreFilter).
+        refused_at_once: the pod was refused on every node before any was looked at (upstream PreFilter).
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -38,27 +38,27 @@ class Fit:
 
     @property
     def feasible(self) -> Rows:
-        """The rows that can take the pod."""
+        """Returns the rows that can take the pod."""
         feasible: Rows = self.rows[self.cause == FITS]
         return feasible
 
     def refused(self) -> Iterator[tuple[int, Refusal]]:
-        """(row, refusal) of every row that cannot."""
+        """Yields (row, refusal) of every row that cannot take it."""
         for position in np.flatnonzero(self.cause != FITS):
             yield int(self.rows[position]), self.refusals[self.cause[position]]
 
     def refusal(self, position: int) -> Refusal | None:
-        """The refusal of the row at `position` of `rows`, if it was refused."""
+        """Returns the refusal of the row at `position` of `rows`, if it was refused."""
         cause = self.cause[position]
         return None if cause == FITS else self.refusals[cause]
 
     def with_code(self, code: Code) -> Rows:
-        """The rows refused with exactly this code."""
+        """Returns the rows refused with exactly this code."""
         chosen = [cause for cause, refusal in enumerate(self.refusals) if refusal.code is code]
         return self.rows[np.isin(self.cause, chosen)]
 
     def by_plugin(self) -> dict[str, int]:
-        """How many rows each plugin refused."""
+        """Returns the number of rows that each plugin refused."""
         counts: dict[str, int] = {}
         for cause, rows in enumerate(np.bincount(self.cause[self.cause != FITS], minlength=len(self.refusals))):
             plugin = self.refusals[cause].plugin

@@ -19,12 +19,12 @@ NODE_NAME_FIELD = "metadata.name"
 
 
 def nodes_in_selector(selector: NodeSelector, table: Table, rows: Rows) -> BoolColumn:
-    """Whether any term of the selector holds for each of `rows`; without terms none does. bool[len(rows)]."""
+    """Returns bool[len(rows)]: any term of the selector holds for the row; without terms none does."""
     return nodes_in_any_term(selector.node_selector_terms or (), table, rows)
 
 
 def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Rows) -> BoolColumn:
-    """Whether any of the terms holds for each of `rows`: bool[len(rows)]."""
+    """Returns bool[len(rows)]: any of the terms holds for the row."""
     matched = np.zeros(len(rows), np.bool_)
     for term in terms:
         matched |= nodes_in_term(term, table, rows)
@@ -32,7 +32,7 @@ def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Row
 
 
 def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
-    """Whether every requirement of the term holds for each of `rows`: bool[len(rows)].
+    """Returns bool[len(rows)]: every requirement of the term holds for the row.
 
     An empty term, and one with a requirement that is not well formed, holds for none.
     """
@@ -48,7 +48,7 @@ def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColum
 
 
 def nodes_with_labels(wanted: dict[str, str], table: Table, rows: Rows) -> BoolColumn:
-    """Whether each of `rows` has all of the labels (a pod's nodeSelector): bool[len(rows)]."""
+    """Returns bool[len(rows)]: the row has all of the labels (a pod's nodeSelector)."""
     matched = np.ones(len(rows), np.bool_)
     for key, value in wanted.items():
         matched &= table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
@@ -56,19 +56,19 @@ def nodes_with_labels(wanted: dict[str, str], table: Table, rows: Rows) -> BoolC
 
 
 def nodes_required_by(pod: Pod, table: Table, rows: Rows) -> BoolColumn:
-    """Whether each of `rows` satisfies the pod's nodeSelector and required node affinity (GetRequiredNodeAffinity)."""
+    """Returns bool[len(rows)]: the pod's nodeSelector and required node affinity hold (GetRequiredNodeAffinity)."""
     matched = nodes_with_labels(pod.spec.node_selector or {}, table, rows)
     required = required_node_selector(pod)
     return matched if required is None else matched & nodes_in_selector(required, table, rows)
 
 
 def selects_nodes(pod: Pod) -> bool:
-    """Whether the pod says anything of its own about where it must go."""
+    """Returns True if the pod has a nodeSelector or required node affinity."""
     return required_node_selector(pod) is not None or pod.spec.node_selector is not None
 
 
 def required_node_selector(pod: Pod) -> NodeSelector | None:
-    """The pod's required node affinity, if it has one."""
+    """Returns the pod's required node affinity, if it has one."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     return affinity.required if affinity else None
 

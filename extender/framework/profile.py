@@ -12,7 +12,7 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class CandidateLimits:
-    """How many candidates are enough, of the nodes where preemption may help (upstream DefaultPreemptionArgs).
+    """The number of candidates that is enough, of the nodes where preemption may help (DefaultPreemptionArgs).
 
     The search ends at the larger of both numbers, if one of the candidates violates no PodDisruptionBudget.
     """
@@ -30,7 +30,7 @@ ALL_NODES = CandidateLimits(min_nodes_percentage=100)
 
 @dataclass(frozen=True, slots=True)
 class WeightedPriority:
-    """A priority and how much it counts."""
+    """A priority and its weight."""
 
     priority: Priority
     weight: int = 1
@@ -38,7 +38,7 @@ class WeightedPriority:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The rules that a decision is made by, in their order.
+    """The predicates and priorities that a decision is made by, in their order.
 
     Attributes:
         filter_order: the predicates' names in the order in which they see nodes, where that is not the order in which
@@ -78,5 +78,5 @@ class Profiles:
         return tuple(self._by_name)
 
     def of(self, pod: Pod) -> Profile:
-        """The profile of the pod's schedulerName."""
+        """Returns the profile of the pod's schedulerName."""
         return self._by_name.get(pod.spec.scheduler_name, self._first)

@@ -2,8 +2,8 @@
 
 A predicate (upstream Filter plugin) looks at the pod once (`prepare`, upstream PreFilter) and gives a Check, which
 refuses rows of the table; a priority (upstream Score plugin) gives a Scorer, with a map (raw score per row) and a
-reduce (normalise). What a rule knows of one pod lives in its Check or Scorer; the rule itself holds nothing but its
-arguments, so one rule serves any number of threads.
+reduce (normalise). All about one pod lives in its Check or Scorer; the rule itself holds nothing but its arguments,
+so one rule serves any number of threads.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Check:
 
     Attributes:
         only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
-        sees_pods: whether the answer depends on which pods stand on the nodes; preemption asks such a check again.
-        sees_own_pods_only: whether only pods on the node itself count, and fewer of them are never worse.
+        sees_pods: the answer depends on the pods that stand on the nodes; preemption asks such a check again.
+        sees_own_pods_only: only pods on the node itself count, and fewer of them are never worse.
     """
 
     only: frozenset[str] | None = None
@@ -40,15 +40,15 @@ class Check:
     sees_own_pods_only: bool = False
 
     def refuse(self, rows: Rows) -> Verdict:
-        """Which of `rows` cannot take the pod, and why."""
+        """Returns the rows, of `rows`, that cannot take the pod, and the reasons."""
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        """The same, each node looked at as if its own pods among `gone` had left it and no other node had changed.
+        """Returns what `refuse` would if each node's own pods among `gone` had left it, and no other node had changed.
 
-        Which rows are refused is all that is asked; reasons and codes do not matter. A check that sees a node's own
+        Only which rows are refused matters, not the reasons and codes. A check that sees a node's own
         pods only counts `gone.awaited` in; others leave them out. None means that the rule cannot tell for many nodes
-        at once; it is then prepared anew for one after another.
+        at once; it is then prepared anew for each.
         """
         return None if self.sees_pods else self.refuse(rows)
 
@@ -60,7 +60,7 @@ class Predicate(Protocol):
     def name(self) -> str: ...
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
-        """What the rule makes of the pod; a Refusal turns down every node, None means that it has nothing to say."""
+        """Returns the check for this pod; a Refusal of every node; or None if the rule does not apply to it."""
         ...
 
 
@@ -68,11 +68,11 @@ class Scorer:
     """A priority made ready for one pod."""
 
     def map(self, rows: Rows) -> Scores:
-        """The raw score of each row: int64[len(rows)]."""
+        """Returns the raw score of each row: int64[len(rows)]."""
         raise NotImplementedError
 
     def reduce(self, raw: Scores) -> Scores:
-        """Raw scores brought to 0..100; as they are, unless the rule says otherwise."""
+        """Returns the scores brought to 0..100; as they are, unless the rule says otherwise."""
         return raw
 
 
@@ -83,12 +83,12 @@ class Priority(Protocol):
     def name(self) -> str: ...
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        """What the rule makes of the pod among the feasible `rows`; None means that it has nothing to say."""
+        """Returns the scorer for this pod among the feasible `rows`; None if the rule does not apply to it."""
         ...
 
 
 def normalised(raw: Scores, *, reverse: bool = False) -> Scores:
-    """Raw scores scaled so that the largest becomes 100 (upstream helper.DefaultNormalizeScore).
+    """Returns raw scores scaled so that the largest becomes 100 (upstream helper.DefaultNormalizeScore).
 
     `reverse` turns the scale round. Where all are 0 they stay so, or become 100.
     """

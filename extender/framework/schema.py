@@ -1,4 +1,4 @@
-"""What the models of policy files are made of. Types are strict, names are the API's, unknown names are faults."""
+"""Parts of the models of policy files. Types are strict, names are the API's, unknown names are faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Strict(BaseModel):
 
 
 class Ignored(BaseModel):
-    """A part that concerns kube-scheduler alone: read by nobody here, so by nobody checked."""
+    """A part that concerns kube-scheduler alone: not read here, so not checked."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

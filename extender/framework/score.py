@@ -14,7 +14,7 @@ from extender.table.labels import Rows
 
 
 class PluginScores(NamedTuple):
-    """What one priority made of the feasible rows: int64[n] each; `scores` are normalised, not weighted."""
+    """The scores of one priority for the feasible rows: int64[n] each; `scores` are normalised, not weighted."""
 
     plugin: str
     weight: int
@@ -31,7 +31,7 @@ class Scoring(NamedTuple):
 
 
 def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
-    """Every priority's map and reduce over the feasible `rows`, weighted and added up (upstream prioritizeNodes)."""
+    """Runs every priority's map and reduce over the feasible `rows`, weights the scores and adds them up."""
     total = np.zeros(len(rows), np.int64)
     by_plugin: list[PluginScores] = []
     for weighted in profile.priorities:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Code(IntEnum):
-    """What became of a node. The values order how strong a refusal is."""
+    """The outcome for a node. The values order how final a refusal is."""
 
     SUCCESS = 0
     UNSCHEDULABLE = 1
@@ -16,7 +16,7 @@ class Code(IntEnum):
 
     @property
     def title(self) -> str:
-        """The name as the scheduler writes it."""
+        """Returns the name as the scheduler writes it."""
         return _TITLES[self]
 
 
@@ -29,7 +29,7 @@ _TITLES = {
 
 
 class Refusal(NamedTuple):
-    """Why a node cannot take the pod: which plugin says so, how final it is, the reasons in the scheduler's words."""
+    """The reasons why a node cannot take the pod, in the scheduler's words, with the plugin and how final it is."""
 
     plugin: str
     code: Code
@@ -37,25 +37,25 @@ class Refusal(NamedTuple):
 
     @property
     def may_be_preempted(self) -> bool:
-        """Whether evicting pods from the node may help."""
+        """Is True if evicting pods from the node may help."""
         return self.code is Code.UNSCHEDULABLE
 
 
 def unschedulable(plugin: str, *reasons: str) -> Refusal:
-    """The node is full or taken: it may do once pods have left it."""
+    """Returns a refusal of a node that is full or taken: it may do once pods have left it."""
     return Refusal(plugin, Code.UNSCHEDULABLE, reasons)
 
 
 def unresolvable(plugin: str, *reasons: str) -> Refusal:
-    """The node will not do, whoever leaves it."""
+    """Returns a refusal that no eviction changes."""
     return Refusal(plugin, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)
 
 
 def failed(plugin: str, *reasons: str) -> Refusal:
-    """The plugin could not tell."""
+    """Returns the refusal of a plugin that could not tell."""
     return Refusal(plugin, Code.ERROR, reasons)
 
 
 def merged(first: Refusal, second: Refusal) -> Refusal:
-    """Both at once: every reason, as final as the more final of the two, in the name of the first."""
+    """Returns both as one: every reason, as final as the more final of the two, in the name of the first."""
     return Refusal(first.plugin, max(first.code, second.code), first.reasons + second.reasons)

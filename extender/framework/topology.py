@@ -15,7 +15,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | None = None) -> IntColumn:
-    """The sum of `by_node` over the nodes of each domain: int64[len(column)].
+    """Returns the sum of `by_node` over the nodes of each domain: int64[len(column)].
 
     The nodes without the label are no domain: theirs stays 0. `domain`: intp[row], the column's own ids unless
     some nodes are to be left out.
@@ -27,7 +27,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
 
 
 def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
-    """Which ids occur in `domain`, that of absence among them: bool[len(column)]."""
+    """Returns bool[len(column)]: the id, that of absence among them, occurs in `domain`."""
     occurring = np.zeros(len(column), np.bool_)
     occurring[domain] = True
     return occurring
@@ -35,7 +35,7 @@ def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
 
 @dataclass(frozen=True, slots=True)
 class DomainCounts:
-    """How many pods of some sort there are in each domain.
+    """The number of pods of some sort in each domain.
 
     `domain`: intp[row], the domain of each node. `pods`: int64[domain]. `leaving` tells how many of `gone` are counted
     here: int64[row].
@@ -46,11 +46,11 @@ class DomainCounts:
     leaving: Callable[[HypotheticalRemovals], IntColumn]
 
     def around(self, rows: Rows) -> IntColumn:
-        """How many there are in the domain of each of `rows`; none where the node is in no domain."""
+        """Returns the number in the domain of each of `rows`; 0 where the node is in no domain."""
         pods: IntColumn = self.pods[self.domain[rows]]
         return pods
 
     def left(self, rows: Rows, gone: HypotheticalRemovals) -> IntColumn:
-        """How many of them leave each of `rows`; none where the node is in no domain."""
+        """Returns the number that leave each of `rows`; 0 where the node is in no domain."""
         left: IntColumn = np.where(self.domain[rows] == ABSENT, 0, self.leaving(gone)[rows])
         return left

@@ -13,7 +13,7 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TLSConfig:
-    """How an extender is trusted, and what it is shown. Data are PEM, and go before files.
+    """The certificates for calls to an extender. Data are PEM, and go before files.
 
     Attributes:
         verified: whether the extender's certificate is looked at at all.
@@ -32,7 +32,7 @@ class TLSConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderConfig:
-    """What is asked of an extender, and where. A verb that is empty is not asked.
+    """An extender of a policy: its URL, and its verbs. A verb that is empty is not called.
 
     Attributes:
         timeout_seconds: for one call, from the first byte sent to the last one received.
@@ -56,7 +56,7 @@ class ExtenderConfig:
     ignorable: bool = False
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether it is asked about the pod (upstream HTTPExtender.IsInterested)."""
+        """Returns True if it is asked about the pod (upstream HTTPExtender.IsInterested)."""
         if not self.managed_resources:
             return True
         containers = (*pod.containers, *pod.init_containers)

@@ -1,4 +1,4 @@
-"""What every object of the Kubernetes API has: metadata; and the selectors that objects share.
+"""Metadata, which every object of the Kubernetes API has; and the selectors that objects share.
 
 Only the fields that something here reads are declared; msgspec skips the rest. Go writes `null` for empty maps, slices
 and pointers, so every field may be None.

@@ -42,5 +42,5 @@ class Node(Object, frozen=True):
 
     @property
     def allocatable(self) -> ResourceList:
-        """What pods may request; a node that reports none offers its capacity (API defaulting)."""
+        """Returns what pods may request; a node that reports none offers its capacity (API defaulting)."""
         return self.status.allocatable or self.status.capacity or {}

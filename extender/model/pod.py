@@ -170,7 +170,7 @@ class PodExtendedResourceClaimStatus(Value, frozen=True):
     resource_claim_name: str = ""
 
 
-# What a scheduler notes on a pod that it evicts (DisruptionTarget, PodReasonPreemptionByScheduler).
+# The condition of a pod that a scheduler evicts (DisruptionTarget, PodReasonPreemptionByScheduler).
 PREEMPTED_CONDITION, PREEMPTED_REASON = "DisruptionTarget", "PreemptionByScheduler"
 
 
@@ -218,11 +218,11 @@ class Pod(Object, frozen=True):
         return self.spec.init_containers or ()
 
     def placed_on(self, node_name: str) -> Pod:
-        """The same pod, as it will be once it is bound to `node_name`."""
+        """Returns the pod as it will be once it is bound to `node_name`."""
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, node_name=node_name))
 
     def preempted(self, now: float) -> Pod:
-        """The same pod, as it will be once a scheduler has evicted it; `now`: in seconds since the epoch."""
+        """Returns the pod as it will be once a scheduler has evicted it; `now`: in seconds since the epoch."""
         reason = Condition(PREEMPTED_CONDITION, "True", PREEMPTED_REASON)
         others = [each for each in self.status.conditions or () if each.type != PREEMPTED_CONDITION]
         return msgspec.structs.replace(
@@ -232,5 +232,5 @@ class Pod(Object, frozen=True):
         )
 
     def nominated_to(self, node_name: str) -> Pod:
-        """The same pod, as it will be once its status says that it waits for room on `node_name`; empty: on none."""
+        """Returns the pod as it will be once it is nominated to `node_name`; empty: to none."""
         return msgspec.structs.replace(self, status=msgspec.structs.replace(self.status, nominated_node_name=node_name))

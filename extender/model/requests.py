@@ -1,4 +1,4 @@
-"""What a pod asks of a node: its containers, init containers, sidecars, overhead and pod-level resources as one sum.
+"""A pod's requests: its containers, init containers, sidecars, overhead and pod-level resources as one sum.
 
 Everything is summed in billionths and rounded once at the end, as the API's quantities are.
 Source: k8s.io/component-helpers/resource PodRequests (KEPs 753, 1287, 2837).
@@ -53,7 +53,7 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _leaves_out_defaulted(pod: Pod) -> bool:
-    """Whether any list of the pod's leaves out a resource that has a default; most pods name them all.
+    """Returns True if any list of the pod's leaves out a resource that has a default; most pods name them all.
 
     Where a resize is infeasible, a container without a status has no list at all.
     """
@@ -67,30 +67,30 @@ def _leaves_out_defaulted(pod: Pod) -> bool:
 
 
 def is_pod_level(resource: str) -> bool:
-    """Whether `resource` may be requested for the pod as a whole (KEP-2837)."""
+    """Returns True if `resource` may be requested for the pod as a whole (KEP-2837)."""
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
 def has_pod_level_requests(pod: Pod) -> bool:
-    """Whether the pod requests anything for itself as a whole."""
+    """Returns True if the pod requests anything for itself as a whole."""
     resources = pod.spec.resources
     return resources is not None and any(map(is_pod_level, resources.requests or ()))
 
 
 def is_counted(resource: str) -> bool:
-    """Whether the scheduler counts this resource at all."""
+    """Returns True if the scheduler counts this resource."""
     return resource in ("cpu", "memory", "ephemeral-storage") or is_scalar(resource)
 
 
 def is_scalar(resource: str) -> bool:
-    """Whether the scheduler counts this resource besides cpu, memory and ephemeral-storage (IsScalarResourceName)."""
+    """Returns True if it counts and is not cpu, memory or ephemeral-storage (IsScalarResourceName)."""
     if resource.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in resource:
         return True
     return is_extended(resource)
 
 
 def is_extended(resource: str) -> bool:
-    """Whether the resource is one of somebody's own, like example.com/gpu (IsExtendedResourceName)."""
+    """Returns True for extended resources, like example.com/gpu (IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
@@ -171,14 +171,14 @@ def _pod_level_requests(pod: Pod, placed: bool) -> Nanos:
 
 
 def _was_resized(pod: Pod) -> bool:
-    """Whether the status tells of requests that may differ from the spec's."""
+    """Returns True if the status tells of requests that may differ from the spec's."""
     status = pod.status
     told = status.container_statuses or status.init_container_statuses or status.resources
     return bool(told) or is_resize_infeasible(pod)
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Whether the kubelet has said that it will never grant what the pod's spec asks for now (KEP-1287)."""
+    """Returns True if the kubelet has said that it will never grant the requests of the spec (KEP-1287)."""
     pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
     return pending is not None and pending.reason == "Infeasible"
 

@@ -38,7 +38,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether `labels` satisfy it. NotIn and DoesNotExist hold where the label is absent."""
+        """Returns True if `labels` satisfy it. NotIn and DoesNotExist hold where the label is absent."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -55,7 +55,7 @@ class Requirement:
                 return False
 
     def well_formed(self) -> bool:
-        """Whether the scheduler can read it at all (labels.NewRequirement); -3 is a number, but no label value."""
+        """Returns True if the scheduler can read it (labels.NewRequirement); -3 is a number, but no label value."""
         match self.operator:
             case "In" | "NotIn":
                 counted = bool(self.values)
@@ -89,7 +89,7 @@ class Selector:
         return not self.nothing and all(requirement.matches(labels) for requirement in self.requirements)
 
     def with_requirements(self, *more: Requirement) -> Selector:
-        """The same selector with further conditions."""
+        """Returns the selector with further conditions."""
         return Selector(self.requirements + more, self.nothing)
 
 

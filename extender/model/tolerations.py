@@ -1,4 +1,4 @@
-"""Which taints a pod tolerates. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
+"""Taints and tolerations. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SC
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether this one toleration covers the taint; an empty effect or key covers every one."""
+    """Returns True if this one toleration covers the taint; an empty effect or key covers every one."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -1,4 +1,4 @@
-"""Where the bytes of a volume are: the sources that pods name inline and that persistent volumes have."""
+"""Volume sources, which pods name inline and persistent volumes have."""
 
 from __future__ import annotations
 

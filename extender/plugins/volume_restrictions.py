@@ -76,7 +76,7 @@ class _Check(Check):
         return [(disk, DISK_CONFLICT), (~disk & (taken[rows] > 0), CLAIM_CONFLICT)]
 
     def _clashes(self) -> IntColumn:
-        """How many pods of each node use one of the pod's disks: int64[row]."""
+        """Returns the number of pods of each node that use one of the pod's disks: int64[row]."""
         return np.bincount(self._table.pods.row[self._clashing], minlength=self._table.nodes.capacity)
 
     def _clash(self, slots: Rows) -> IntColumn:
@@ -86,7 +86,7 @@ class _Check(Check):
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.awaited)
 
     def _references(self, slots: Rows) -> IntColumn:
-        """How often each pod uses a claim of one of the names, in any namespace: so upstream's RemovePod counts."""
+        """Returns how often each pod uses a claim of these names, in any namespace, as upstream's RemovePod counts."""
         users = self._table.storage.usage.users_of_any(self._exclusive)
         infos = self._table.pods.infos
         return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)

@@ -13,7 +13,7 @@ from extender.policy.faults import Faults
 
 
 def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: Faults) -> tuple[ExtenderConfig, ...]:
-    """The extenders in the order in which they are asked: those that can be done without come last."""
+    """Returns the extenders in the order in which they are asked: ignorable ones come last."""
     managed: set[str] = set()
     for index, spec in enumerate(specs):
         path = f"extenders[{index}]"
@@ -29,7 +29,7 @@ def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: F
 
 
 def ignoring(profile: Profile, resources: Collection[str]) -> Profile:
-    """The profile, with these extended resources left to the extenders that manage them.
+    """Returns the profile, with these extended resources left to the extenders that manage them.
 
     They take the place of the ignoredResources of NodeResourcesFit's arguments, as upstream.
     """

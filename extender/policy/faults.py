@@ -36,7 +36,7 @@ class Faults:
             self.add(path, "required")
 
     def read(self, model: type[M], value: object, path: str = "") -> M | None:
-        """`value` as the model. What is wrong with it is noted and left out, so that the rest can be looked at too.
+        """Returns `value` as the model. What is wrong with it is noted and left out, so that the rest is checked too.
 
         None where nothing can be made of the rest, because something is missing.
         """
@@ -87,14 +87,14 @@ class Faults:
 
 
 def nearest(wrong: str, right: Iterable[str]) -> str:
-    """The name in `right` that `wrong` resembles most, capitals aside; empty if it resembles none."""
+    """Returns the name in `right` that `wrong` resembles most, capitals aside; empty if it resembles none."""
     by_lower = {name.lower(): name for name in right}
     near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.7)
     return by_lower[near[0]] if near else ""
 
 
 def joined(path: str, location: Iterable[int | str]) -> str:
-    """`profiles[0]` and ("plugins", "score", 1) as one path."""
+    """Returns `profiles[0]` and ("plugins", "score", 1) as one path."""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
@@ -123,7 +123,7 @@ def _without_nulls(value: object) -> object:
 
 
 def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
-    """Takes away what stands at each location; whether there was anything to take away."""
+    """Takes away what stands at each location, and returns True if there was anything to take away."""
     return sum(_take_away(document, location) for location in locations) > 0
 
 
@@ -151,7 +151,7 @@ def _take_away(document: dict[str, Any], location: Location) -> bool:
 
 
 def _fields(model: type[BaseModel] | None, location: Location) -> list[str]:
-    """The names that fields may have at a location."""
+    """Returns the names that fields may have at a location."""
     for part in location:
         if model is None:
             return []
@@ -161,7 +161,7 @@ def _fields(model: type[BaseModel] | None, location: Location) -> list[str]:
 
 
 def _inner(annotation: object) -> type[BaseModel] | None:
-    """The model in `tuple[Model, ...]`, `Model | None` and the like."""
+    """Returns the model in `tuple[Model, ...]`, `Model | None` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for each in get_args(annotation) if (found := _inner(each))), None)

@@ -1,4 +1,4 @@
-"""What the names in a policy stand for: plugins of the registry, and users' rules wherever they are found."""
+"""The plugins that a policy names: those of the registry, and users' rules wherever they are found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from extender.framework.plugin import Plugin, Registry
 from extender.framework.rules import Predicate, Priority
 from extender.plugins.registry import IN_TREE
-from extender.plugins.users import Failures, PredicateFunction, PriorityFunction, RaisedFailures
+from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, RuleFailures
 from extender.policy.faults import Faults
 
 ENTRY_POINT_GROUP = "extender.rules"
@@ -29,7 +29,7 @@ class Library:
         self,
         registry: Registry = IN_TREE,
         rules: Mapping[str, UserRule] | None = None,
-        failures: Failures | None = None,
+        failures: RuleFailures | None = None,
     ) -> None:
         """`failures` is told when users' rules fail; without it their errors are raised."""
         self.registry = registry
@@ -37,15 +37,15 @@ class Library:
         self._failures = failures or RaisedFailures()
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
-        """The plugin of this name; None where there is none, and that is noted with the path of the name."""
+        """Returns the plugin of this name; None where there is none, and that is noted with the path of the name."""
         return self.registry.get(name) or self.find_rule(name, path, faults, self.registry)
 
     def has_rule(self, name: str) -> bool:
-        """Whether `name` looks like that of a user's rule."""
+        """Returns True if `name` looks like that of a user's rule."""
         return ":" in name or name in self._rules or any(point.name == name for point in _entry_points())
 
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
-        """The user's rule of this name, as `find`; `others` are names that may have been meant too."""
+        """Returns the user's rule of this name, as `find`; `others` are names that may have been meant too."""
         try:
             found = self._rules.get(name) or (_imported(name) if ":" in name else _entry_point(name))
         except Exception as error:  # importing a user's module runs it, and it may raise anything

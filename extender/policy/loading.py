@@ -20,7 +20,7 @@ _CONFIG_MAP = "ConfigMap"
 
 
 def load(text: bytes | str, library: Library | None = None) -> Policy:
-    """The policy in `text`: a KubeSchedulerConfiguration, a Policy, or a ConfigMap that holds one of them.
+    """Returns the policy in `text`: a KubeSchedulerConfiguration, a Policy, or a ConfigMap that holds one of them.
 
     Raises:
         ConfigurationError: with every fault, each "path: what is wrong (did you mean X?)".
@@ -29,7 +29,7 @@ def load(text: bytes | str, library: Library | None = None) -> Policy:
 
 
 def read(document: object, library: Library | None = None) -> Policy:
-    """The policy in a document parsed already; as `load`."""
+    """Returns the policy in a document that is parsed already, as `load`."""
     faults = Faults()
     kind = _kind(document)
     if kind == _CONFIG_MAP:
@@ -57,7 +57,7 @@ def _kind(document: object) -> str:
 
 
 def _content(config_map: object) -> str:
-    """The one text in a ConfigMap that is a policy."""
+    """Returns the one text in a ConfigMap that is a policy."""
     data = config_map.get("data") if isinstance(config_map, Mapping) else None
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []
     policies = [text for text in texts if _kind(_parsed_or_none(text)) in _READERS] if len(texts) > 1 else texts

@@ -1,4 +1,4 @@
-"""What a policy file comes down to."""
+"""A policy that has been read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Policy:
     """The profiles, the first for pods of any other scheduler, and what is common to them.
 
     Attributes:
-        pod_initial_backoff_seconds, pod_max_backoff_seconds: how long a pod waits that fits nowhere.
-        extenders: whom `extender schedule` asks, in this order; `extender serve` asks nobody.
+        pod_initial_backoff_seconds, pod_max_backoff_seconds: the wait of a pod that fits nowhere.
+        extenders: the extenders that `extender schedule` asks, in this order; `extender serve` asks none.
     """
 
     profiles: tuple[Profile, ...]

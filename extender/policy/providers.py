@@ -14,7 +14,7 @@ DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER = "DefaultProvider", "ClusterAutos
 
 
 def provider(name: str) -> Profile:
-    """The profile of a provider.
+    """Returns the profile of a provider.
 
     Raises:
         ConfigurationError: there is none of this name.

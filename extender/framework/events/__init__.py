@@ -1,1 +1,1 @@
-"""Cluster events and queueing hints: what happened, and which refused pods it may help."""
+"""Cluster events, and queueing hints: which unschedulable pods a change may help. Begin with `queueing_hints`."""

@@ -1,4 +1,4 @@
-"""What happens in the cluster, as far as it can help a pod that waits.
+"""Cluster events: changes of objects that may help an unschedulable pod.
 
 Sources: upstream kube-scheduler/framework/types.go (ClusterEvent, ActionType, EventResource), MatchClusterEvents.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Action(Flag):
-    """What happened to the object; several together where a rule registers for any of them."""
+    """A kind of change of an object; several together where a rule registers for any of them."""
 
     ADD = auto()
     DELETE = auto()
@@ -99,11 +99,11 @@ class ClusterEvent(NamedTuple):
 
     @property
     def frees_room(self) -> bool:
-        """Whether it only takes something away from a node, as preemption would."""
+        """Is True if it only takes something away from a node, as preemption would."""
         return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
     def is_met_by(self, event: ClusterEvent) -> bool:
-        """Whether who registers for this hears of `event`: the same, or a special case of it."""
+        """Returns True if a rule registered for this hears of `event`: the same, or a special case of it."""
         return self._covers(event.resource) and event.action in self.action
 
     def _covers(self, resource: Resource) -> bool:

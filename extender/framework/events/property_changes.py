@@ -1,4 +1,4 @@
-"""Which events an update of a pod or a node amounts to.
+"""Updates of pods and nodes as cluster events.
 
 Source: upstream framework.PodSchedulingPropertiesChange, NodeSchedulingPropertiesChange.
 """
@@ -13,7 +13,7 @@ from extender.table import PodInfo
 
 
 def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent]:
-    """The events of a pod's update; one general Update where nothing special changed.
+    """Returns the events of a pod's update; one general Update where nothing special changed.
 
     Args:
         target: the events are for the pod itself, which waits.
@@ -27,7 +27,7 @@ def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent
 
 
 def node_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """The events of a node's update; none where nothing changed that the scheduler looks at."""
+    """Returns the events of a node's update; none where nothing changed that the scheduler looks at."""
     return [ClusterEvent(Resource.NODE, action) for action in dict.fromkeys(_node_actions(old, new))]
 
 

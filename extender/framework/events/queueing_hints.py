@@ -1,4 +1,4 @@
-"""What a rule says about the events that may help the pods it refused (upstream EnqueueExtensions.EventsToRegister).
+"""Queueing hints: the events that may help the pods that a rule refused (upstream EventsToRegister).
 
 A rule registers interests: an event, and a hint that looks at one pod and one change and says whether the pod may now
 pass. Hints are asked once for all pods that are alike to the rule, so ten thousand replicas cost as much as one.
@@ -20,22 +20,22 @@ Hint = Callable[[PodInfo, Change], bool]
 
 
 def always(_pod: PodInfo, _change: Change) -> bool:
-    """Every such event may help every pod."""
+    """Says that every such event may help every pod."""
     return True
 
 
 def never(_pod: PodInfo, _change: Change) -> bool:
-    """The rule hears of the event, but leaves the decision to the others that refused the pod."""
+    """Leaves the decision to the other rules that refused the pod."""
     return False
 
 
 def about_any_object(_change: Change) -> None:
-    """Any pod may be concerned."""
+    """Says that the change may help any pod."""
     return
 
 
 def naming_nothing(_pod: PodInfo) -> tuple[str, ...]:
-    """The rule does not go by the names of objects."""
+    """Says that the rule does not go by the names of objects."""
     return ()
 
 
@@ -80,7 +80,7 @@ class Interests:
 
 
 EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
-"""What a rule is taken to be interested in that has registered nothing."""
+"""The interests of a rule that has registered none."""
 
 
 class QueueingHints:
@@ -96,7 +96,7 @@ class QueueingHints:
         self._known: dict[tuple[str, ClusterEvent], tuple[Interest, ...]] = {}
 
     def interests(self, rule: str, event: ClusterEvent) -> tuple[Interest, ...]:
-        """The interests of `rule` that `event` meets."""
+        """Returns the interests of `rule` that `event` meets."""
         found = self._known.get((rule, event))
         if found is None:
             found = tuple(interest for interest in self._of(rule).of if interest.is_met_by(event))
@@ -104,7 +104,7 @@ class QueueingHints:
         return found
 
     def alike(self, rule: str, pod: PodInfo) -> Hashable:
-        """What pods that are alike to `rule` have in common; a pod that cannot be read is like no other."""
+        """Returns a value that is equal for pods that are alike to `rule`; a pod that raises is like no other."""
         try:
             return self._of(rule).alike(pod)
         except Exception:
@@ -112,11 +112,11 @@ class QueueingHints:
             return pod.uid
 
     def names(self, rule: str, pod: PodInfo) -> Iterable[str]:
-        """The keys of the objects that the pod names, as far as they matter to `rule`."""
+        """Returns the keys of the objects that the pod names, as far as they matter to `rule`."""
         return self._of(rule).names(pod)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
-        """What the hint says; if it raises: yes."""
+        """Returns the hint's answer; True if it raises."""
         try:
             return interest.hint(pod, change)
         except Exception:
@@ -124,7 +124,7 @@ class QueueingHints:
             return True
 
     def help_from(self, rule: str, pod: PodInfo, change: Change) -> bool:
-        """Whether any hint of `rule` says that the change may help the pod."""
+        """Returns True if any hint of `rule` says that the change may help the pod."""
         return any(self.helps(rule, interest, pod, change) for interest in self.interests(rule, change.event))
 
     def _of(self, rule: str) -> Interests:
@@ -132,5 +132,5 @@ class QueueingHints:
 
 
 def encoded(*values: object) -> bytes:
-    """Parts of an object as one comparable value: most of the model's types hold lists and have no hash."""
+    """Returns parts of an object as one comparable value: most of the model's types hold lists and have no hash."""
     return msgspec.msgpack.encode(values)

@@ -139,15 +139,15 @@ class ResourceClaim(Object, frozen=True):
 
     @property
     def is_for_extended_resources(self) -> bool:
-        """Whether the scheduler has made it, for what a pod requests like cpu (KEP-5004)."""
+        """Is True if the scheduler has made it, for what a pod requests like cpu (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 
     def is_reserved_for(self, pod_uid: str) -> bool:
-        """Whether the pod may use it (upstream IsReservedForPod)."""
+        """Returns True if the pod may use it (upstream IsReservedForPod)."""
         return any(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
 
     def is_only_for(self, pod_uid: str) -> bool:
-        """Whether it is reserved for nobody else."""
+        """Returns True if it is reserved for no other pod."""
         return all(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
 
 
@@ -160,7 +160,7 @@ class PendingClaim(ResourceClaim, frozen=True):
 
 
 class RequestMapping(NamedTuple):
-    """Which request serves a container's extended resource (the pod's status.extendedResourceClaimStatus)."""
+    """The request that serves a container's extended resource (the pod's status.extendedResourceClaimStatus)."""
 
     container_name: str
     resource_name: str

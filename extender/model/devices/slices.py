@@ -29,7 +29,7 @@ class CapacityRange(Value, frozen=True):
 
 
 class CapacityRequestPolicy(Value, frozen=True):
-    """Which shares of a capacity may be taken (KEP-5075)."""
+    """The shares of a capacity that may be taken (KEP-5075)."""
 
     default: Quantity = None
     valid_values: list[Quantity] | None = None

@@ -56,7 +56,7 @@ class CSIVolume(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a volume cannot be told, in the scheduler's words."""
+    """The reason why a volume cannot be told, in the scheduler's words."""
 
     message: str
 
@@ -91,7 +91,7 @@ def migrated_volume(source: MigratableSources, labels: Mapping[str, str] | None 
 
 
 def migrated_node_selector(pv: PersistentVolume, plugin: str) -> NodeSelector | Fault | None:
-    """Which nodes reach the volume once `plugin` has been migrated: the driver's zone label takes the place of ours."""
+    """Returns the nodes that reach the volume once `plugin` is migrated: by the driver's zone label, not ours."""
     volume = migrated_volume(pv.spec, pv.labels)
     if isinstance(volume, Fault):
         return volume

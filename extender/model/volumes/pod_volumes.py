@@ -1,4 +1,4 @@
-"""What a pod's volumes come down to: the claims it uses, the disks that clash, the volumes that get attached."""
+"""A pod's volumes: the claims that it uses, the disks that clash, the volumes that are attached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClaimUse(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def objection(self, claim: PersistentVolumeClaim) -> str | None:
-        """Why the pod may not use the claim: it is that of an ephemeral volume and was made for something else."""
+        """Returns why the pod may not use the claim: it is an ephemeral volume's and was made for something else."""
         if self.owner is None or (claim.controller is not None and claim.controller.uid == self.owner.uid):
             return None
         return f"PVC {self.key} was not created for pod {self.owner.key} (pod is not owner)"
@@ -43,7 +43,7 @@ class Disk(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """How a pod uses a disk. Two mounts of one disk clash unless both only read."""
+    """The use of a disk by a pod. Two mounts of one disk clash unless both only read."""
 
     disk: Disk
     read_only: bool
@@ -64,7 +64,7 @@ def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def attachables_of(pod: Pod) -> tuple[Attachable, ...]:
-    """What may have to be attached for the pod, in the order of its volumes."""
+    """Returns the volumes that may have to be attached for the pod, in the order of its volumes."""
     found: list[Attachable] = []
     for volume in pod.spec.volumes or ():
         if use := _claim(pod, volume):
@@ -80,7 +80,7 @@ def mounts_of(pod: Pod) -> tuple[Mount, ...]:
 
 
 def clash(mounts: Sequence[Mount], others: Sequence[Mount]) -> bool:
-    """Whether pods with these mounts cannot be on one node together."""
+    """Returns True if pods with these mounts cannot be on one node together."""
     return any(
         mount.disk == other.disk and not (mount.read_only and other.read_only) for mount in mounts for other in others
     )

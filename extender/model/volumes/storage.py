@@ -61,7 +61,7 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def node_selector(self) -> NodeSelector | None:
-        """Which nodes reach the volume; None: all of them."""
+        """Returns the selector of the nodes that reach the volume; None: all of them."""
         return self.spec.node_affinity.required if self.spec.node_affinity else None
 
     @property
@@ -69,7 +69,7 @@ class PersistentVolume(Object, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether it is reserved for `claim`, by the user or the controller (upstream IsVolumeBoundToClaim)."""
+        """Returns True if it is reserved for `claim`, by the user or the controller (upstream IsVolumeBoundToClaim)."""
         reference = self.spec.claim_ref
         if reference is None or (reference.namespace, reference.name) != (claim.namespace, claim.name):
             return False
@@ -105,7 +105,7 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def requested_storage(self) -> Quantity:
-        """How much it asks for; None: it does not say."""
+        """Returns the size that it asks for; None: it does not say."""
         resources = self.spec.resources
         return (resources.requests or {}).get(STORAGE) if resources else None
 
@@ -148,7 +148,7 @@ class StorageClass(Object, frozen=True):
 
     @property
     def provisions(self) -> bool:
-        """Whether volumes are made on demand."""
+        """Is True if volumes are made on demand."""
         return self.provisioner not in ("", NO_PROVISIONER)
 
 
@@ -188,7 +188,7 @@ class CSIDriver(Object, frozen=True):
 
 
 class CSIStorageCapacity(Object, frozen=True):
-    """How much a driver can still provision for a class, on the nodes that `node_topology` selects (None: on none)."""
+    """The room of a driver for a class, on the nodes that `node_topology` selects (None: on none)."""
 
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""

@@ -65,7 +65,7 @@ class _Check(Check):
         return [(too_many[rows], unschedulable(self._rule.name, REASON))]
 
     def _limits(self) -> IntColumn:
-        """How many volumes each node can have: int64[row]."""
+        """Returns the number of volumes that each node can have: int64[row]."""
         nodes = self._table.nodes
         limits = np.full(nodes.capacity, self._rule.default_limit, np.int64)
         if self._rule.plugin == AWS_EBS:

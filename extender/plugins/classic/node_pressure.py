@@ -57,7 +57,7 @@ def _pressures(node: Node) -> frozenset[str]:
 
 
 def _best_effort(pod: Pod) -> bool:
-    """Whether the pod's quality of service is BestEffort (upstream qos.GetPodQOS)."""
+    """Returns True if the pod's quality of service is BestEffort (upstream qos.GetPodQOS)."""
     for container in (*pod.containers, *pod.init_containers):
         resources = container.resources
         for asked in (resources.requests, resources.limits) if resources else ():

@@ -1,4 +1,4 @@
-"""InterPodAffinity: the pod must stand with the pods that it wants, and away from those that it, or they, refuse."""
+"""InterPodAffinity, Filter: required affinity and anti-affinity, of the pod and of the pods that stand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityFilter:
-    """Upstream interpodaffinity.InterPodAffinity, Filter."""
+    """Requires the pod's affinity, and no anti-affinity between it and pods that stand."""
 
     name: str = NAME
 
@@ -46,13 +46,15 @@ def _wanted(pod: PodInfo, table: Table) -> _Wanted | None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The pods that must be there, for each term; `wants_itself`: the pod would do for another like it."""
+    """The pods that must be there, for each term; `wants_itself`: the pod matches its own terms."""
 
     counts: Sequence[DomainCounts]
     wants_itself: bool
 
     def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-        """Where a term has no pod in the node's domain; the first of a group that wants its own may stand anywhere."""
+        """Returns bool[len(rows)]: a term has no pod in the row's domain.
+
+        The first pod of a group that has affinity to itself may stand anywhere."""
         labelled = np.ones(len(rows), np.bool_)
         met = np.ones(len(rows), np.bool_)
         anywhere = np.full(len(rows), sum(int(count.pods.sum()) for count in self.counts), np.int64)
@@ -88,7 +90,7 @@ class _Check(Check):
 
 
 def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-    """Whether any of the counts has a pod in the domain of each of `rows`."""
+    """Returns bool[len(rows)]: any of the counts has a pod in the row's domain."""
     found = np.zeros(len(rows), np.bool_)
     for count in counts:
         found |= count.around(rows) > (0 if gone is None else count.left(rows, gone))

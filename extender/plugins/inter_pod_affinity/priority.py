@@ -1,4 +1,4 @@
-"""InterPodAffinity: nodes are preferred by the weights of the pod's own terms, and of those that others have of it."""
+"""InterPodAffinity, Score: the weights of the pod's own preferred terms, and of others' terms about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "InterPodAffinity"
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityScore:
-    """Upstream interpodaffinity.InterPodAffinity, Score.
+    """Prefers nodes by the weights of the terms that hold there.
 
     `hard_pod_affinity_weight`: what a required affinity term of a standing pod weighs, 0 to 100.
     `ignore_preferred_terms_of_existing_pods`: terms of others count only for pods that have preferred terms themselves.

@@ -1,4 +1,4 @@
-"""Inter-pod (anti-)affinity terms: a pod's own as questions about the pods that stand, those of others as sums.
+"""Inter-pod (anti-)affinity terms: a pod's own as queries about standing pods, those of others as sums.
 
 Source: upstream interpodaffinity, mergeAffinityTermNamespacesIfNotEmpty, podMatchesAllAffinityTerms,
 getExistingAntiAffinityCounts.
@@ -17,22 +17,22 @@ from extender.table.pods.terms import Asking, Effect, TermCount, TermKind
 
 
 def asking(pod: PodInfo, table: Table) -> Asking:
-    """The pod as the terms of others see it."""
+    """Returns the pod as the terms of others see it."""
     return Asking(pod.group, table.namespaces.labels(pod.group.namespace))
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """What the terms of all standing pods do to the pod."""
+    """Returns the effects that the terms of all standing pods have on the pod."""
     return table.terms.concerning(asking(pod, table)).effects if table.terms.holders() else {}
 
 
 def pods_meant(term: AffinityTerm, table: Table) -> PodCountQuery:
-    """The pods that the term matches."""
+    """Returns the query for the pods that the term matches."""
     return PodCountQuery(_namespaces(term, table), term.selector)
 
 
 def pods_meant_by_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQuery:
-    """The pods that every one of the terms matches; there must be at least one term."""
+    """Returns the query for the pods that every one of the terms matches; there must be at least one term."""
     named = [names for term in terms if (names := _namespaces(term, table)) is not None]
     requirements = dict.fromkeys(requirement for term in terms for requirement in term.selector.requirements)
     selector = Selector(tuple(requirements), any(term.selector.nothing for term in terms))
@@ -40,14 +40,14 @@ def pods_meant_by_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQu
 
 
 def pods_by_domain(topology_key: str, question: PodCountQuery, table: Table) -> DomainCounts:
-    """The pods that the question finds, in each domain of the topology key."""
+    """Returns the pods that the query finds, in each domain of the topology key."""
     column = table.nodes.labels[topology_key]
     pods = summed_by_domain(column, table.matching(question).by_node)
     return DomainCounts(column.ids, pods, lambda gone: gone.matching(question))
 
 
 def terms_against(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """The anti-affinity terms that standing pods have against the pod, for each topology key."""
+    """Returns the anti-affinity terms that standing pods have against the pod, for each topology key."""
     counts = [
         _terms_by_domain(effect.topology_key, count, table)
         for effect, count in effects_on(pod, table).items()

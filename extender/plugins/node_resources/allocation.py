@@ -1,4 +1,4 @@
-"""What a node would have requested of it with the pod on it, for the priorities that look at resources.
+"""The resources of each node with the pod on it, for the priorities that look at resources.
 
 Source: upstream noderesources resourceAllocationScorer, KEP-5004 for resources that are devices.
 """
@@ -55,7 +55,7 @@ class Allocation:
 def allocation(
     resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, *, nonzero: bool
 ) -> Allocation:
-    """Each resource that counts for this pod, in order; with `nonzero`, placed pods count with defaults."""
+    """Returns each resource that counts for this pod, in order; with `nonzero`, placed pods count with defaults."""
     weights: list[int] = []
     amounts: list[int] = []
     offers: list[tuple[Scores, Scores]] = []

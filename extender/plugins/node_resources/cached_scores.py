@@ -64,7 +64,7 @@ class _CachedScores:
 def cached_scores(
     rule: Hashable, resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, work_out: WorkOut
 ) -> Scores:
-    """What `work_out` gives for `rows`: int64[row].
+    """Returns what `work_out` gives for `rows`: int64[row].
 
     Args:
         rule: stands, with what is wanted of `resources`, for what `work_out` does.

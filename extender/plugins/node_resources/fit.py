@@ -1,4 +1,4 @@
-"""NodeResourcesFit: what the pod asks for must be free on the node."""
+"""NodeResourcesFit, Filter: the pod's requests must be free on the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFitFilter:
-    """Upstream noderesources.Fit, Filter. The arguments name extended resources, or groups of them, to overlook."""
+    """Refuses nodes with too little free. The arguments name extended resources, or groups of them, to overlook."""
 
     ignored_resources: frozenset[str] = frozenset()
     ignored_resource_groups: frozenset[str] = frozenset()
@@ -92,7 +92,7 @@ class _Check(Check):
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def _lacking(self, rows: Rows) -> BoolColumn:
-        """Where anything may be short: bool[len(rows)]. Of nodes that have not changed it is known."""
+        """Returns bool[len(rows)]: something may be short on the row. Of nodes that have not changed it is known."""
         nodes, kept = self._nodes, self._kept
         everywhere = len(nodes.names)
         if not self._met:

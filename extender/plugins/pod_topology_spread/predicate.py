@@ -1,4 +1,4 @@
-"""PodTopologySpread: no domain may have too many more of the pod's like than the one that has the fewest."""
+"""PodTopologySpread, Filter: no domain may exceed the emptiest one by more than maxSkew pods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_DOMAIN = unresolvable(NAME, f"{_REASON} (missing required label)")
 
 @dataclass(frozen=True, slots=True)
 class PodTopologySpreadFilter:
-    """Upstream podtopologyspread.PodTopologySpread, Filter. `defaults`: for pods that have no constraints."""
+    """Refuses domains with too many pods. `defaults`: for pods that have no constraints."""
 
     defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
     name: str = NAME
@@ -44,7 +44,7 @@ class PodTopologySpreadFilter:
 
 
 class _Spread:
-    """One constraint: the pods in each domain, and how many there may be."""
+    """One constraint: the pods in each domain, and the number that there may be."""
 
     def __init__(self, constraint: Constraint, pod: PodInfo, table: Table, counted: BoolColumn) -> None:
         namespace = pod.pod.namespace
@@ -60,13 +60,13 @@ class _Spread:
         self._most = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
 
     def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
-        """Which of `rows` are in no domain, and which in one that has too many."""
+        """Returns the rows, of `rows`, that are in no domain, and those in one that has too many."""
         crowded = self._pods.pods > self._most
         domain = self._pods.domain[rows]
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """The same, once each node's own among `gone` have left.
+        """Returns the same, once each node's own among `gone` have left.
 
         Should its domain come to be the one with the fewest, then nothing stands against the pod there, and that
         of all others is not asked.
@@ -76,7 +76,7 @@ class _Spread:
 
 
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
-    """How many pods on each node count: int64[row].
+    """Returns the number of pods on each node that count: int64[row].
 
     Pods that are only supposed to stand there count as those that leave: upstream adds and removes them alike.
     """
@@ -104,7 +104,7 @@ class _Check(Check):
 
 
 def _verdict(refused: Iterable[tuple[BoolColumn, BoolColumn]]) -> Verdict:
-    """The first constraint that a node fails gives the reason."""
+    """Returns the verdict; the first constraint that a node fails gives the reason."""
     (missing, crowded), *others = refused
     for absent, over in others:
         missing = missing | (absent & ~crowded)

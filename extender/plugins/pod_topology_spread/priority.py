@@ -1,4 +1,4 @@
-"""PodTopologySpread: nodes are preferred whose domains have fewer of the pod's like."""
+"""PodTopologySpread, Score: domains with fewer matching pods are preferred."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IGNORED = -1
 
 @dataclass(frozen=True, slots=True)
 class PodTopologySpreadScore:
-    """Upstream podtopologyspread.PodTopologySpread, Score. `defaults`: for pods that have no constraints.
+    """Prefers domains with fewer matching pods. `defaults`: for pods that have no constraints.
 
     By the system's own defaults a node counts even if it lacks a topology key, by all others it is ignored.
     """
@@ -69,7 +69,7 @@ class _Scorer(Scorer):
 
 
 def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, counted: BoolColumn) -> Floats:
-    """What one constraint adds to the score of each node: float64[row]."""
+    """Returns what one constraint adds to the score of each node: float64[row]."""
     column = table.nodes.labels[constraint.topology_key]
     pods = table.matching(constraint.counted(pod.pod.namespace)).by_node
     if constraint.topology_key == HOSTNAME:  # each node by itself, whatever the label says

@@ -1,4 +1,4 @@
-"""What becomes of an exception that a user's rule raises. The engine has no logger: it tells whoever listens."""
+"""Exceptions that users' rules raise. The engine has no logger: it tells a listener."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from extender.runtime.ports import Telemetry
 
 
-class Failures(Protocol):
+class RuleFailures(Protocol):
     """Is told once for each pod and rule that failed, whatever the number of nodes."""
 
     def failed(self, rule: str, error: Exception) -> None:

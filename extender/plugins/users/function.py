@@ -23,10 +23,10 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class RuleFunction(Generic[P, R]):
-    """What a decorator makes of a function; called, it is that function still.
+    """A function made a rule by a decorator; called, it is that function still.
 
     Attributes:
-        columns: whether it takes (pod, table, rows), not (pod, node).
+        columns: it takes (pod, table, rows), not (pod, node).
         arguments: the model of its arguments.
     """
 

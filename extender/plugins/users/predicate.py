@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
-from extender.plugins.users.failures import Failures
+from extender.plugins.users.failures import RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
@@ -26,7 +26,7 @@ class PredicateFunction(RuleFunction[P, R]):
         super().__init__(function)
         self.sees_pods = sees_pods
 
-    def rule(self, name: str, arguments: Mapping[str, object], failures: Failures) -> Predicate:
+    def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Predicate:
         """The predicate as the engine runs it; `arguments` are valid already."""
         code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         function = BoundFunction(self.function, arguments)
@@ -65,7 +65,7 @@ class CustomPredicate:
     function: BoundFunction
     columns: bool
     code: Code
-    failures: Failures
+    failures: RuleFailures
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
         return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)

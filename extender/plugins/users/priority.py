@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.rules import MAX_SCORE, Priority, Scorer, Scores
-from extender.plugins.users.failures import Failures
+from extender.plugins.users.failures import RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -27,7 +27,7 @@ class PriorityFunction(RuleFunction[P, R]):
         super().__init__(function)
         self.normalise = normalise
 
-    def rule(self, name: str, arguments: Mapping[str, object], failures: Failures) -> Priority:
+    def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Priority:
         """The priority as the engine runs it; `arguments` are valid already."""
         return CustomPriority(name, BoundFunction(self.function, arguments), self.columns, self.normalise, failures)
 
@@ -62,7 +62,7 @@ class CustomPriority:
     function: BoundFunction
     columns: bool
     normalise: bool
-    failures: Failures
+    failures: RuleFailures
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         try:

@@ -105,7 +105,7 @@ DEFAULT_PRIORITIES: Mapping[str, int] = {
 
 
 def priorities(hard_pod_affinity_weight: int) -> Mapping[str, Priority]:
-    """The priorities that need no argument, by name."""
+    """Returns the priorities that need no argument, by name."""
     fit = NodeResourcesFitScore
     return {
         "SelectorSpreadPriority": SelectorSpread(),

@@ -1,4 +1,4 @@
-"""The classic Policy made a profile. Source: as in classic_names."""
+"""The classic Policy made a profile. Source: as in `names`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_WEIGHT = 2**31 - 1
 
 
 def read_policy(document: object, library: Library, faults: Faults) -> Policy | None:
-    """The policy's one profile; what is wrong with it is noted."""
+    """Returns the policy's one profile; what is wrong with it is noted."""
     spec = faults.read(PolicySpec, document)
     if spec is None:
         return None
@@ -77,7 +77,7 @@ class _PredicateReader:
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
     def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """(place in the order, rules) of one entry."""
+        """Yields (place in the order, rules) of one entry."""
         if PREDICATES.get(spec.name):
             if spec.argument:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes none")

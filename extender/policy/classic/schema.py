@@ -34,7 +34,7 @@ class _Argument(Strict):
 
 
 class PredicateArgument(_Argument):
-    """What turns a predicate of any name into one of two kinds."""
+    """The argument that makes a predicate of any name one of two kinds."""
 
     service_affinity: ServiceAffinityArgument | None = None
     """Makes the predicate one that keeps the pods of a service together."""
@@ -62,7 +62,7 @@ class RequestedToCapacityRatioArgument(Strict):
 
 
 class PriorityArgument(_Argument):
-    """What turns a priority of any name into one of three kinds."""
+    """The argument that makes a priority of any name one of three kinds."""
 
     service_anti_affinity: ServiceAntiAffinityArgument | None = None
     """Makes the priority one that spreads the pods of a service."""

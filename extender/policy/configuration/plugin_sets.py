@@ -1,4 +1,4 @@
-"""Which plugins run at an extension point, by what is enabled and disabled there and by multiPoint.
+"""The plugins that run at an extension point, by what is enabled and disabled there and by multiPoint.
 
 Source: upstream apis/config/v1/default_plugins.go mergePluginSet, framework/runtime expandMultiPointPlugins and
 getValidScoreWeights. Names are not looked up here; they are taken to be right.
@@ -22,13 +22,13 @@ class Enabled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PluginSet:
-    """What a profile enables and disables at one extension point, or at all of them (multiPoint)."""
+    """The plugins that a profile enables and disables at one extension point, or at all of them (multiPoint)."""
 
     enabled: tuple[Enabled, ...] = ()
     disabled: frozenset[str] = frozenset()
 
     def over(self, default: PluginSet) -> PluginSet:
-        """This set on top of the default one: a default plugin stays in its place, with what this set says of it."""
+        """Returns this set on top of the default one: a default plugin stays in its place, with this set's weight."""
         disabled = self.disabled | default.disabled
         own = {plugin.name: plugin for plugin in self.enabled}
         kept = [
@@ -41,7 +41,7 @@ class PluginSet:
 
 
 def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], bool]) -> list[str]:
-    """The plugins that run at an extension point, in order; `extends`: whether a plugin has this point at all.
+    """Returns the plugins that run at an extension point, in order; `extends` tells if a plugin has this point.
 
     Those that both sets enable come first, in the point's own order, then those of multiPoint, then the rest.
     """
@@ -59,7 +59,7 @@ def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], b
 
 
 def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[str, int]:
-    """The weight of each plugin's scores: what score says goes before what multiPoint says; 1 where neither does."""
+    """Returns the weight of each plugin's scores: score's goes before multiPoint's; 1 where neither says."""
     found: dict[str, int] = {}
     for plugin in (*score, *multi_point):
         found.setdefault(plugin.name, plugin.weight or 1)

@@ -1,4 +1,4 @@
-"""A predicate whose filter is disabled, but not its pre-filter: it may turn the pod down, or name its nodes."""
+"""A predicate whose filter is disabled, but not its pre-filter: it may refuse the pod, or name its nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.table.labels import Rows
 
 @dataclass(frozen=True, slots=True)
 class PreFilterOnly:
-    """What is left of `rule` (a configuration that disables it at the extension point filter alone)."""
+    """The pre-filter of `rule`, for a configuration that disables it at the extension point filter alone."""
 
     rule: Predicate
 

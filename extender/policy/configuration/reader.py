@@ -41,7 +41,7 @@ REMOVED = frozenset(
 
 
 def read_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
-    """The configuration's profiles; what is wrong with it is noted."""
+    """Returns the configuration's profiles; what is wrong with it is noted."""
     spec = faults.read(ConfigurationSpec, document)
     if spec is None:
         return None
@@ -100,7 +100,7 @@ class _ProfileReader:
     # ---- what the profile says
 
     def _checked(self, point: str, given: PluginSetSpec) -> PluginSet:
-        """The set without what is wrong in it."""
+        """Returns the set without what is wrong in it."""
         path = f"{self._path}.plugins.{point}"
         right: list[Enabled] = []
         for index, plugin in enumerate(given.enabled):
@@ -128,7 +128,7 @@ class _ProfileReader:
         return True
 
     def _configured(self) -> Iterator[tuple[str, BaseModel]]:
-        """The arguments that the profile gives, by plugin."""
+        """Yields the arguments that the profile gives, by plugin."""
         seen: set[str] = set()
         for index, config in enumerate(self._spec.plugin_config):
             path = f"{self._path}.pluginConfig[{index}]"
@@ -147,7 +147,7 @@ class _ProfileReader:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
 
     def _predicates(self) -> tuple[list[Predicate], tuple[str, ...]]:
-        """The predicates in the order in which they look at the pod, and the order in which they see nodes."""
+        """Returns the predicates in the order in which they are prepared, and the order in which they see nodes."""
         looking, seeing = self._running("preFilter"), self._running("filter")
         names = looking + [name for name in seeing if name not in looking]
         made = {name: predicate for name in names if (predicate := self._predicate(name))}
@@ -169,7 +169,7 @@ class _ProfileReader:
                 yield WeightedPriority(plugin.priority(arguments), by_name[name])
 
     def _refuse_unprepared(self) -> None:
-        """Notes the plugins that upstream would let fail on every pod, for want of what they work out beforehand."""
+        """Notes the plugins that upstream would let fail on every pod, for want of an earlier extension point."""
         for name, plugin in sorted(self._plugins.items()):
             for point, before in plugin.needs:
                 if name in self._running(point) and name not in self._running(before):

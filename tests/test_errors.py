@@ -1,0 +1,55 @@
+"""Every exception that leaves a room stands in errors.py, in the tree at its head."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+from extender import errors
+
+PACKAGE = Path(errors.__file__).parent
+
+
+def declared() -> dict[str, type[BaseException]]:
+    return {
+        name: found
+        for name, found in inspect.getmembers(errors, inspect.isclass)
+        if found.__module__ == errors.__name__
+    }
+
+
+def test_the_tree_shows_every_exception_under_its_base() -> None:
+    above: list[tuple[int, str]] = []
+    drawn: dict[str, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        entry = re.match(r"^ {4}([│├└─ ]*)((?:[A-Z]\w+(?:, )?)+)", line)
+        if entry is None:
+            continue
+        depth = len(entry.group(1))
+        above = [each for each in above if each[0] < depth]
+        for name in entry.group(2).split(", "):
+            drawn[name] = above[-1][1] if above else "Exception"
+        above.append((depth, entry.group(2).split(", ")[-1]))
+    assert drawn == {name: found.__bases__[0].__name__ for name, found in declared().items()}
+
+
+def test_other_exceptions_stay_in_their_rooms() -> None:
+    elsewhere = {}
+    trees = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py") if path.name != "errors.py"}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(_is_exception(base) for base in node.bases):
+                elsewhere[node.name] = path.relative_to(PACKAGE).parts[0]
+    for path, tree in trees.items():
+        room = path.relative_to(PACKAGE).parts[0]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                away = [alias.name for alias in node.names if elsewhere.get(alias.name, room) != room]
+                assert not away, f"{path} imports {away}"
+
+
+def _is_exception(base: ast.expr) -> bool:
+    name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+    return name in declared() or name.endswith(("Error", "Exception"))
