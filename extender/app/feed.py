@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Protocol
 
 from extender.app.readiness import Staleness
@@ -16,23 +15,21 @@ from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_binder import LeaderBinder, WritesInFlight
 from extender.cluster.election.lease import LeaseClient
-from extender.cluster.http.credentials import Kubeconfig, credentials_of
+from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.caught_up import caught_up
 from extender.cluster.watch.source import ClusterSource
 from extender.cluster.writers.binder import ApiBinder
 from extender.config.settings import Settings
-from extender.errors import ClusterError, ConfigurationError
+from extender.errors import ConfigurationError
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
-from extender.runtime.clock import Clock, SystemClock
-from extender.runtime.ports import Binder, Lister, NullTelemetry, Sink, Telemetry
+from extender.runtime.clock import Clock
+from extender.runtime.ports import Binder, Lister, Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
-
-LISTING_SECONDS = 60.0
 
 
 class ClusterFeed(Protocol):
@@ -206,44 +203,6 @@ class ElectedFeed:
     def _eligible(self) -> bool:
         # A stale process is not ready, so nothing is lost if it gives up; one that is no better does not stand.
         return not self.missing() and not self._freshness.waiting_for()["watches"]
-
-
-class _Collected:
-    """A ports.Sink that keeps what it is told, for a look at a cluster that is not followed."""
-
-    def __init__(self) -> None:
-        self.objects: list[Object] = []
-
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
-        self.objects = [obj for obj in self.objects if type(obj).__name__ != kind] + [*objects]
-
-    def changed(self, kind: str, obj: Object) -> None:
-        pass  # What happens after the list is of no matter here.
-
-    def deleted(self, kind: str, obj: Object) -> None:
-        pass
-
-
-def live_objects(kubeconfig: Path) -> list[Object]:
-    """Returns everything that rules look at, as the cluster has it now.
-
-    Raises:
-        ConfigurationError: the kubeconfig cannot be used.
-        ClusterError: a kind could not be listed in `LISTING_SECONDS`.
-    """
-    collected = _Collected()
-    client = KubeClient(Kubeconfig(kubeconfig))
-    source = ClusterSource(client, KINDS.values(), collected, NullTelemetry(), SystemClock(), random.Random())  # noqa: S311  for pauses
-    source.start()
-    try:
-        if not source.wait_until_synced(LISTING_SECONDS):
-            missing = ", ".join(source.unsynced())
-            raise ClusterError(
-                f"no list of {missing} in {LISTING_SECONDS:g} s: is the API server up, and may you list them?"
-            )
-    finally:
-        source.stop()
-    return collected.objects
 
 
 def _kinds(names: Sequence[str]) -> list[Kind]:

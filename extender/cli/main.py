@@ -38,6 +38,12 @@ for command in (serve, schedule, explain, status, reference):
     cli.add_command(command)
 
 
+def why() -> None:
+    """The console script `kubectl-why`: `kubectl why POD` is `extender explain POD`."""
+    sys.argv[1:1] = ["explain"]
+    main()
+
+
 def main() -> None:
     """The console script: one line for each error; exit status 2 for wrong usage or settings, 1 for other failures."""
     try:

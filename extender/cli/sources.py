@@ -53,22 +53,28 @@ class Source:
         if self.cluster is not None and self.kubeconfig is None:
             return Cluster.load(self.cluster, self.profiles()), []
         if self.cluster is None:
-            from extender.app.feed import live_objects
+            from extender.app.live import look_at
 
-            return Cluster(live_objects(self._kubeconfig()), self.profiles()), []
+            look = look_at(self._kubeconfig(), self.context)
+            return Cluster(look.objects, self.profiles()), look.notes
         raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
     def default_namespace(self) -> str:
-        """The namespace of what names none."""
-        return self.namespace or "default"
+        """The namespace of what names none: that of -n, of the kubeconfig's context, or `default`."""
+        if self.namespace or self.cluster is not None:
+            return self.namespace or "default"
+        from extender.app.live import namespace_of
+
+        return namespace_of(self._kubeconfig(), self.context) or "default"
 
     def _kubeconfig(self) -> Path:
         if self.kubeconfig is not None:
             return self.kubeconfig
-        path = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
-        if not path.exists():
-            raise ConfigurationError([f"give one cluster: --cluster PATH or --kubeconfig FILE ({path} is not there)"])
-        return path
+        named = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+        there = [path for path in map(Path, named.split(os.pathsep)) if path.is_file()]
+        if not there:
+            raise ConfigurationError([f"give one cluster: --cluster PATH or --kubeconfig FILE (there is no {named})"])
+        return there[0]
 
 
 def source_options(command: _Command) -> _Command:

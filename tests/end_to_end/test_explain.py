@@ -30,6 +30,6 @@ def test_a_pod_that_is_not_there_is_one_line(control_plane: ControlPlane) -> Non
     command = [EXTENDER, "explain", "default/none", "--kubeconfig", control_plane.kubeconfig]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (told.returncode, told.stderr.strip()) == (
-        1,
+        2,
         "error: no pod default/none in this cluster (pods go by NAMESPACE/NAME)",
     )

@@ -1,0 +1,75 @@
+"""One look at a live cluster: what is read, what may not be, and a server that is not there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.app.live import look_at, namespace_of
+from extender.errors import ClusterError
+from extender.model.kinds import ADMISSION_KINDS, KINDS
+from tests.builders import make_node, make_pod
+from tests.cluster.fake_api import NODES, PODS, FakeApiServer, answer, fake_api
+
+PRIORITY_CLASSES = KINDS["PriorityClass"].path
+
+
+def with_pod(api: FakeApiServer) -> FakeApiServer:
+    api.put(PODS, make_pod("p").obj())
+    return api
+
+
+def test_everything_that_is_served_is_read(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        limits = ADMISSION_KINDS["LimitRange"].path
+        api.collections[limits] = {}
+        api.put(limits, {"metadata": {"name": "l", "namespace": "default"}})
+        look = look_at(with_pod(api).kubeconfig(tmp_path))
+    assert sorted(type(obj).__name__ for obj in look.objects) == ["LimitRange", "Node", "Pod"]
+    assert look.notes == []
+
+
+def test_a_kind_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        api.fail(PRIORITY_CLASSES, answer(403, "priorityclasses is forbidden"))
+        look = look_at(with_pod(api).kubeconfig(tmp_path))
+    assert look.notes == [
+        "priorityclasses could not be read (403: priorityclasses is forbidden), "
+        "so nothing is known of priorities of new pods"
+    ]
+    assert len(look.objects) == 2
+
+
+def test_nothing_can_be_answered_without_nodes(tmp_path: Path) -> None:
+    with fake_api() as api:
+        api.fail(NODES, answer(403, "nodes is forbidden"))
+        with pytest.raises(ClusterError, match=r"nodes cannot be listed .*forbidden"):
+            look_at(api.kubeconfig(tmp_path))
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with fake_api() as api:
+        path = api.kubeconfig(tmp_path)
+    with pytest.raises(ClusterError, match="cannot be reached"):
+        look_at(path)
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.app.live.CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, fake_api() as api:
+        document = yaml.safe_load(api.kubeconfig(tmp_path).read_text())
+        document["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        (tmp_path / "silent").write_text(yaml.safe_dump(document))
+        with pytest.raises(ClusterError):
+            look_at(tmp_path / "silent")
+
+
+def test_the_context_has_a_namespace(tmp_path: Path) -> None:
+    contexts = [{"name": "a", "context": {"namespace": "shop"}}, {"name": "b", "context": {}}]
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump({"contexts": contexts, "current-context": "a"}))
+    assert (namespace_of(path), namespace_of(path, "b"), namespace_of(path, "c")) == ("shop", "", "")
+    assert namespace_of(tmp_path / "none") == ""
