@@ -32,9 +32,11 @@ test: $(READY) ## run all tests; builds the stock control plane on first use
 soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy and vulture
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*'
 
 bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about five minutes
 	@$(VENV)/bin/python -m tests.bench $(ARGS)

@@ -75,11 +75,6 @@ def units_from_nano(nanos: int) -> int:
     return _rounded_up(nanos, NANO)
 
 
-def milli(quantity: Quantity) -> int:
-    """The quantity in thousandths (cpu), as Quantity.MilliValue."""
-    return milli_from_nano(nano(quantity))
-
-
 def units(quantity: Quantity) -> int:
     """The quantity in whole units (bytes, devices, pods), as Quantity.Value."""
     return units_from_nano(nano(quantity))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.errors import MalformedQuantity
-from extender.model.quantity import INT64_MAX, amounts, milli, nano, units
+from extender.model.quantity import INT64_MAX, amounts, nano, units
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -47,7 +47,7 @@ SUFFIXES = {
     ],
 )
 def test_quantity(text: str | float | None, expected_milli: int, expected_units: int) -> None:
-    assert (milli(text), units(text)) == (expected_milli, expected_units)
+    assert (milli_from_nano(nano(text)), units(text)) == (expected_milli, expected_units)
 
 
 @pytest.mark.parametrize(

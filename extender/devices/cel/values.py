@@ -149,7 +149,6 @@ def _without_zeros(part: str) -> str:
     return rest if rest[:1].isdigit() or rest == part else f"0{rest}"
 
 
-IP, CIDR = IPv4Address | IPv6Address, IPv4Interface | IPv6Interface
 OPAQUE: dict[str, Any] = {"Quantity": Quantity, "Semver": Semver, "IP": (IPv4Address, IPv6Address)}
 OPAQUE |= {"CIDR": (IPv4Interface, IPv6Interface), "URL": SplitResult}
 TYPES: dict[str, type] = {"bool": bool, "int": int, "uint": Uint, "double": float, "string": str, "bytes": bytes}

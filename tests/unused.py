@@ -1,0 +1,99 @@
+"""Names of the package that nothing in it uses, each with who does: `make lint` gives this file to vulture.
+
+Vulture looks at the package alone, so that what only tests use is found, too.
+"""
+
+# The import system calls them.
+__getattr__  # lazy names of the package, and names that have moved
+find_spec
+create_module
+exec_module
+
+# setup.cfg names it as the console script.
+main
+
+# httptools calls them.
+on_message_begin
+on_header
+on_headers_complete
+on_body
+on_message_complete
+
+# IPython calls it.
+_repr_html_
+
+# Gunicorn and http.server call or read them.
+setup
+handle_usr2
+load_config
+check_config
+_access_log_enabled
+protocol_version
+do_GET
+log_message
+
+# Logging reads them.
+_srcfile
+logMultiprocessing
+logProcesses
+logThreads
+
+# prometheus_client calls it.
+collect
+
+# Pydantic reads them.
+model_config
+_ratio_where_it_belongs
+_list_for_constraints
+
+# Fields of KubeSchedulerConfiguration that are accepted, and that change nothing here.
+queue_sort
+pre_filter
+post_filter
+pre_score
+permit
+pre_bind
+post_bind
+placement_generate
+placement_score
+pod_group_post_filter
+parallelism
+leader_election
+client_connection
+enable_profiling
+enable_contention_profiling
+delay_cache_until_active
+filter_timeout
+required_during_scheduling_ignored_during_execution
+preferred_during_scheduling_ignored_during_execution
+
+# Fields of API objects that are read or written as part of a whole: compared, hashed or encoded with it.
+node_name_to_victims
+api_group
+toleration_seconds
+mismatch_label_keys
+termination_grace_period_seconds
+disk_name
+target_portal
+lun
+renew_time
+
+# Encoded as JSON with the struct or listed with the enum that they belong to.
+assumed_pods
+refused_by
+since_seconds
+arriving
+ABSOLUTE
+RESOURCE_CLAIM_TEMPLATE
+POD_DISRUPTION_BUDGET
+PRIORITY_CLASS
+
+# Events that every scheduler knows; tests send them.
+NODE_ADD
+
+# Tests look through them at what is inside a queue.
+recorded
+pods_in_flight
+
+# Tests pass time with it.
+ManualClock
