@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.errors import MalformedQuantity
-from extender.model.quantity import INT64_MAX, amounts, nano, units
+from extender.model.quantity import INT64_MAX, amounts, milli_from_nano, nano, units
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
