@@ -17,7 +17,7 @@ from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.config.settings import Settings
-from extender.extender_v1.types import ArgsReader
+from extender.extender_v1.decoding import NamesReader
 from extender.plugins.users import CountedFailures
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binder, Telemetry
@@ -109,7 +109,7 @@ def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Set
     """Returns the four verbs."""
     failures = CountedFailures(telemetry, log_failure)
     profiles = profiles_of(settings.policy, settings.provider, failures, settings.kubeconfig)
-    reader = ArgsReader()
+    reader = NamesReader()
     return [
         Filter(cache, profiles, telemetry, reader),
         Prioritize(cache, profiles, Scale(settings.score_scale), reader),

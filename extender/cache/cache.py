@@ -51,7 +51,6 @@ class Cache:
         self._state = ClusterState()
         self.view = CacheView(self._state, self._notifying)
         self._tables = TablePool(self._state.changes, self._locked)
-        self._recognised: tuple[Pod | None, PodInfo | None] = None, None  # by `info_of`
         self._templates = Templates()
 
     def listen(self, listener: Listener | None) -> None:
@@ -118,19 +117,12 @@ class Cache:
         """
         with self._locked("remember"):
             self._state.remembered.put(info, size_bytes)
-        self._recognised = info.pod, info
 
     def info_of(self, pod: Pod) -> PodInfo | None:
         """Returns what is known of an equal pod that the watch or the scheduler has told of."""
-        known, info = self._recognised
-        if known is pod:
-            return info
         with self._locked("info_of"):
             info = self._state.find_pod(pod.uid)
-        if info is None or info.pod != pod:
-            return None
-        self._recognised = pod, info
-        return info
+        return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
         """Returns the pod of this UID, from the watch or as the scheduler last described it; `key`: namespace/name.

@@ -10,7 +10,9 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.errors import Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused, UnknownPod
-from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult, decode_binding_args, encode
+from extender.extender_v1.decoding import decode_binding_args
+from extender.extender_v1.encoding import encode
+from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profiles
 from extender.runtime.ports import Binder, Telemetry

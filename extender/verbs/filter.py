@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from extender.cache.cache import Cache
-from extender.extender_v1.types import ArgsReader, ExtenderArgs, ExtenderFilterResult, decode_args, encode_filter
+from extender.extender_v1.decoding import NamesReader, decode_args
+from extender.extender_v1.encoding import encode_filter
+from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult
+from extender.extender_v1.validation import validate_filter
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import FITS, Fit
 from extender.framework.profile import Profiles
@@ -13,8 +16,7 @@ from extender.framework.status import Code, Refusal
 from extender.model.pod import Pod
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
-from extender.verbs.asked import asked
-from extender.verbs.validation import validate_filter
+from extender.verbs.requested_nodes import requested_nodes
 from extender.verbs.verb import Summary
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
@@ -26,10 +28,10 @@ class Filter:
     name = "filter"
 
     def __init__(
-        self, cache: Cache, profiles: Profiles, telemetry: Telemetry, reader: ArgsReader | None = None
+        self, cache: Cache, profiles: Profiles, telemetry: Telemetry, reader: NamesReader | None = None
     ) -> None:
         self._cache, self._profiles, self._telemetry = cache, profiles, telemetry
-        self._reader = reader or ArgsReader()
+        self._reader = reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
@@ -43,7 +45,7 @@ class Filter:
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         with self._cache.snapshot(self.name) as table:
-            nodes = asked(request, table)
+            nodes = requested_nodes(request, table)
             for part in nodes.parts:
                 fit = find_fit(profile, info, part.table, part.rows)
                 self._sort(fit, part.table, info.pod, failed, unresolvable)

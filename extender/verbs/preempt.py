@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.cache.cache import Cache
+from extender.extender_v1.decoding import decode_preemption_args
+from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     MetaPod,
     MetaVictims,
-    Victims,
-    decode_preemption_args,
-    encode,
+    NodeVictims,
 )
+from extender.extender_v1.validation import validate_preempt
 from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
 from extender.table import PodInfo, Table
-from extender.verbs.validation import validate_preempt
 from extender.verbs.verb import Summary
 
 
@@ -78,14 +78,14 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
     return MetaVictims([MetaPod(uid) for uid in dict.fromkeys(uids)], max(violations, 0))
 
 
-def _ordered(victims: Sequence[PodInfo], given: Victims) -> list[str]:
+def _ordered(victims: Sequence[PodInfo], given: NodeVictims) -> list[str]:
     """The most important first, as the scheduler needs them; where it is a toss-up, in the order that it gave."""
     turn = {uid: index for index, uid in enumerate(given.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
     return [info.uid for info in ordered]
 
 
-def _lesser(given: Victims, pod: PodInfo, table: Table) -> list[str]:
+def _lesser(given: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
     """The UIDs given, without those of pods that are known to be as important as `pod`."""
     priorities = {victim.uid: victim.priority for victim in given.pods or ()}
     for uid in given.uids:
@@ -95,7 +95,7 @@ def _lesser(given: Victims, pod: PodInfo, table: Table) -> list[str]:
     return [uid for uid in given.uids if uid and priorities.get(uid, pod.priority - 1) < pod.priority]
 
 
-def _unseen(given: Victims, node: str, pod: PodInfo, table: Table) -> list[str]:
+def _unseen(given: NodeVictims, node: str, pod: PodInfo, table: Table) -> list[str]:
     """The lesser victims given that the table does not know on the node."""
     row = table.nodes.row_of[node]
     slot_of = table.pods.slot_of

@@ -7,13 +7,15 @@ from enum import Enum
 import numpy as np
 
 from extender.cache.cache import Cache
-from extender.extender_v1.types import ArgsReader, ExtenderArgs, HostPriorityList, decode_args, encode_priorities
+from extender.extender_v1.decoding import NamesReader, decode_args
+from extender.extender_v1.encoding import encode_priorities
+from extender.extender_v1.types import ExtenderArgs, HostPriorityList
+from extender.extender_v1.validation import MAX_EXTENDER_PRIORITY, validate_prioritize
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score
 from extender.table import PodInfo
-from extender.verbs.asked import asked
-from extender.verbs.validation import MAX_EXTENDER_PRIORITY, validate_prioritize
+from extender.verbs.requested_nodes import requested_nodes
 from extender.verbs.verb import Summary
 
 
@@ -36,10 +38,10 @@ class Prioritize:
         cache: Cache,
         profiles: Profiles,
         scale: Scale = Scale.RELATIVE,
-        reader: ArgsReader | None = None,
+        reader: NamesReader | None = None,
     ) -> None:
         self._cache, self._profiles, self._scale = cache, profiles, scale
-        self._reader = reader or ArgsReader()
+        self._reader = reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
@@ -48,7 +50,7 @@ class Prioritize:
         info = self._cache.info_of(request.pod) or PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
         with self._cache.snapshot(self.name) as table:
-            nodes = asked(request, table)
+            nodes = requested_nodes(request, table)
             totals = np.zeros(len(nodes.names), np.int64)
             for part in nodes.parts:
                 totals[part.positions] = score(profile, info, part.table, part.rows).total

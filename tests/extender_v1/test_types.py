@@ -7,26 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from extender.errors import InvalidAnswer, MalformedRequest
+from extender.extender_v1.decoding import NamesReader, decode_args, decode_binding_args, decode_preemption_args
+from extender.extender_v1.encoding import encode_priorities
 from extender.extender_v1.types import (
-    ArgsReader,
     ExtenderFilterResult,
     ExtenderPreemptionResult,
     HostPriorityList,
     MetaPod,
     MetaVictims,
-    Names,
-    decode_args,
-    decode_binding_args,
-    decode_preemption_args,
-    encode,
-    encode_filter,
-    encode_priorities,
 )
-from extender.verbs.validation import validate_filter, validate_preempt, validate_prioritize
+from extender.extender_v1.validation import validate_filter, validate_preempt, validate_prioritize
 from tests.builders import make_node, make_pod
 
 POD = make_pod("p").obj()
@@ -59,17 +51,14 @@ def test_whole_victims_and_their_uids() -> None:
     assert victims.pods[0].name == "v"
 
 
-def test_what_comes_again_is_the_same_object() -> None:
-    reader = ArgsReader()
+def test_names_that_come_again_are_the_same_list() -> None:
+    reader = NamesReader()
     first, again, others = (
         decode_args(json.dumps({"Pod": POD, "NodeNames": names}).encode(), reader)
         for names in (["a", "b"], ["a", "b"], ["b", "a"])
     )
     assert first.names is again.names
     assert (first.names, others.names) == (["a", "b"], ["b", "a"])
-    assert first.pod is again.pod is others.pod
-    other = decode_args(json.dumps({"Pod": make_pod("q").obj(), "NodeNames": ["b", "a"]}).encode(), reader)
-    assert (other.names is others.names, other.pod.name) == (True, "q")
 
 
 @pytest.mark.parametrize(
@@ -87,47 +76,6 @@ def test_priorities_in_the_names_of_go(hosts: list[str]) -> None:
     scores = np.arange(10, 10 - len(hosts), -1)
     expected = [{"Host": host, "Score": score} for host, score in zip(hosts, scores.tolist(), strict=True)]
     assert json.loads(encode_priorities(HostPriorityList(hosts, scores))) == expected
-
-
-STRINGS = st.lists(st.text(st.sampled_from('a,"\\ :é'), max_size=4), max_size=5)
-
-
-@given(names=STRINGS, separators=st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]), ascii_only=st.booleans())
-@example(names=[","], separators=(",", ":"), ascii_only=True)
-@example(names=["a", ","], separators=(" ,", ":"), ascii_only=True)
-@example(names=[",", "a"], separators=(",", ":"), ascii_only=True)
-def test_names_are_answered_as_they_came(names: list[str], separators: tuple[str, str], ascii_only: bool) -> None:
-    came = Names(names, json.dumps(names, separators=separators, ensure_ascii=ascii_only).encode())
-    scores = np.arange(len(names)) % 11
-    expected = [{"Host": name, "Score": score} for name, score in zip(names, scores.tolist(), strict=True)]
-    assert json.loads(encode_priorities(HostPriorityList(came, scores))) == expected
-    assert json.loads(encode_filter(ExtenderFilterResult(node_names=came)))["NodeNames"] == names
-
-
-def test_names_as_go_writes_them_are_not_written_anew() -> None:
-    assert Names(["a", "b-1.example"], b'["a","b-1.example"]').json
-    assert encode_priorities(HostPriorityList(Names(["a", "b"], b'["a","b"]'), np.array([10, 7]))) == (
-        b'[{"Host":"a","Score":10},{"Host":"b","Score": 7}]'
-    )
-
-
-def test_null_and_empty_are_kept_apart() -> None:
-    assert decode_args(json.dumps({"Pod": POD, "NodeNames": [], "Nodes": None}).encode()).node_names == []
-    assert decode_args(json.dumps({"Pod": POD, "NodeNames": None, "Nodes": {"items": None}}).encode()).nodes == []
-    assert json.loads(encode_filter(ExtenderFilterResult(node_names=[]))) == {
-        "Nodes": None,
-        "NodeNames": [],
-        "FailedNodes": {},
-        "FailedAndUnresolvableNodes": {},
-        "Error": "",
-    }
-    assert encode([]) == b"[]"
-    assert encode(ExtenderPreemptionResult({})) == b'{"NodeNameToMetaVictims":{}}'
-
-
-def test_names_win_over_whole_nodes_if_both_are_given() -> None:
-    args = decode_args(json.dumps({"Pod": POD, "NodeNames": ["n"], "Nodes": {"items": [POD]}}).encode())
-    assert (args.node_names, args.nodes) == (["n"], None)
 
 
 @pytest.mark.parametrize(

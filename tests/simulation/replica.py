@@ -9,7 +9,7 @@ from typing import Any
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application
 from extender.config.settings import Settings
-from extender.extender_v1.types import decode_binding_args
+from extender.extender_v1.decoding import decode_binding_args
 from tests.simulation.judge import Judge
 from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache

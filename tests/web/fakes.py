@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.config.settings import Settings
 from extender.errors import InvalidAnswer, MalformedRequest
-from extender.extender_v1 import types as wire
+from extender.extender_v1 import encoding, types
 from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
@@ -21,13 +21,13 @@ from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.telemetry.metrics import Metrics
 
 
-class ScriptedArgs(wire.ExtenderArgs, frozen=True):
+class ScriptedArgs(types.ExtenderArgs, frozen=True):
     """What filter, prioritize and preempt are asked here."""
 
     do: str = ""
 
 
-class ScriptedBinding(wire.ExtenderBindingArgs, frozen=True):
+class ScriptedBinding(types.ExtenderBindingArgs, frozen=True):
     """What bind is asked here."""
 
     do: str = ""
@@ -35,7 +35,7 @@ class ScriptedBinding(wire.ExtenderBindingArgs, frozen=True):
 
 Scripted = ScriptedArgs | ScriptedBinding
 Answered = (
-    wire.HostPriorityList | wire.ExtenderPreemptionResult | wire.ExtenderBindingResult | wire.ExtenderFilterResult
+    types.HostPriorityList | types.ExtenderPreemptionResult | types.ExtenderBindingResult | types.ExtenderFilterResult
 )
 
 
@@ -88,19 +88,23 @@ class ScriptedVerb:
     def encode(self, request: Scripted, result: Answered) -> bytes:
         if request.do == "unsafe":
             raise InvalidAnswer("scripted")
-        if isinstance(result, wire.ExtenderFilterResult):
-            return wire.encode_filter(result)
-        return wire.encode_priorities(result) if isinstance(result, wire.HostPriorityList) else wire.encode(result)
+        if isinstance(result, types.ExtenderFilterResult):
+            return encoding.encode_filter(result)
+        return (
+            encoding.encode_priorities(result)
+            if isinstance(result, types.HostPriorityList)
+            else encoding.encode(result)
+        )
 
     def summary(self, request: Scripted, result: Answered) -> Summary:
         return Summary("uid-1", "default", "pod", len(_names(request)), len(getattr(result, "node_names", None) or ()))
 
     def _answer(self, names: list[str], error: str) -> Answered:
         if self.name == "bind":
-            return wire.ExtenderBindingResult(error)
+            return types.ExtenderBindingResult(error)
         if self.name == "filter":
-            return wire.ExtenderFilterResult(node_names=names, error=error)
-        return wire.HostPriorityList(names, np.ones(len(names), np.int64))
+            return types.ExtenderFilterResult(node_names=names, error=error)
+        return types.HostPriorityList(names, np.ones(len(names), np.int64))
 
 
 def _names(request: Scripted) -> list[str]:

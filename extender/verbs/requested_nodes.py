@@ -34,8 +34,8 @@ class RequestedNodes(NamedTuple):
     unknown: Sequence[str]
 
 
-def asked(args: ExtenderArgs, table: Table) -> RequestedNodes:
-    """The nodes of the request, looked up in `table`."""
+def requested_nodes(args: ExtenderArgs, table: Table) -> RequestedNodes:
+    """Returns the nodes of the request, looked up in `table`."""
     names, nodes = args.names, table.nodes
     rows = nodes.rows_of(names)
     if rows is None:  # a name is unknown, or is there twice
@@ -47,12 +47,12 @@ def asked(args: ExtenderArgs, table: Table) -> RequestedNodes:
     parts = [Part(table, rows[known], np.flatnonzero(known))]
     unknown = [(position, names[position]) for position in np.flatnonzero(~known).tolist()]
     if args.node_names is None:
-        parts.append(_strangers(args, dict(unknown)))
+        parts.append(_nodes_outside_cache(args, dict(unknown)))
         unknown = []
     return RequestedNodes(names, parts, [name for _, name in unknown])
 
 
-def _strangers(args: ExtenderArgs, unknown: dict[int, str]) -> Part:
+def _nodes_outside_cache(args: ExtenderArgs, unknown: dict[int, str]) -> Part:
     sent = {node.name: node for node in args.nodes or ()}
     table = Table()
     for name in unknown.values():

@@ -21,7 +21,7 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
     """Every node asked about either passes or has its reason, and no other is named; an error stands for all."""
     refused = [*result.failed_nodes, *result.failed_and_unresolvable_nodes]
     passed = result.passed
-    if result.error or ((passed is asked or passed == asked) and not refused):
+    if result.error or (passed == asked and not refused):
         return
     wanted, named = set(asked), {*passed, *refused}
     if nodes_outside_cache := named - wanted:
@@ -35,7 +35,7 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
 def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
     """One integer of 0..10 for each node asked about."""
     hosts, scores = result.hosts, result.scores
-    if len(scores) != len(hosts) or (hosts is not asked and hosts != asked and sorted(hosts) != sorted(set(asked))):
+    if len(scores) != len(hosts) or (hosts != asked and sorted(hosts) != sorted(set(asked))):
         raise InvalidAnswer("prioritize: not the nodes that were asked about, each once")
     if scores.dtype != np.int64 or scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_EXTENDER_PRIORITY:
         raise InvalidAnswer(f"prioritize: a score that is no integer of 0..{MAX_EXTENDER_PRIORITY}")

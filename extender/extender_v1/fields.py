@@ -1,0 +1,47 @@
+"""Decodes one field of a payload, and says where it stood if it is not what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from extender.errors import MalformedRequest
+from extender.model.node import Node
+from extender.model.pod import Pod
+
+T = TypeVar("T")
+RawObject = dict[str, msgspec.Raw]
+NULL = msgspec.Raw(b"null")
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_STORED = (Pod, Node)
+# The API server takes requests of up to 3 MiB, and etcd values of up to 1.5. Empty structures are a hundred times as
+# large in memory as in JSON.
+_LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
+    """Returns the value; `where` names it in errors. Raises MalformedRequest."""
+    if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
+        raise MalformedRequest(f"{where}: {size} bytes, and no API server keeps an object of that size")
+    decoder = _DECODERS.get(form) or _DECODERS.setdefault(form, msgspec.json.Decoder(form))
+    try:
+        value: T = decoder.decode(raw)
+    except UNDECODABLE as error:
+        raise MalformedRequest(f"{where}: {error}") from None
+    return value
+
+
+def optional_as(raw: msgspec.Raw | None, form: type[T], where: str) -> T | None:
+    """Returns None for a field that is missing or null, else what `decode_as` returns."""
+    if raw is None or raw == NULL:
+        return None
+    return decode_as(raw, form, where)
+
+
+def lower_keys(fields: Mapping[str, msgspec.Raw]) -> RawObject:
+    """Returns the fields with their keys in lower case: schedulers of old wrote no capitals."""
+    return {key.lower(): value for key, value in fields.items()}
