@@ -17,6 +17,7 @@ from extender.devices.extended_resources import may_be_backed
 from extender.framework.rules import Scores
 from extender.plugins.node_resources.allocation import ResourceWeights
 from extender.table import Table
+from extender.table.journal import MOST_FOLLOWED, RESOURCES
 from extender.table.labels import Rows
 from extender.table.nodes.columns import ResourceFingerprint
 
@@ -79,13 +80,13 @@ def cached_scores(
             del known[next(iter(known))]  # unasked for the longest
         known[key] = None  # perhaps no other pod asks for the same
         return work_out(rows)
-    fills = None if kept is None else table.nodes.fingerprints_since(kept.at)
-    if fills is None or kept is None:
+    changed = None if kept is None else table.journal.since(kept.at, RESOURCES)
+    if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
         everywhere = np.arange(len(table.nodes.names))
         kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
         kept.scores[everywhere] = work_out(everywhere)
-    elif fills:
-        kept.follow(fills, work_out)
+    elif changed:
+        kept.follow({row: table.nodes.fingerprint(row) for row in changed}, work_out)
     known[key] = kept
     kept.at = table.journal.now
     return kept.scores[rows].astype(np.int64)

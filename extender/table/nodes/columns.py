@@ -5,7 +5,7 @@ A row is kept while the node or a pod on it is known: pods may be seen before th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from extender.model.node import Node, Taint
 from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
-from extender.table.journal import MOST_FOLLOWED, NODES, RESOURCES, TOPOLOGY, Journal
+from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Journal
 from extender.table.labels import LabelColumns, Rows
 from extender.table.nodes.facts import FactColumn, NodeFacts
+from extender.table.nodes.name_index import NameIndex
 from extender.table.podinfo import Footprint
 
 # The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
@@ -63,12 +64,9 @@ class NodeColumns:
         self.labels = LabelColumns(_FIRST_CAPACITY)
         self.images: dict[str, Image] = {}
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
-        self._vectors: dict[Footprint, NDArray[np.int64]] = {}
         self._free: list[int] = []
         self._rows: Rows | None = None
-        self._index: _NameIndex | None = None
-        self._looked_up: tuple[list[str] | None, Rows | None] = None, None
-        self._fingerprints: tuple[tuple[int, int], dict[int, ResourceFingerprint] | None] = (-1, -1), None
+        self._index: NameIndex | None = None
         self._journal = journal
         self._facts = NodeFacts(self.objects, journal)
 
@@ -96,27 +94,10 @@ class NodeColumns:
         return row is not None and bool(self.present[row])
 
     def rows_of(self, names: list[str]) -> Rows | None:
-        """The rows of names that all have one, each once; None where it is not so.
-
-        The list may be asked about again: as long as it is the same, and no name comes or goes, so is the answer.
-        """
-        known, rows = self._looked_up
-        if names is known:
-            return rows
+        """Returns the rows of names that all have one, each once; None where it is not so."""
         if self._index is None:
-            self._index = _NameIndex(self.row_of, self.capacity)
-        found, doubtful = self._index.find(names)
-        for position in doubtful:
-            row = self.row_of.get(names[position])
-            if row is None:
-                return None
-            found[position] = row
-        met = np.zeros(self.capacity, np.bool_)
-        met[found] = True
-        if np.count_nonzero(met) < len(found):
-            return None
-        self._looked_up = names, found
-        return found
+            self._index = NameIndex(self.row_of, self.capacity)
+        return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
         """What `fact`, a function of a module, tells of each node: a column, worked out once per change of a node."""
@@ -129,7 +110,7 @@ class NodeColumns:
             row = self._free.pop() if self._free else self._append()
             self.row_of[name] = row
             self.names[row] = name
-            self._names_changed()
+            self._index = None
         return row
 
     def release(self, name: str) -> None:
@@ -138,7 +119,7 @@ class NodeColumns:
         if not self.present[row] and not self.requested[PODS, row]:
             del self.row_of[name]
             self.names[row] = ""
-            self._names_changed()
+            self._index = None
             self._free.append(row)
             self._journal.note_removed(TOPOLOGY, name)  # of a node that was gone before its last pod, only now
 
@@ -186,33 +167,17 @@ class NodeColumns:
         self.requested[:, row] += vector
         self._journal.note(RESOURCES, row)
 
-    def fingerprints_since(self, cursor: int) -> Mapping[int, ResourceFingerprint] | None:
-        """Returns the fingerprint of each row that has changed after `cursor`; None: too long ago to tell, or too many.
-
-        No rule can tell nodes with equal fingerprints apart by their resources.
-        """
-        span = cursor, self._journal.now
-        if self._fingerprints[0] != span:  # else another rule has just asked
-            rows = self._journal.since(cursor, RESOURCES)
-            followed = rows is not None and len(rows) <= MOST_FOLLOWED
-            self._fingerprints = span, {row: self._fingerprint(row) for row in rows or ()} if followed else None
-        return self._fingerprints[1]
-
-    def _fingerprint(self, row: int) -> ResourceFingerprint:
+    def fingerprint(self, row: int) -> ResourceFingerprint:
+        """Returns what is equal for nodes that no rule can tell apart by their resources."""
         return self.allocatable[:, row].tobytes() + self.requested[:, row].tobytes()
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
-        """`footprint` as a column of the resource matrices: int64[resource]."""
-        vector = self._vectors.get(footprint)
-        if vector is None or len(vector) != len(self.requested):
-            counted = [(self._resource(name), amount) for name, amount in footprint.requests if is_counted(name)]
-            vector = np.zeros(len(self.requested), np.int64)
-            for index, amount in counted:
-                vector[index] = amount
-            vector[[PODS, NONZERO_CPU, NONZERO_MEMORY]] = 1, footprint.nonzero_cpu_milli, footprint.nonzero_memory_bytes
-            if len(self._vectors) > 65536:  # footprints of pods long gone
-                self._vectors.clear()
-            self._vectors[footprint] = vector
+        """Returns `footprint` as a column of the resource matrices: int64[resource]."""
+        counted = [(self._resource(name), amount) for name, amount in footprint.requests if is_counted(name)]
+        vector = np.zeros(len(self.requested), np.int64)
+        for index, amount in counted:
+            vector[index] = amount
+        vector[[PODS, NONZERO_CPU, NONZERO_MEMORY]] = 1, footprint.nonzero_cpu_milli, footprint.nonzero_memory_bytes
         return vector
 
     def _resource(self, name: str) -> int:
@@ -253,9 +218,6 @@ class NodeColumns:
         self.cordoned += unschedulable - int(self.unschedulable[row])
         self.unschedulable[row] = unschedulable
 
-    def _names_changed(self) -> None:
-        self._index, self._looked_up = None, (None, None)
-
     def _append(self) -> int:
         row = len(self.names)
         self.names.append("")
@@ -272,36 +234,6 @@ class NodeColumns:
         self.unschedulable = np.pad(self.unschedulable, (0, more))
         self.present = np.pad(self.present, (0, more))
         self.labels.grow(capacity)
-
-
-_NOBODY = 1  # the hash of a row that is free
-
-
-class _NameIndex:
-    """Finds the rows of many names at once, by their hashes (SipHash, 64 bits, keyed anew in every process).
-
-    To look 500 names of 5,000 up one after another waits for memory 500 times: keys, entries and values of a dictionary
-    lie far apart, and a scheduler's other work has taken the caches meanwhile. These loads do not wait for each other.
-    """
-
-    def __init__(self, row_of: Mapping[str, int], capacity: int) -> None:
-        hashes, rows = _hashes(row_of), np.fromiter(row_of.values(), np.int32, len(row_of))
-        self._mask = (1 << (8 * len(rows)).bit_length()) - 1
-        self._slots = np.zeros(self._mask + 1, np.int32)  # of names that share a slot the last has it
-        self._slots[hashes & self._mask] = rows
-        self._hashes = np.full(capacity, _NOBODY, np.int64)  # by row
-        self._hashes[rows] = hashes
-
-    def find(self, names: Sequence[str]) -> tuple[Rows, list[int]]:
-        """The row of each, and the positions of those that may be elsewhere or nowhere."""
-        hashes = _hashes(names)
-        rows = self._slots[hashes & self._mask].astype(np.intp)
-        doubtful = self._hashes[rows] != hashes
-        return rows, np.flatnonzero(doubtful).tolist()
-
-
-def _hashes(names: Collection[str]) -> NDArray[np.int64]:
-    return np.fromiter(map(hash, names), np.int64, len(names))
 
 
 def _image_sizes(node: Node | None) -> Mapping[str, int]:
