@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from extender.app.readiness import Staleness
+from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_binder import LeaderBinder, WritesInFlight
 from extender.cluster.election.lease import LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.watch.caught_up import caught_up
 from extender.cluster.watch.source import ClusterSource
 from extender.cluster.writers.binder import ApiBinder
 from extender.config.settings import Settings
@@ -54,7 +54,7 @@ class ClusterFeed(Protocol):
     def missing(self) -> Sequence[str]:
         """Returns the kinds that the cache does not hold in full."""
 
-    def survey(self) -> Callable[[], bool]:
+    def survey(self) -> PodSurvey:
         """Asks which pods there are; see Expiry. Raises ClusterError."""
 
     def fenced(self, binder: Binder) -> Binder:
@@ -97,6 +97,16 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
     return factory
 
 
+class _AllTold:
+    """A cache.expiry.PodSurvey of a cluster that the cache is told of at once."""
+
+    def told(self) -> bool:
+        return True
+
+    def missed(self, uid: str, told: Pod | None) -> bool:  # noqa: ARG002  none is
+        return False
+
+
 class FileFeed(InMemoryCluster):
     """A ClusterFeed of objects from a file, whose binds stay in memory."""
 
@@ -115,9 +125,9 @@ class FileFeed(InMemoryCluster):
         """See ClusterFeed: all is there at once."""
         return ()
 
-    def survey(self) -> Callable[[], bool]:
+    def survey(self) -> PodSurvey:
         """See ClusterFeed: the cache is told at once."""
-        return lambda: True
+        return _AllTold()
 
     def fenced(self, binder: Binder) -> Binder:
         """See ClusterFeed."""
@@ -142,9 +152,9 @@ class LiveFeed:
         self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
         self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
 
-    def survey(self) -> Callable[[], bool]:
+    def survey(self) -> PodSurvey:
         """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
-        return caught_up(self.client, KINDS[Pod.__name__], lambda: self._source.version(Pod.__name__))
+        return self._source.survey(Pod.__name__)
 
     def fenced(self, binder: Binder) -> Binder:
         """See ClusterFeed."""
@@ -173,7 +183,7 @@ class ElectedFeed:
             LeaseClient(feed.client, namespace, settings.lease_name, silence_seconds=timing.call_seconds),
             Election(identity, timing, random.Random()),  # noqa: S311  for pauses
             self._eligible,
-            feed.survey,
+            lambda: feed.survey().told,
             clock,
             self._writes.idle,
         )

@@ -7,7 +7,7 @@ check of the node and the change must be one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -179,19 +179,17 @@ class Cache:
         with self._notifying("forget"):
             self._state.displace(uid, PodEvent.FORGET)
 
-    def overdue(self, now: float) -> bool:
-        """Returns whether the time to live of any pod is over at `now`."""
+    def overdue(self, now: float) -> Mapping[str, Pod | None]:
+        """Returns the pods whose time to live is over at `now`, as the watch told of them (None: not), by UID."""
         with self._locked("expire"):
-            return bool(self._state.placements.overdue(now))
+            over, told = self._state.placements.overdue(now), self._state.pods
+            return {uid: info.pod if (info := told.get(uid)) else None for uid in over}
 
-    def expire(self, told_until: float) -> list[str]:
-        """Lets go of every pod whose time to live was over at `told_until`; returns their `namespace/name`.
-
-        `told_until`: the cache has been told of whatever there was at that moment, in monotonic seconds.
-        """
+    def expire(self, uids: Iterable[str]) -> list[str]:
+        """Lets go of those of the pods that no watch has confirmed meanwhile; returns their `namespace/name`."""
         with self._notifying("expire"):
             placements = self._state.placements.by_uid()
-            over = self._state.placements.overdue(told_until)
+            over = [uid for uid in uids if uid in placements and placements[uid].expires_at]
             for uid in over:
                 self._state.displace(uid, PodEvent.EXPIRE)
             return [placements[uid].info.pod.key for uid in over]

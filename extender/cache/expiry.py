@@ -1,44 +1,59 @@
 """Which assumed pods expire, and when it is known that they may.
 
 A pod whose time to live is over need not be unbound: the watch may be behind. It expires once the watch has told of
-everything that there was after that time: had the pod been bound, the watch would have said so.
+everything that there was after that time: had the pod been bound, the watch would have said so. A pod that is listed
+otherwise than the watch has told does not expire, whatever the watch says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from extender.cache.cache import Cache
+from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
-Survey = Callable[[], Callable[[], bool]]
-"""Asks what there is, and gives a probe that tells whether the cache was told of it all; raises ClusterError."""
-
 ASK_AGAIN_SECONDS = 15.0
+
+
+class PodSurvey(Protocol):
+    """The pods that there were at one moment, beside what the cache was told of them."""
+
+    def told(self) -> bool:
+        """Returns whether the cache was told of them all."""
+
+    def missed(self, uid: str, told: Pod | None) -> bool:
+        """Returns whether there was another version of the pod than `told`, the one that the cache was told of."""
 
 
 class Expiry:
     """Call `sweep` every second or so; one thread at a time."""
 
-    def __init__(self, cache: Cache, survey: Survey, clock: Clock) -> None:
-        self._cache, self._survey, self._clock = cache, survey, clock
+    def __init__(self, cache: Cache, survey: Callable[[], PodSurvey], clock: Clock) -> None:
+        """`survey` asks which pods there are; it raises ClusterError."""
+        self._cache, self._ask, self._clock = cache, survey, clock
         self._asked_at = self._ask_from = float("-inf")
-        self._has_told: Callable[[], bool] | None = None
+        self._survey: PodSurvey | None = None
 
     def sweep(self) -> list[str]:
-        """Lets go of the pods that are over; their `namespace/name`.
+        """Lets go of the pods that are over; returns their `namespace/name`.
 
         Raises:
             ClusterError: nobody can tell; asked again after a while.
         """
         now = self._clock.monotonic()
         if now >= self._ask_from:
-            self._has_told = None
+            self._survey = None
             if not self._cache.overdue(now):
                 return []
             self._asked_at, self._ask_from = now, now + ASK_AGAIN_SECONDS
-            self._has_told = self._survey()
-        if self._has_told is None or not self._has_told():
+            self._survey = self._ask()
+        if self._survey is None or not self._survey.told():
             return []
-        self._ask_from = now
-        return self._cache.expire(self._asked_at)
+        survey, self._survey = self._survey, None
+        over = self._cache.overdue(self._asked_at)
+        expired = [uid for uid, told in over.items() if not survey.missed(uid, told)]
+        if len(expired) == len(over):
+            self._ask_from = now
+        return self._cache.expire(expired)

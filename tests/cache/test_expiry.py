@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.expiry import ASK_AGAIN_SECONDS, Expiry
+from extender.cache.expiry import ASK_AGAIN_SECONDS, Expiry, PodSurvey
 from extender.errors import OutcomeUnknown
+from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.table import PodInfo
@@ -14,12 +17,16 @@ from tests.cache.test_cache import TTL, node, pod
 
 
 class Watch:
-    """Holds events back; as a Survey it compares what there is with what it has told."""
+    """Holds events back; its surveys compare what there is with what it has told.
+
+    Attributes:
+        missed: UIDs that are listed otherwise than told.
+    """
 
     def __init__(self, cache: Cache) -> None:
         self._cache, self._backlog = cache, list[str]()
         self._made = self._told = 0
-        self.surveys = 0
+        self.surveys, self.missed = 0, set[str]()
         self.error: Exception | None = None
 
     def place(self, name: str) -> None:
@@ -31,12 +38,28 @@ class Watch:
         self._cache.changed("Pod", pod(self._backlog.pop(0), "n"))
         self._told += 1
 
-    def survey(self) -> object:
+    def survey(self) -> PodSurvey:
         self.surveys += 1
         if self.error:
             raise self.error
-        there_are = self._made
-        return lambda: self._told >= there_are
+        return Asked(self, self._made)
+
+    def has_told(self, count: int) -> bool:
+        return self._told >= count
+
+
+@dataclass
+class Asked:
+    """A PodSurvey."""
+
+    watch: Watch
+    there_are: int
+
+    def told(self) -> bool:
+        return self.watch.has_told(self.there_are)
+
+    def missed(self, uid: str, told: Pod | None) -> bool:
+        return uid in self.watch.missed
 
 
 @pytest.fixture
@@ -58,7 +81,7 @@ def watch(cache: Cache) -> Watch:
 
 @pytest.fixture
 def expiry(cache: Cache, watch: Watch, clock: ManualClock) -> Expiry:
-    return Expiry(cache, watch.survey, clock)  # type: ignore[arg-type]  # the probe's type, in a test
+    return Expiry(cache, watch.survey, clock)
 
 
 def bind(cache: Cache, *names: str) -> None:
@@ -136,3 +159,19 @@ def test_a_question_that_stays_open_is_asked_anew(
     watch._made = 0
     clock.advance(ASK_AGAIN_SECONDS)
     assert expiry.sweep() == ["default/p"]
+
+
+def test_a_pod_that_a_list_shows_otherwise_than_the_watch_has_told_keeps_its_place(
+    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
+) -> None:
+    """As where the event of its binding was lost on the way."""
+    bind(cache, "bound", "lost")
+    watch.missed.add(pod("bound").uid)
+    clock.advance(TTL)
+    assert expiry.sweep() == ["default/lost"]
+    assert (expiry.sweep(), watch.surveys) == ([], 1)
+    clock.advance(ASK_AGAIN_SECONDS)
+    assert (expiry.sweep(), watch.surveys) == ([], 2)
+    cache.replaced("Pod", [pod("bound", "n")])
+    clock.advance(ASK_AGAIN_SECONDS)
+    assert (expiry.sweep(), watch.surveys, cache.size().assumed_pods) == ([], 2, 0)

@@ -213,6 +213,12 @@ class Stream:
         self._forget()
         self._network.hung.append(self)
 
+    def abort(self) -> None:
+        """The client has lost its patience."""
+        self._forget()
+        self._hung = False
+        self._finish()
+
     def recover(self) -> None:
         """A connection that hangs is reset at last."""
         self._hung = False

@@ -81,7 +81,7 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
     assert "Insufficient cpu" in answer(verb, binding(rival, "n"))["Error"]
     clock.advance(31)
     tell(cache, [rival])
-    cache.expire(clock.monotonic())
+    cache.expire(cache.overdue(clock.monotonic()))
     assert answer(verb, binding(rival, "n")) == {"Error": ""}
 
 

@@ -145,7 +145,7 @@ class Response:
         self.repeated = repeated
         self._fields: list[tuple[bytes, bytes]] = []
         self.keep_alive = self.complete = False
-        self._client, self._silence_seconds = connection, silence_seconds
+        self._connection, self._silence_seconds = connection, silence_seconds
         self._pieces: list[bytes] = []
         self._head_complete = False
         self._parser = httptools.HttpResponseParser(self)
@@ -156,6 +156,10 @@ class Response:
     def header(self, name: bytes) -> str:
         """Returns the value of the header `name`, given in lower case; "" without one."""
         return next((value.decode("latin-1") for field, value in self._fields if field.lower() == name), "")
+
+    def abort(self) -> None:
+        """Ends the connection; a thread that waits for a piece wakes up with a BrokenExchange."""
+        self._connection.shut()
 
     def pieces(self) -> Iterator[bytes]:
         """Yields the body as it comes, until it is complete.
@@ -180,7 +184,7 @@ class Response:
         return body
 
     def _advance(self) -> None:
-        data = self._client.receive(self._silence_seconds)
+        data = self._connection.receive(self._silence_seconds)
         if not data:
             raise BrokenExchange("the connection ended before the answer did", dead=self._silent)
         self._silent = False

@@ -67,9 +67,18 @@ def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
         page = decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Malformed(f"the list cannot be read: {error}") from None
-    if not page.metadata.resource_version:
+    if not version_number(page.metadata.resource_version):
         raise Malformed("what came is no list")
     return page
+
+
+def version_number(version: str) -> int:
+    """Returns a resource version as a number, 0 for none. Raises Malformed where it is no number."""
+    if not version:
+        return 0
+    if not (version.isascii() and version.isdigit()):
+        raise Malformed(f"resource version {version!r} is no number")
+    return int(version)
 
 
 def page_type(item: type) -> Any:  # a type made at run time, which mypy cannot name

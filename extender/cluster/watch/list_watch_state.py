@@ -1,12 +1,14 @@
-"""What a reflector does next, as a machine without I/O, time or randomness of its own.
+"""The next step of a reflector, as a machine without I/O, time or randomness of its own.
 
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
        '--'                       '--- 410, two broken streams in a row, a failing sink ---> LISTING
                                   '--- nothing but 404 for a minute: served no more -------> LISTING, every ten minutes
+                               '--- distrust: what came contradicts itself -------------> LISTING, not synced till then
 
 `next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
-stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector).
+stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector), those
+of a list after every page that comes.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
 
 
-class Failure(Enum):
-    """Why a list or a watch came to nothing."""
+class ListWatchFailure(Enum):
+    """A reason for which a list or a watch came to nothing."""
 
     EXPIRED = auto()
     """The version or the continue token is too old (410)."""
     MALFORMED = auto()
     """What came cannot be read, or breaks off in the middle of a line."""
-    UNTOLD = auto()
+    SINK = auto()
     """It came, but the sink could not take it: whatever it holds now, a whole list puts it right."""
     UNSERVED = auto()
     """The API server does not know the kind (404)."""
@@ -40,7 +42,7 @@ class Failure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pause:
     """Do nothing for so long."""
 
     seconds: float
@@ -62,14 +64,14 @@ class Watch:
     timeout_seconds: int
 
 
-Step = Wait | List | Watch
+Step = Pause | List | Watch
 
 
 class ListWatchState:
     """One kind's machine. Times are monotonic seconds.
 
     Attributes:
-        synced: the whole list has come at least once since the kind is served.
+        synced: the whole list has come since the kind is served, and since it was distrusted.
         served: the API server knows the kind, as far as is known.
     """
 
@@ -81,68 +83,78 @@ class ListWatchState:
         self._continue_token = ""
         self._limit = PAGE_SIZE
         self._resume_at = 0.0
-        self._failures = 0
+        self._list_failures = self._watch_failures = 0
         self._last_failure_at = float("-inf")
         self._opened_at = 0.0
         self._progress = True  # something has come since the last stream broke
         self._missed_since: float | None = None  # nothing but 404 has come since then
+        self._distrusted = False  # and not begun to list since
 
     @property
     def version(self) -> str:
-        """The version that the sink is at; "" while a list is under way."""
+        """Returns the version that the sink is at; "" while a list is under way."""
         return self._version or ""
 
     def next(self, now: float) -> Step:
-        """What to do at this moment."""
+        """Returns the step for this moment."""
         if now < self._resume_at:
-            return Wait(self._resume_at - now)
+            return Pause(self._resume_at - now)
+        if self._distrusted:
+            self._distrusted = False
+            self._start_over(limit=PAGE_SIZE)
         if self._version is None:
             return List(self._continue_token, self._limit)
         self._opened_at = now
         return Watch(self._version, self._random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS))
 
     def paged(self, version: str, continue_token: str) -> bool:
-        """A page has come; whether it was the last."""
-        self._continue_token, self._missed_since = continue_token, None
+        """Takes a page; returns whether it was the last."""
+        self._continue_token, self._missed_since, self._list_failures = continue_token, None, 0
         if continue_token:
             return False
         self._version, self._limit = version, PAGE_SIZE
-        self.synced = self.served = self._progress = True
+        self.served = self._progress = True
+        self.synced = not self._distrusted
         return True
 
     def observed(self, version: str) -> None:
-        """A watch delivered an object or a bookmark of this version."""
+        """Notes that a watch delivered an object or a bookmark of this version."""
         self._version, self._progress = version, True
 
+    def distrust(self) -> None:
+        """Lists anew as soon as it may, and counts as not synced till then; any thread may say so."""
+        self._distrusted = True
+        self.synced = False
+
     def opened(self) -> None:
-        """The API server has taken up a watch."""
+        """Notes that the API server has taken up a watch."""
         self._missed_since = None
 
     def ended(self, now: float) -> None:
-        """A watch ended as it should; one that ended at once and empty counts as a failure (client-go too)."""
+        """Notes that a watch ended as it should; one that ended at once and empty is a failure, as in client-go."""
         if now - self._opened_at < _SHORT_WATCH_SECONDS:
-            self.failed(Failure.OTHER, now)
+            self.failed(ListWatchFailure.OTHER, now)
 
-    def failed(self, failure: Failure, now: float, retry_after_seconds: float = 0.0) -> None:
-        """A list or a watch came to nothing."""
+    def failed(self, failure: ListWatchFailure, now: float, retry_after_seconds: float = 0.0) -> None:
+        """Notes that a list or a watch came to nothing."""
         watching = self._version is not None
-        if failure is Failure.EXPIRED:
+        if failure is ListWatchFailure.EXPIRED:
             # A continue token that expires once will do so again: the list takes longer than the server remembers.
             self._start_over(limit=PAGE_SIZE if watching else 0)
-        elif failure is Failure.UNTOLD:
+        elif failure is ListWatchFailure.SINK:
             self._start_over(limit=PAGE_SIZE)
-        elif failure is Failure.MALFORMED and watching:
+        elif failure is ListWatchFailure.MALFORMED and watching:
             if not self._progress:
                 self._start_over(limit=PAGE_SIZE)
             self._progress = False
-        elif failure is Failure.UNSERVED and self._is_missed_for_good(now):
+        elif failure is ListWatchFailure.UNSERVED and self._is_missed_for_good(now):
             self.served = self.synced = False
             self._start_over(limit=PAGE_SIZE)
             self._resume_at = now + UNSERVED_PAUSE_SECONDS * self._random.uniform(1, 1.1)
             return
-        if failure is not Failure.UNSERVED:
+        if failure is not ListWatchFailure.UNSERVED:
             self._missed_since = None
-        self._resume_at = now + max(self._pause(now), retry_after_seconds)
+        self._resume_at = now + max(self._pause(now, watching), retry_after_seconds)
 
     def _is_missed_for_good(self, now: float) -> bool:
         if self._missed_since is None:
@@ -152,10 +164,14 @@ class ListWatchState:
     def _start_over(self, limit: int) -> None:
         self._version, self._continue_token, self._limit = None, "", limit
 
-    def _pause(self, now: float) -> float:
+    def _pause(self, now: float, watching: bool) -> float:
         if now - self._last_failure_at > QUIET_SECONDS:
-            self._failures = 0
+            self._list_failures = self._watch_failures = 0
         self._last_failure_at = now
-        seconds: float = min(FIRST_PAUSE_SECONDS * 2**self._failures, LONGEST_PAUSE_SECONDS)
-        self._failures = min(self._failures + 1, 16)
+        failures = self._watch_failures if watching else self._list_failures
+        seconds: float = min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS)
+        if watching:
+            self._watch_failures = min(failures + 1, 16)
+        else:
+            self._list_failures = min(failures + 1, 16)
         return seconds * self._random.uniform(1, 2)

@@ -7,8 +7,8 @@ from random import Random
 import msgspec
 
 from extender.cluster.http.kube_client import Status
-from extender.cluster.watch.decoding import Malformed, decoders, read_page
-from extender.cluster.watch.list_watch_state import Failure, List, ListWatchState, Step
+from extender.cluster.watch.decoding import Malformed, decoders, read_page, version_number
+from extender.cluster.watch.list_watch_state import List, ListWatchFailure, ListWatchState, Step
 from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.runtime.ports import Sink, Telemetry
@@ -29,50 +29,63 @@ _DECODE_STATUS = msgspec.json.Decoder(Status).decode
 
 
 class Reflector:
-    """Ask `step` what to do, do it, and tell what came: `page`, `receive` and `ended`, or `refused` and `broken`."""
+    """Ask `step` what to do, do it, and tell what came: `page`, `receive` and `ended`, or `refused` and `broken`.
+
+    Attributes:
+        version_seen: the version of the last list, event or bookmark.
+        version_told: the newest version of an object that the sink was told of, by a list or an event.
+        version_listed: the version of the last whole list.
+        told_at: when the last list or event came, in monotonic seconds.
+    """
 
     def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
         self.kind = kind
         self._sink, self._telemetry = sink, telemetry
-        self._reflection = ListWatchState(random)
+        self._state = ListWatchState(random)
         self._decode_page, self._decode_object = decoders(kind)
         self._listed: list[Object] = []
         self._told = False  # the sink may hold objects
         self._rest = b""
+        self.version_seen = self.version_told = self.version_listed = 0
+        self.told_at = 0.0
 
     @property
     def synced(self) -> bool:
         """The sink has had the whole list at least once since the kind is served."""
-        return self._reflection.synced
+        return self._state.synced
 
     @property
     def version(self) -> str:
         """The version of the last list, event or bookmark that the sink has had; "" while a list is under way."""
-        return self._reflection.version
+        return self._state.version
 
     @property
     def served(self) -> bool:
         """The API server knows the kind, as far as is known."""
-        return self._reflection.served
+        return self._state.served
+
+    def distrust(self) -> None:
+        """Has everything listed anew, not synced till then; any thread may say so."""
+        self._state.distrust()
 
     def step(self, now: float) -> Step:
         """What to do next; `now` in monotonic seconds, as everywhere here."""
         self._rest = b""
-        step = self._reflection.next(now)
+        step = self._state.next(now)
         if isinstance(step, List) and not step.continue_token:
             self._listed = []
         return step
 
-    def page(self, body: bytes, now: float) -> Failure | None:
+    def page(self, body: bytes, now: float) -> ListWatchFailure | None:
         """The answer to a List; the failure that it turned out to be, if any."""
         try:
             page = read_page(self._decode_page, body)
+            self._listed += page.items or ()
+            if not page.metadata.continue_token:
+                self._tell_list(version_number(page.metadata.resource_version), now)
         except Malformed:
-            return self.broken(Failure.MALFORMED, now)
-        self._listed += page.items or ()
-        if not page.metadata.continue_token:
-            self._tell_list()
-        self._reflection.paged(page.metadata.resource_version, page.metadata.continue_token)
+            return self.broken(ListWatchFailure.MALFORMED, now)
+        self._state.paged(page.metadata.resource_version, page.metadata.continue_token)
         return None
 
     def opened(self) -> None:
@@ -81,10 +94,10 @@ class Reflector:
         This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
         cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
         """
-        self._reflection.opened()
+        self._state.opened()
         self._telemetry.synced(self.kind.name)
 
-    def receive(self, piece: bytes, now: float) -> Failure | None:
+    def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
         """A piece of a watch's stream; the failure that ends the watch, if any."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         try:
@@ -93,58 +106,76 @@ class Reflector:
                 if failure:
                     return failure
         except Malformed:
-            return self.broken(Failure.MALFORMED, now)
-        return self.broken(Failure.MALFORMED, now) if len(self._rest) > LONGEST_LINE_BYTES else None
+            return self.broken(ListWatchFailure.MALFORMED, now)
+        return self.broken(ListWatchFailure.MALFORMED, now) if len(self._rest) > LONGEST_LINE_BYTES else None
 
-    def ended(self, now: float) -> Failure | None:
+    def ended(self, now: float) -> ListWatchFailure | None:
         """The stream of a watch is over."""
         if self._rest:
-            return self.broken(Failure.MALFORMED, now)
-        self._reflection.ended(now)
+            return self.broken(ListWatchFailure.MALFORMED, now)
+        self._state.ended(now)
         return None
 
-    def refused(self, status: int, retry_after_seconds: float, now: float) -> Failure:
+    def refused(self, status: int, retry_after_seconds: float, now: float) -> ListWatchFailure:
         """The API server answered with another status than 200, or said so in the midst of a watch."""
-        failure = {410: Failure.EXPIRED, 404: Failure.UNSERVED}.get(status, Failure.OTHER)
-        if failure is Failure.UNSERVED and self.kind.api_version == "v1":
-            failure = Failure.OTHER  # every API server serves the core group: something else has answered
-        self._reflection.failed(failure, now, retry_after_seconds)
+        failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
+        if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
+            failure = ListWatchFailure.OTHER  # every API server serves the core group: something else has answered
+        self._state.failed(failure, now, retry_after_seconds)
         if self._told and not self.served:
             self._telemetry.withdrawn(self.kind.name)
             self._sink.replaced(self.kind.name, ())
             self._told = False
         return failure
 
-    def broken(self, failure: Failure, now: float) -> Failure:
+    def broken(self, failure: ListWatchFailure, now: float) -> ListWatchFailure:
         """The API server could not be reached, or what it sent broke off or makes no sense."""
-        if failure is Failure.MALFORMED:
+        if failure is ListWatchFailure.MALFORMED:
             self._telemetry.watch_event(self.kind.name, "MALFORMED")
-        self._reflection.failed(failure, now)
+        self._state.failed(failure, now)
         return failure
 
-    def _tell_list(self) -> None:
+    def _tell_list(self, version: int, now: float) -> None:
         listed, self._listed = self._listed, []
+        newest = max((version_number(obj.metadata.resource_version) for obj in listed), default=0)
         self._told = True
         self._sink.replaced(self.kind.name, listed)
+        self.version_seen, self.version_listed, self.version_told = version, version, newest
+        self.told_at = now
         self._telemetry.synced(self.kind.name)
         if self.synced:
             self._telemetry.relisted(self.kind.name)
 
-    def _event(self, line: bytes, now: float) -> Failure | None:
+    def _event(self, line: bytes, now: float) -> ListWatchFailure | None:
         name = self.kind.name
         event, obj = self._decoded(line)
         self._telemetry.watch_event(name, event.type)
         if event.type == "ERROR":
             return self.refused(_status(event.object), 0.0, now)
-        if not obj.metadata.resource_version:
-            raise Malformed("no event")
-        if event.type == "DELETED":
-            self._sink.deleted(name, obj)
-        elif event.type != "BOOKMARK":
-            self._sink.changed(name, obj)
-        self._reflection.observed(obj.metadata.resource_version)
+        version = self._version_of(obj)
+        if event.type != "BOOKMARK":
+            (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(name, obj)
+            self.version_told, self.told_at = version, now
+        self.version_seen = version
+        self._state.observed(obj.metadata.resource_version)
         self._telemetry.synced(name)
         return None
+
+    def _version_of(self, obj: Object) -> int:
+        """Returns the object's version. Raises Malformed, and distrusts what came so far, where it is none to follow.
+
+        Events come in order: otherwise one of the two is not of this server, or it was restored from a copy.
+        """
+        if not obj.metadata.resource_version:
+            raise Malformed("no version")
+        try:
+            version = version_number(obj.metadata.resource_version)
+        except Malformed:
+            version = 0
+        if version < max(self.version_seen, 1):
+            self.distrust()
+            raise Malformed(f"version {obj.metadata.resource_version!r} after {self.version_seen}")
+        return version
 
     def _decoded(self, line: bytes) -> tuple[WatchEvent, Object]:
         try:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 
 from extender.cluster.http.http1 import Hung, Response
 from extender.cluster.http.kube_client import KubeClient, message_of
-from extender.cluster.watch.caught_up import version_number
-from extender.cluster.watch.list_watch_state import Failure, List, Wait, Watch
+from extender.cluster.watch.decoding import Malformed, version_number
+from extender.cluster.watch.list_watch_state import List, ListWatchFailure, Pause, Watch
 from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_objects, list_query, query_of
 from extender.cluster.watch.reflector import Reflector
-from extender.errors import ClusterError, OutcomeUnknown
+from extender.cluster.watch.survey import Survey
+from extender.cluster.watch.verification import Verification
+from extender.errors import ClusterError
 from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.runtime.clock import Clock
@@ -24,6 +27,7 @@ logger = logging.getLogger(__name__)
 # Of a kind in which nothing happens nothing is heard, no bookmark either, and a connection that hangs sounds the same.
 # So a watch that was silent for so long is opened anew where it was: that costs little, and a hung server won't answer.
 WATCH_SILENCE_SECONDS = 90.0
+VERIFICATION_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
 
 
@@ -41,17 +45,22 @@ class ClusterSource:
     ) -> None:
         self._client, self._clock = client, clock
         self._reflectors = [Reflector(kind, sink, telemetry, Random(random.random())) for kind in kinds]  # noqa: S311  no secret is made of it
+        self._by_kind = {reflector.kind.name: reflector for reflector in self._reflectors}
+        self._streams: dict[Reflector, Response] = {}
+        self._verifications = [Verification(each, self.survey) for each in self._reflectors]
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begins to list and watch; returns at once."""
         for reflector in self._reflectors:
-            thread = threading.Thread(
-                target=self._follow, args=(reflector,), name=f"reflector-{reflector.kind.name}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+            self._begin(f"reflector-{reflector.kind.name}", partial(self._follow, reflector))
+        self._begin("verification", self._verify)
+
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def unsynced(self) -> list[str]:
         """The kinds that the sink has not had in full yet; kinds that the API server does not serve left out."""
@@ -63,7 +72,21 @@ class ClusterSource:
 
     def version(self, kind: str) -> str:
         """The version that the sink is at with `kind`; "" before its first list, and while it is listed anew."""
-        return next((reflector.version for reflector in self._reflectors if reflector.kind.name == kind), "")
+        reflector = self._by_kind.get(kind)
+        return reflector.version if reflector else ""
+
+    def survey(self, kind: str) -> Survey:
+        """Lists what there is of a kind, to see whether the sink is told of it. Raises Refused, OutcomeUnknown."""
+        reflector = self._by_kind[kind]
+        return Survey(self._client, reflector, lambda why: self.distrust(reflector, why))
+
+    def distrust(self, reflector: Reflector, why: str) -> None:
+        """Has the reflector list everything anew; it counts as not synced till then."""
+        if reflector.synced:
+            logger.warning("%s is listed anew: %s", reflector.kind.name, why)
+        reflector.distrust()
+        if (stream := self._streams.get(reflector)) is not None:
+            stream.abort()
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
         """See ports.Lister."""
@@ -74,7 +97,7 @@ class ClusterSource:
         seen = self.version(kind)
         try:
             return bool(seen) and version_number(seen) >= version_number(version)
-        except OutcomeUnknown:
+        except Malformed:
             return False
 
     def wait_until_synced(self, timeout_seconds: float) -> bool:
@@ -98,11 +121,20 @@ class ClusterSource:
                 self._advance(reflector)
             except Exception:  # a fault of ours in one event must not end the watching of a kind
                 logger.exception("reflector of %s", reflector.kind.name)
-                reflector.broken(Failure.UNTOLD, self._clock.monotonic())
+                reflector.broken(ListWatchFailure.SINK, self._clock.monotonic())
+
+    def _verify(self) -> None:
+        while not self._stopping.wait(VERIFICATION_POLL_SECONDS):
+            for verification in self._verifications:
+                try:
+                    if why := verification.failed(self._clock.monotonic()):
+                        self.distrust(verification.reflector, why)
+                except ClusterError as error:
+                    logger.info("%s cannot be verified: %s", verification.reflector.kind.name, error)
 
     def _advance(self, reflector: Reflector) -> None:
         match reflector.step(self._clock.monotonic()):
-            case Wait(seconds):
+            case Pause(seconds):
                 self._stopping.wait(seconds)
             case List() as step:
                 self._ask(reflector, list_query(reflector.kind, step))
@@ -117,22 +149,22 @@ class ClusterSource:
             with self._client.get(reflector.kind.path, query, silence_seconds) as response:
                 self._read(reflector, response, watching)
         except ClusterError as error:
-            reflector.broken(Failure.OTHER, self._clock.monotonic())
+            reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             if not self._stopping.is_set():
                 logger.warning("%s of %s: %s", "watch" if watching else "list", reflector.kind.name, error)
 
     def _read(self, reflector: Reflector, response: Response, watching: bool) -> None:
-        failure: Failure | None
+        failure: ListWatchFailure | None
         if response.status != 200:
             failure = self._refuse(reflector, response)
         elif watching:
             failure = self._watch(reflector, response)
         else:
             failure = reflector.page(response.read(), self._clock.monotonic())
-        if failure is Failure.MALFORMED:
+        if failure is ListWatchFailure.MALFORMED:
             logger.warning("%s of %s cannot be read", "watch" if watching else "list", reflector.kind.name)
 
-    def _refuse(self, reflector: Reflector, response: Response) -> Failure:
+    def _refuse(self, reflector: Reflector, response: Response) -> ListWatchFailure:
         message = message_of(response.read())
         known = reflector.served
         failure = reflector.refused(response.status, _retry_after_seconds(response), self._clock.monotonic())
@@ -142,8 +174,9 @@ class ClusterSource:
             logger.info("%s: the API server does not serve %s, left out", reflector.kind.name, reflector.kind.path)
         return failure
 
-    def _watch(self, reflector: Reflector, response: Response) -> Failure | None:
+    def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
         reflector.opened()
+        self._streams[reflector] = response
         try:
             for piece in response.pieces():
                 failure = reflector.receive(piece, self._clock.monotonic())
@@ -151,6 +184,8 @@ class ClusterSource:
                     return failure
         except Hung:
             logger.debug("watch of %s was silent: opened anew", reflector.kind.name)
+        finally:
+            del self._streams[reflector]
         return reflector.ended(self._clock.monotonic())
 
 

@@ -17,10 +17,10 @@ from extender.cluster.watch.list_watch_state import (
     QUIET_SECONDS,
     UNSERVED_PAUSE_SECONDS,
     WITHDRAWN_SECONDS,
-    Failure,
     List,
+    ListWatchFailure,
     ListWatchState,
-    Wait,
+    Pause,
     Watch,
 )
 
@@ -40,7 +40,7 @@ def watching(version: str = "7") -> ListWatchState:
 
 def after_pause(reflection: ListWatchState, now: float) -> List | Watch:
     pause = reflection.next(now)
-    assert isinstance(pause, Wait)
+    assert isinstance(pause, Pause)
     step = reflection.next(now + pause.seconds)
     assert isinstance(step, List | Watch)
     return step
@@ -75,16 +75,18 @@ def test_a_watch_that_ends_at_once_is_no_reason_to_spin() -> None:
 @pytest.mark.parametrize(
     ("failures", "expected"),
     [
-        pytest.param([Failure.OTHER], Watch, id="an outage resumes"),
-        pytest.param([Failure.OTHER] * 5, Watch, id="a long outage resumes"),
-        pytest.param([Failure.UNSERVED], Watch, id="a 404 for a kind that was there is an outage"),
-        pytest.param([Failure.MALFORMED], Watch, id="a broken stream resumes"),
-        pytest.param([Failure.MALFORMED] * 2, List, id="a stream that breaks twice at the same place is listed over"),
-        pytest.param([Failure.EXPIRED], List, id="an expired version is listed over"),
-        pytest.param([Failure.UNTOLD], List, id="a sink that failed is told everything"),
+        pytest.param([ListWatchFailure.OTHER], Watch, id="an outage resumes"),
+        pytest.param([ListWatchFailure.OTHER] * 5, Watch, id="a long outage resumes"),
+        pytest.param([ListWatchFailure.UNSERVED], Watch, id="a 404 for a kind that was there is an outage"),
+        pytest.param([ListWatchFailure.MALFORMED], Watch, id="a broken stream resumes"),
+        pytest.param(
+            [ListWatchFailure.MALFORMED] * 2, List, id="a stream that breaks twice in one place is listed over"
+        ),
+        pytest.param([ListWatchFailure.EXPIRED], List, id="an expired version is listed over"),
+        pytest.param([ListWatchFailure.SINK], List, id="a sink that failed is told everything"),
     ],
 )
-def test_a_watch_that_fails(failures: list[Failure], expected: type) -> None:
+def test_a_watch_that_fails(failures: list[ListWatchFailure], expected: type) -> None:
     reflection = watching()
     for attempt, failure in enumerate(failures):
         reflection.next(attempt * 100.0)
@@ -94,9 +96,9 @@ def test_a_watch_that_fails(failures: list[Failure], expected: type) -> None:
 
 def test_a_broken_stream_that_had_moved_on_resumes() -> None:
     reflection = watching()
-    reflection.failed(Failure.MALFORMED, 0.0)
+    reflection.failed(ListWatchFailure.MALFORMED, 0.0)
     reflection.observed("8")
-    reflection.failed(Failure.MALFORMED, 100.0)
+    reflection.failed(ListWatchFailure.MALFORMED, 100.0)
     assert isinstance(step := after_pause(reflection, 100.0), Watch)
     assert step.version == "8"
 
@@ -104,22 +106,22 @@ def test_a_broken_stream_that_had_moved_on_resumes() -> None:
 def test_a_page_that_cannot_be_had_is_asked_for_again() -> None:
     reflection = listing()
     reflection.paged("7", "more")
-    reflection.failed(Failure.OTHER, 0.0)
+    reflection.failed(ListWatchFailure.OTHER, 0.0)
     assert after_pause(reflection, 0.0) == List("more", PAGE_SIZE)
 
 
 def test_a_list_slower_than_the_servers_memory_is_taken_in_one_piece() -> None:
     reflection = listing()
     reflection.paged("7", "more")
-    reflection.failed(Failure.EXPIRED, 0.0)
+    reflection.failed(ListWatchFailure.EXPIRED, 0.0)
     assert after_pause(reflection, 0.0) == List("", 0)
 
 
 def test_a_kind_that_is_not_served_is_tried_rarely_and_found_when_it_comes() -> None:
     reflection = listing()
-    reflection.failed(Failure.UNSERVED, 0.0)
+    reflection.failed(ListWatchFailure.UNSERVED, 0.0)
     assert not reflection.served
-    assert isinstance(step := reflection.next(0.0), Wait)
+    assert isinstance(step := reflection.next(0.0), Pause)
     assert step.seconds >= UNSERVED_PAUSE_SECONDS
     assert reflection.next(step.seconds) == FIRST_PAGE
     reflection.paged("7", "")
@@ -129,7 +131,7 @@ def test_a_kind_that_is_not_served_is_tried_rarely_and_found_when_it_comes() -> 
 def missed(reflection: ListWatchState, *times: float) -> ListWatchState:
     for now in times:
         reflection.next(now)
-        reflection.failed(Failure.UNSERVED, now)
+        reflection.failed(ListWatchFailure.UNSERVED, now)
     return reflection
 
 
@@ -138,7 +140,7 @@ def test_a_kind_that_was_there_is_served_no_more_after_a_minute_of_nothing_but_4
     assert (reflection.served, reflection.synced) == (True, True)
     missed(reflection, WITHDRAWN_SECONDS)
     assert (reflection.served, reflection.synced, reflection.version) == (False, False, "")
-    assert isinstance(step := reflection.next(WITHDRAWN_SECONDS), Wait)
+    assert isinstance(step := reflection.next(WITHDRAWN_SECONDS), Pause)
     assert step.seconds >= UNSERVED_PAUSE_SECONDS
     assert reflection.next(WITHDRAWN_SECONDS + step.seconds) == FIRST_PAGE
 
@@ -148,7 +150,7 @@ def test_a_kind_that_was_there_is_served_no_more_after_a_minute_of_nothing_but_4
     [
         pytest.param(lambda reflection: reflection.opened(), id="a watch is taken up"),
         pytest.param(lambda reflection: reflection.paged("9", "more"), id="a page comes"),
-        pytest.param(lambda reflection: reflection.failed(Failure.OTHER, 40.0), id="an outage"),
+        pytest.param(lambda reflection: reflection.failed(ListWatchFailure.OTHER, 40.0), id="an outage"),
     ],
 )
 def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[ListWatchState], object]) -> None:
@@ -162,17 +164,17 @@ def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[ListWa
 
 def test_retry_after_is_a_lower_bound() -> None:
     reflection = watching()
-    reflection.failed(Failure.OTHER, 0.0, retry_after_seconds=25.0)
-    assert isinstance(step := reflection.next(0.0), Wait)
+    reflection.failed(ListWatchFailure.OTHER, 0.0, retry_after_seconds=25.0)
+    assert isinstance(step := reflection.next(0.0), Pause)
     assert step.seconds == 25.0
 
 
 def pauses(reflection: ListWatchState, times: list[float]) -> list[float]:
     seconds = []
     for now in times:
-        reflection.failed(Failure.OTHER, now)
+        reflection.failed(ListWatchFailure.OTHER, now)
         step = reflection.next(now)
-        assert isinstance(step, Wait)
+        assert isinstance(step, Pause)
         seconds.append(step.seconds)
     return seconds
 
@@ -195,15 +197,15 @@ class AnyOrder(RuleBasedStateMachine):
         self.version = 10
         self.known: int | None = None  # the version up to which everything was received
         self.listed_up_to: str | None = None
-        self.step: Wait | List | Watch = Wait(0)
+        self.step: Pause | List | Watch = Pause(0)
 
     @rule()
     def go_on(self) -> None:
         self.step = self.reflection.next(self.now)
-        if isinstance(self.step, Wait):
+        if isinstance(self.step, Pause):
             self.now += self.step.seconds
             self.step = self.reflection.next(self.now)
-        assert not isinstance(self.step, Wait)
+        assert not isinstance(self.step, Pause)
         if isinstance(self.step, Watch):
             assert self.step.version == str(self.known)
         else:
@@ -216,7 +218,7 @@ class AnyOrder(RuleBasedStateMachine):
         done = self.reflection.paged(str(self.version), "" if last else f"t{self.version}")
         assert done == last
         self.known, self.listed_up_to = (self.version, None) if last else (self.known, f"t{self.version}")
-        self.step = Wait(0)
+        self.step = Pause(0)
 
     @precondition(lambda self: isinstance(self.step, Watch))
     @rule()
@@ -230,15 +232,15 @@ class AnyOrder(RuleBasedStateMachine):
     def end(self, lasted: float) -> None:
         self.now += lasted
         self.reflection.ended(self.now)
-        self.step = Wait(0)
+        self.step = Pause(0)
 
-    @precondition(lambda self: not isinstance(self.step, Wait))
-    @rule(failure=st.sampled_from(Failure))
-    def fail(self, failure: Failure) -> None:
+    @precondition(lambda self: not isinstance(self.step, Pause))
+    @rule(failure=st.sampled_from(ListWatchFailure))
+    def fail(self, failure: ListWatchFailure) -> None:
         self.reflection.failed(failure, self.now)
         if not self.reflection.served:
             self.known = None
-        self.step = Wait(0)
+        self.step = Pause(0)
 
     @invariant()
     def synced_means_that_a_whole_list_has_come(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.watch.list_watch_state import PAGE_SIZE, Failure, List, Watch
+from extender.cluster.watch.list_watch_state import PAGE_SIZE, List, ListWatchFailure, Watch
 from extender.cluster.watch.reflector import Reflector
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
@@ -107,7 +107,7 @@ def test_a_list_that_the_sink_could_not_take_is_told_again_from_the_start() -> N
     reflecting.step(0.0)
     with pytest.raises(ArithmeticError):
         reflecting.page(page("b"), 0.0)
-    reflecting.broken(Failure.UNTOLD, 0.0)
+    reflecting.broken(ListWatchFailure.SINK, 0.0)
     assert not reflecting.synced
     assert reflecting.step(100.0) == List("", PAGE_SIZE)
     reflecting.page(page("a", more="x"), 100.0)
@@ -153,7 +153,7 @@ def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
 )
 def test_a_malformed_line_breaks_the_watch_and_is_counted(broken: bytes) -> None:
     reflecting, recorder = watching()
-    assert reflecting.receive(line("ADDED", "a", 8) + broken + line("ADDED", "b", 9), 1.0) is Failure.MALFORMED
+    assert reflecting.receive(line("ADDED", "a", 8) + broken + line("ADDED", "b", 9), 1.0) is ListWatchFailure.MALFORMED
     assert recorder.told == ["changed a"]
     assert recorder.events["MALFORMED"] == 1
     assert version_of(reflecting.step(100.0)) == "8"
@@ -162,7 +162,7 @@ def test_a_malformed_line_breaks_the_watch_and_is_counted(broken: bytes) -> None
 def test_a_line_that_breaks_off_is_malformed() -> None:
     reflecting, recorder = watching()
     reflecting.receive(line("ADDED", "a")[:-9], 1.0)
-    assert reflecting.ended(400.0) is Failure.MALFORMED
+    assert reflecting.ended(400.0) is ListWatchFailure.MALFORMED
     assert recorder.told == []
     assert isinstance(reflecting.step(500.0), Watch)
 
@@ -170,12 +170,12 @@ def test_a_line_that_breaks_off_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("code", "failure", "expected"),
     [
-        pytest.param(410, Failure.EXPIRED, List, id="410"),
-        pytest.param(429, Failure.OTHER, Watch, id="429"),
-        pytest.param(500, Failure.OTHER, Watch, id="500"),
+        pytest.param(410, ListWatchFailure.EXPIRED, List, id="410"),
+        pytest.param(429, ListWatchFailure.OTHER, Watch, id="429"),
+        pytest.param(500, ListWatchFailure.OTHER, Watch, id="500"),
     ],
 )
-def test_an_error_in_the_midst_of_a_watch(code: int, failure: Failure, expected: type) -> None:
+def test_an_error_in_the_midst_of_a_watch(code: int, failure: ListWatchFailure, expected: type) -> None:
     reflecting, recorder = watching()
     error = json.dumps({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": code}}).encode()
     assert reflecting.receive(error + b"\n", 1.0) is failure
@@ -197,7 +197,7 @@ def test_an_error_in_the_midst_of_a_watch(code: int, failure: Failure, expected:
 def test_a_page_that_cannot_be_read_is_asked_for_again(body: bytes) -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
-    assert reflecting.page(body, 0.0) is Failure.MALFORMED
+    assert reflecting.page(body, 0.0) is ListWatchFailure.MALFORMED
     assert recorder.told == []
     assert isinstance(reflecting.step(100.0), List)
 

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.cluster.watch.list_watch_state import WITHDRAWN_SECONDS, Failure, List, Wait, Watch
+from extender.cluster.watch.list_watch_state import WITHDRAWN_SECONDS, List, ListWatchFailure, Pause, Watch
 from extender.cluster.watch.reflector import Reflector
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
@@ -143,7 +143,7 @@ class Network(RuleBasedStateMachine):
     def the_kind_comes_or_goes(self, served: bool) -> None:
         self.server.served = served
         if not served and self.streaming:
-            self._over(self.reflector.ended(self.now) or Failure.OTHER)
+            self._over(self.reflector.ended(self.now) or ListWatchFailure.OTHER)
 
     # ---- what the reflector asks, and is answered
 
@@ -151,10 +151,10 @@ class Network(RuleBasedStateMachine):
     @rule()
     def the_reflector_asks(self) -> None:
         step = self.reflector.step(self.now)
-        if isinstance(step, Wait):
+        if isinstance(step, Pause):
             self.now += step.seconds + 1e-6  # rounding may leave a moment over
             step = self.reflector.step(self.now)
-        assert not isinstance(step, Wait)
+        assert not isinstance(step, Pause)
         self.asked = step
 
     @precondition(lambda self: self.asked is not None and not self.streaming)
@@ -205,7 +205,7 @@ class Network(RuleBasedStateMachine):
     @precondition(lambda self: self.asked is not None)
     @rule()
     def the_connection_breaks(self) -> None:
-        self._over(self.reflector.broken(Failure.OTHER, self.now))
+        self._over(self.reflector.broken(ListWatchFailure.OTHER, self.now))
 
     @precondition(lambda self: self.streaming)
     @rule()
@@ -262,7 +262,7 @@ class Network(RuleBasedStateMachine):
         if self.streaming:
             self.under_way += line
 
-    def _expired(self) -> Failure:
+    def _expired(self) -> ListWatchFailure:
         return self.reflector.refused(410, 0.0, self.now)
 
     def _attempt(self, work: Any) -> None:
@@ -270,11 +270,11 @@ class Network(RuleBasedStateMachine):
         try:
             failure = work()
         except ArithmeticError:
-            failure = self.reflector.broken(Failure.UNTOLD, self.now)
+            failure = self.reflector.broken(ListWatchFailure.SINK, self.now)
         if failure is not None:
             self._over(failure)
 
-    def _over(self, _failure: Failure | None) -> None:
+    def _over(self, _failure: ListWatchFailure | None) -> None:
         self.asked, self.streaming, self.under_way = None, False, b""
 
 

@@ -1,0 +1,80 @@
+"""Whether a reflector has told its sink of all that the API server held at one moment.
+
+The moment's list is asked for without a resource version, which makes it a quorum read, and only for metadata. Events
+of a kind come in the order of their versions, which are comparable (KEP-5504), so a reflector that has told of the
+list's newest object has told of every object in it. It may still have to hear of deletions: till then the cache takes a
+node for fuller than it is, which is the safe side.
+
+A list also shows where a reflector is led astray, and has it distrusted, so that it lists anew:
+- The list's version is below one that the reflector has seen: the API server was restored from a copy, or what the
+  reflector was told is no version of this server. A watch from the future would be accepted, and be silent.
+- The reflector has seen a bookmark as new as the newest object, but not the object: events are lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.watch.decoding import Page, version_number
+from extender.cluster.watch.paging import list_all
+from extender.cluster.watch.reflector import Reflector
+from extender.model.pod import Pod
+
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_PAGE_SIZE = 2000
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, gc=False):
+    metadata: _Metadata = _Metadata()
+
+
+_DECODE = msgspec.json.Decoder(Page[_Versioned]).decode
+
+
+class Survey:
+    """The objects of a reflector's kind at one moment; a cache.expiry.Survey of pods."""
+
+    def __init__(self, client: KubeClient, reflector: Reflector, distrust: Callable[[str], object]) -> None:
+        """Lists the objects.
+
+        Args:
+            distrust: told why, has the reflector list anew.
+
+        Raises:
+            Refused, OutcomeUnknown: the list cannot be had.
+        """
+        seen, self._reflector, self._distrust = reflector.version_seen, reflector, distrust
+        version, items = list_all(client, reflector.kind, _DECODE, _PAGE_SIZE, _METADATA_ONLY)
+        self._versions = {each.metadata.uid: version_number(each.metadata.resource_version) for each in items}
+        self._newest = max(self._versions.values(), default=0)
+        if version_number(version) < seen:
+            distrust(f"the list has version {version}, and the watch told of {seen}")
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def told(self) -> bool:
+        """Returns whether the sink was told of every object in the list; no reflector is asked while it lists."""
+        if not self._reflector.synced or not self._reflector.version:
+            return False
+        if self._reflector.version_told >= self._newest:
+            return True
+        if self._reflector.version_seen >= self._newest:
+            self._distrust(f"the watch is past version {self._newest}, and has told of no object in it")
+        return False
+
+    def missed(self, uid: str, told: Pod | None) -> bool:
+        """Returns whether the list has another pod of this UID than `told`; what a list has not told is distrusted."""
+        listed = self._versions.get(uid, 0)
+        missed = listed > (version_number(told.metadata.resource_version) if told else 0)
+        if missed and listed > self._reflector.version_listed:
+            self._distrust(f"the watch has not told of the pod with UID {uid} in version {listed}")
+        return missed
