@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 
 from extender.cluster.http.credentials import credentials_of
@@ -33,7 +32,7 @@ def policy_of(
 ) -> Policy:
     """Returns the rules that the settings name.
 
-    A user's module is looked for beside the policy's file first.
+    A user's module may stand in the folder of the policy's file, which is searched last.
 
     Args:
         policy: a file, or configmap:NAMESPACE/NAME of the cluster that `kubeconfig` is of.
@@ -45,7 +44,8 @@ def policy_of(
     if policy is None:
         return Policy((provider(provider_name),))
     try:
-        return load_policy(_policy_text(policy, kubeconfig), Library(failures=failures))
+        folder = "" if _is_config_map(policy) else str(policy.parent.resolve())
+        return load_policy(_policy_text(policy, kubeconfig), Library(failures=failures, folder=folder))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
     except ClusterError as error:
@@ -59,10 +59,12 @@ def log_failure(rule: str, error: Exception) -> None:
     _log.error("rule %s failed; further failures of its kind are only counted", rule, exc_info=error)
 
 
+def _is_config_map(policy: Path) -> bool:
+    return str(policy).startswith(CONFIG_MAP)
+
+
 def _policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
-    if not str(policy).startswith(CONFIG_MAP):
-        if (beside := str(policy.parent.resolve())) not in sys.path:
-            sys.path.insert(0, beside)
+    if not _is_config_map(policy):
         return policy.read_bytes()
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoints, entry_points
 
@@ -22,7 +23,7 @@ class Library:
     """Plugins by name.
 
     A name of the registry goes first, then one of `rules`, then an entry point of the group extender.rules; a name with
-    a colon is a rule's place, `module:function`.
+    a colon is a rule's place, `module:function`; its module may stand in `folder`, which is looked at last.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Library:
         registry: Registry = IN_TREE,
         rules: Mapping[str, UserRule] | None = None,
         failures: RuleFailures | None = None,
+        folder: str = "",
     ) -> None:
-        """`failures` is told when users' rules fail; without it their errors are raised."""
+        """`failures` is told when users' rules fail; without it their errors are raised. `folder`: the policy's own."""
         self.registry = registry
         self._rules = rules or {}
         self._failures = failures or RaisedFailures()
+        self._folder = folder
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
         """Returns the plugin of this name; None where there is none, and that is noted with the path of the name."""
@@ -47,7 +50,7 @@ class Library:
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
         """Returns the user's rule of this name, as `find`; `others` are names that may have been meant too."""
         try:
-            found = self._rules.get(name) or (_imported(name) if ":" in name else _entry_point(name))
+            found = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
         except Exception as error:  # importing a user's module runs it, and it may raise anything
             faults.add(path, f"{name} cannot be imported: {type(error).__name__}: {error}")
             return None
@@ -63,6 +66,15 @@ class Library:
             return None
         return self._as_plugin(name, found)
 
+    def _imported(self, place: str) -> object:
+        if self._folder and self._folder not in sys.path:
+            sys.path.append(self._folder)  # last: what stands there takes the place of no installed module
+        module, _, attribute = place.partition(":")
+        found: object = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        return found
+
     def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
         def predicate(arguments: BaseModel) -> Predicate:
             assert isinstance(rule, PredicateFunction)
@@ -75,14 +87,6 @@ class Library:
         if isinstance(rule, PredicateFunction):
             return Plugin(name, rule.arguments, predicate=predicate, default=False)
         return Plugin(name, rule.arguments, priority=priority, default=False)
-
-
-def _imported(place: str) -> object:
-    module, _, attribute = place.partition(":")
-    found: object = importlib.import_module(module)
-    for part in attribute.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def _entry_point(name: str) -> object:

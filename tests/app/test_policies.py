@@ -1,0 +1,38 @@
+"""Policies from files: the folder of a policy is searched for its rules alone, and last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RULE = "from extender import predicate\n\n@predicate\ndef {name}(pod, node):\n    return True\n"
+READ = (
+    "import sys; from pathlib import Path; from extender.app.policies import profiles_of;"
+    "profiles_of(Path({policy!r}), ''); import kubernetes; print(kubernetes.__file__, {folder!r} in sys.path)"
+)
+
+
+def policy(filters: str) -> str:
+    plugins = f"profiles: [{{plugins: {{filter: {{enabled: [{filters}]}}}}}}]"
+    return f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{plugins}\n"
+
+
+@pytest.mark.parametrize(
+    ("filters", "searched"),
+    [pytest.param("", "False", id="no rules"), pytest.param('{name: "own:ours"}', "True", id="a rule of its own")],
+)
+def test_a_planted_module_takes_the_place_of_no_installed_one(filters: str, searched: str, tmp_path: Path) -> None:
+    """In a process of its own, since imports stay."""
+    (tmp_path / "kubernetes.py").write_text("raise SystemExit('planted')")
+    (tmp_path / "own.py").write_text(RULE.format(name="ours"))
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(filters))
+    code = READ.format(policy=str(file), folder=str(tmp_path.resolve()))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    where, was_searched = told.stdout.split()
+    assert str(tmp_path) not in where
+    assert was_searched == searched
