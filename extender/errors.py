@@ -10,7 +10,7 @@
     ├── IllegalTransition       an event that the assumed-pod state machine has no row for
     ├── UnknownNode, UnknownPod a name that the cache does not hold
     ├── Outdated                an object is no longer what a decision was made on
-    ├── RuleFailed              a rule of the user's raised, where that ends the work
+    ├── RuleFailed              a rule raised, or cannot judge the pod, where that ends the work
     ├── BindingFailed           a pod's volumes or devices could not be bound before its Binding
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
     └── ClusterError            a call to the API server did not succeed
@@ -76,7 +76,7 @@ class Outdated(ExtenderError):
 
 
 class RuleFailed(ExtenderError):
-    """A rule of the user's raised; the message names the rule, the error and its place."""
+    """A user's rule raised, or a plugin cannot judge the pod; the message names the rule and the error."""
 
 
 class BindingFailed(ExtenderError):

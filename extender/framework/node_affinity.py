@@ -47,6 +47,14 @@ def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColum
     return matched
 
 
+def is_well_formed(term: NodeSelectorTerm) -> bool:
+    """Returns True if the scheduler can read the term (upstream newNodeSelectorTerm gives no errors)."""
+    fields = [compile_requirement(field) for field in term.match_fields or ()]
+    return all(compile_requirement(each).well_formed() for each in term.match_expressions or ()) and all(
+        field.operator in ("In", "NotIn") and len(field.values) == 1 for field in fields
+    )
+
+
 def nodes_with_labels(wanted: dict[str, str], table: Table, rows: Rows) -> BoolColumn:
     """Returns bool[len(rows)]: the row has all of the labels (a pod's nodeSelector)."""
     matched = np.ones(len(rows), np.bool_)

@@ -14,7 +14,7 @@ from uuid import UUID
 import numpy as np
 
 from extender.devices.plan import DevicePlan, idle_claim, plan_devices
-from extender.errors import ExtenderError
+from extender.errors import ExtenderError, RuleFailed
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
@@ -126,7 +126,7 @@ class SchedulingCycle:
         if failure := diagnosis.failure(fit):
             return Unfit(failure)
         if len(fit.feasible):
-            return self._chosen(pod, table, self._select_row(pod, table, fit.feasible))
+            return self._scored(pod, table, fit.feasible)
         return self._unfit(pod, table, fit)
 
     def _nominated_row(self, pod: PodInfo, table: Table) -> int | None:
@@ -151,6 +151,13 @@ class SchedulingCycle:
         if not diagnosis.failure(fit):
             self._extenders.filter(pod, table, fit)
         return fit
+
+    def _scored(self, pod: PodInfo, table: Table, feasible: Rows) -> Chosen | Unfit:
+        try:
+            row = self._select_row(pod, table, feasible)
+        except RuleFailed as error:
+            return Unfit(str(error))
+        return self._chosen(pod, table, row)
 
     def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
         """Returns the row with the highest score, one of several at random (upstream prioritizeNodes, selectHost)."""

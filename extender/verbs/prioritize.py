@@ -7,6 +7,7 @@ from enum import Enum
 import numpy as np
 
 from extender.cache.cache import Cache
+from extender.errors import RuleFailed
 from extender.extender_v1.decoding import NamesReader, decode_args
 from extender.extender_v1.encoding import encode_priorities
 from extender.extender_v1.types import ExtenderArgs, HostPriorityList
@@ -52,8 +53,11 @@ class Prioritize:
         with self._cache.snapshot(self.name) as table:
             nodes = requested_nodes(request, table)
             totals = np.zeros(len(nodes.names), np.int64)
-            for part in nodes.parts:
-                totals[part.positions] = score(profile, info, part.table, part.rows).total
+            try:
+                for part in nodes.parts:
+                    totals[part.positions] = score(profile, info, part.table, part.rows).total
+            except RuleFailed:  # kube-scheduler has failed such a pod before it asks an extender
+                totals[:] = 0
         return HostPriorityList(nodes.names, self._scaled(totals, profile))
 
     def allow_all(self, request: ExtenderArgs) -> HostPriorityList:

@@ -8,7 +8,7 @@ import pytest
 
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.queue.queued_pod import Tier
-from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.builders.storage import make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World
 
@@ -237,6 +237,15 @@ def test_a_pod_that_cannot_be_judged_does_not_stop_the_others(monkeypatch: pytes
     world.settle()
     assert world.node_of("good") == "n1"
     assert world.conditions[0][:3] == ("bad", "SchedulerError", "RuntimeError: a rule of somebody's")
+
+
+def test_a_preference_that_cannot_be_read_fails_the_pod_and_no_other() -> None:
+    unreadable = pod("p").prefer_node(1, node_term(expression("rank", "Gt", "many")))
+    world = World(node("n1"), node("n2"), unreadable, pod("other"))
+    world.settle()
+    assert world.node_of("p") == ""
+    assert world.node_of("other")
+    assert "error" in world.telemetry.results
 
 
 def test_a_pod_is_placed_whose_volume_is_bound_already() -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.node_affinity import nodes_in_term
+from extender.errors import RuleFailed
+from extender.framework.node_affinity import is_well_formed, nodes_in_term
 from extender.framework.rules import Scorer, Scores, normalised
 from extender.model.pod import PreferredSchedulingTerm
 from extender.table import PodInfo, Table
@@ -26,7 +27,16 @@ class NodeAffinityScore:
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         affinity = pod.pod.spec.affinity.node_affinity if pod.pod.spec.affinity else None
         own = affinity.preferred if affinity else None
+        if own and len(rows) > 1:  # upstream scores nothing where one node is left
+            _raise_if_malformed(own)
         return _Scorer((*self.added, *(own or ())), table) if own or self.added else None
+
+
+def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
+    """Raises RuleFailed for a term that cannot be read, with which upstream's PreScore fails the pod."""
+    for index, term in enumerate(terms):
+        if term.weight and not is_well_formed(term.preference):
+            raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] cannot be read')
 
 
 class _Scorer(Scorer):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from extender.errors import RuleFailed
 from extender.plugins.node_affinity.priority import NodeAffinityScore
-from tests.builders import expression, make_node, make_pod, node_term
+from tests.builders import Object, expression, make_node, make_pod, node_term
 from tests.framework.cluster import scores
 
 
@@ -18,3 +21,21 @@ def test_node_affinity_adds_up_weights() -> None:
     assert scores(NodeAffinityScore(), pod.obj(), *nodes, raw=True) == {"a": 3, "b": 4, "c": 0}
     assert scores(NodeAffinityScore(), pod.obj(), *nodes) == {"a": 75, "b": 100, "c": 0}
     assert scores(NodeAffinityScore(), make_pod("p").obj(), *nodes) == {}
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        pytest.param(node_term(expression("rank", "Gt", "many")), id="Gt of no number"),
+        pytest.param(node_term(expression("rank", "In")), id="In of nothing"),
+        pytest.param(node_term(fields=[expression("metadata.name", "Exists")]), id="a field that exists"),
+    ],
+)
+def test_a_term_that_cannot_be_read_fails_the_pod_where_nodes_are_scored(term: Object) -> None:
+    """Upstream's PreScore returns an error; it does not run where one node is left."""
+    pod = make_pod("p").prefer_node(1, node_term(expression("disk", "Exists"))).prefer_node(2, term).obj()
+    nodes = [make_node("a").label(disk="ssd").obj(), make_node("b").obj()]
+    with pytest.raises(RuleFailed, match=r'running PreScore plugin "NodeAffinity": preferred term \[1\]'):
+        scores(NodeAffinityScore(), pod, *nodes)
+    assert scores(NodeAffinityScore(), pod, nodes[0]) == {"a": 100}
+    assert scores(NodeAffinityScore(), make_pod("p").prefer_node(0, term).obj(), *nodes) == {"a": 0, "b": 0}
