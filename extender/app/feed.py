@@ -14,7 +14,7 @@ from extender.app.readiness import Staleness
 from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.leader_binder import LeaderBinder, WritesInFlight
+from extender.cluster.election.fence import Fence, WritesInFlight
 from extender.cluster.election.lease import LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
@@ -36,14 +36,17 @@ class ClusterFeed(Protocol):
     """What keeps a cache filled, and where its binds go.
 
     Attributes:
-        binder: to the API server or to the file's cluster; to be wrapped by `fenced`.
+        binder: to the API server or to the file's cluster; to be used within `fence`.
         lister: the cluster as it is at this moment.
+        fence: lets the leader's writes pass only, where there is an election.
     """
 
     @property
     def binder(self) -> Binder: ...
     @property
     def lister(self) -> Lister[Object]: ...
+    @property
+    def fence(self) -> Fence: ...
 
     def start(self) -> None:
         """Begins to fill the cache; returns at once."""
@@ -56,9 +59,6 @@ class ClusterFeed(Protocol):
 
     def survey(self) -> PodSurvey:
         """Asks which pods there are; see Expiry. Raises ClusterError."""
-
-    def fenced(self, binder: Binder) -> Binder:
-        """Returns the binder as it may be used: by the leader only, where there is an election."""
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and leading; see Backend. Empty without an election."""
@@ -118,6 +118,10 @@ class FileFeed(InMemoryCluster):
     def lister(self) -> Lister[Object]:
         return self
 
+    @property
+    def fence(self) -> Fence:
+        return Fence()
+
     def stop(self) -> None:
         """See ClusterFeed."""
 
@@ -128,10 +132,6 @@ class FileFeed(InMemoryCluster):
     def survey(self) -> PodSurvey:
         """See ClusterFeed: the cache is told at once."""
         return _AllTold()
-
-    def fenced(self, binder: Binder) -> Binder:
-        """See ClusterFeed."""
-        return binder
 
     def waiting_for(self) -> Mapping[str, str]:
         """See ClusterFeed."""
@@ -148,17 +148,13 @@ class LiveFeed:
     def __init__(
         self, client: KubeClient, kinds: Iterable[Kind], sink: Sink[Object], telemetry: Telemetry, clock: Clock
     ) -> None:
-        self.client, self.binder = client, ApiBinder(client)
+        self.client, self.binder, self.fence = client, ApiBinder(client), Fence()
         self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
         self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
 
     def survey(self) -> PodSurvey:
         """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
         return self._source.survey(Pod.__name__)
-
-    def fenced(self, binder: Binder) -> Binder:
-        """See ClusterFeed."""
-        return binder
 
     def waiting_for(self) -> Mapping[str, str]:
         """See ClusterFeed."""
@@ -178,15 +174,16 @@ class ElectedFeed:
         timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
         namespace = settings.lease_namespace or settings.own_namespace
         identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-        self._writes = WritesInFlight()
+        writes = WritesInFlight()
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, silence_seconds=timing.call_seconds),
             Election(identity, timing, random.Random()),  # noqa: S311  for pauses
             self._eligible,
             lambda: feed.survey().told,
             clock,
-            self._writes.idle,
+            writes.idle,
         )
+        self.fence = Fence(self._elector.leading, writes)
 
     def start(self) -> None:
         """See ClusterFeed."""
@@ -197,10 +194,6 @@ class ElectedFeed:
         """See ClusterFeed; the lease is given up before."""
         self._elector.stop()
         self._feed.stop()
-
-    def fenced(self, binder: Binder) -> Binder:
-        """See ClusterFeed."""
-        return LeaderBinder(binder, self._elector.leading, self._writes)
 
     def waiting_for(self) -> Mapping[str, str]:
         """See ClusterFeed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,13 +67,11 @@ def compose_loop(
     telemetry: SchedulerTelemetry,
     clock: Clock,
     queue_times: QueueTimes = QueueTimes(),  # noqa: B008  frozen
-    leading: Callable[[], bool] = lambda: True,
 ) -> Loop:
     """Makes the loop, and has the cache tell its queue; to be called before the cache is filled.
 
     Args:
         cycles: by schedulerName.
-        leading: whether this process may write.
     """
     statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
     binders, preemptors = ports.binders, ports.preemptors
@@ -94,7 +92,7 @@ def compose_loop(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate
     )  # fmt: skip
     binding = BindingCycle(
-        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, leading
+        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting
     )  # fmt: skip
     scheduler = Scheduler(
         cycles, cache, queue, (volumes, devices), binding, binders, failures, events, telemetry, clock

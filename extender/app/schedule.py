@@ -23,8 +23,9 @@ from extender.app.policies import log_failure, policy_of
 from extender.app.readiness import Readiness
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
+from extender.cluster.election.fence import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller, KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import PacedBinder, TokenBucket
@@ -123,7 +124,7 @@ def cycles_of(policy: Policy, options: Options, extenders: Extenders) -> dict[st
 class Writers:
     """Everything of this process that writes to the API server, and its threads."""
 
-    def __init__(self, client: KubeClient, options: Options, clock: Clock) -> None:
+    def __init__(self, client: Caller, options: Options, clock: Clock) -> None:
         instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.statuses = ApiStatuses(client, _bucket(options.status_rate), clock)
         self.events = ApiEvents(client, _bucket(options.event_rate), clock, instance)
@@ -163,9 +164,9 @@ class Process:
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig))
-        self._writers = writers = Writers(self._client, options, clock)
-        # A bind waits for its turn, is let through to the leader only, and goes to the extender that binds the pod.
-        binder = feed.fenced(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)))
+        self._writers = writers = Writers(LeaderClient(self._client, feed.fence), options, clock)
+        # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
+        binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = LoopPorts(
             PacedBinder(binder, _bucket(options.bind_rate), clock),
             writers.statuses, writers.events, writers.evictor, writers.volumes, writers.claims,
@@ -175,7 +176,7 @@ class Process:
             Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
             options.max_unschedulable_seconds,
         )
-        self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, queue, self._leading)
+        self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, queue)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(self._loop.queue.pending)
         self._ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))

@@ -16,6 +16,7 @@ from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
+from extender.cluster.election.fence import LeaderBinder
 from extender.config.settings import Settings
 from extender.extender_v1.decoding import NamesReader
 from extender.plugins.users import CountedFailures
@@ -67,7 +68,7 @@ class Process:
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
         self._feed = feed = factory(cache, metrics, clock)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
-        self._verbs = verbs_over(cache, feed.fenced(feed.binder), metrics, settings)
+        self._verbs = verbs_over(cache, LeaderBinder(feed.binder, feed.fence), metrics, settings)
 
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache))
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)

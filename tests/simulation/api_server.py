@@ -59,6 +59,9 @@ class Judge(Protocol):
     def changed(self, event: Event) -> None:
         """Something has changed."""
 
+    def writing(self, caller: Process, call: str, holder: str) -> None:
+        """A write has arrived, while `holder` has the lease."""
+
 
 class ApiServer:
     """All objects, by the path of their collection and by key.
@@ -132,6 +135,8 @@ class ApiServer:
             return self._list(url.path)
         if "/leases" in url.path:
             return self._lease(method, url.path, sent)
+        if method != "GET":
+            self._judge.writing(caller, f"{method} {url.path}", self._holder())
         if "/events" in url.path:
             return Reply(201, b"{}")
         if last in ("binding", "status"):
@@ -173,6 +178,9 @@ class ApiServer:
         if (known and known["metadata"]["resourceVersion"]) != version:
             return refusal(409, "the object has been modified")
         return Reply(200, _encode(self.put(LEASES, sent)))
+
+    def _holder(self) -> str:
+        return next((lease["spec"].get("holderIdentity", "") for lease in self.collections[LEASES].values()), "")
 
     def _on_pod(self, key: str, what: str, caller: Process, sent: Json) -> Reply:
         pod = self.collections[PODS].get(key)

@@ -68,6 +68,11 @@ class Judge:
             self.require(self.tolerant, objection)
         self.bound[uid] = node
 
+    def writing(self, caller: Process, call: str, holder: str) -> None:
+        """See api_server.Judge. Whoever does not lead writes nothing once another does."""
+        other = caller.facts.get("elects") and holder not in ("", caller.name)
+        self.require(self.tolerant or not other, f"{caller.name}: {call}, while {holder} leads")
+
     def told_bound(self, who: str, uid: str, node: str) -> None:
         """An extender has answered that the pod is bound there."""
         self.require(self.bound.get(uid) == node, f"{who} says that {uid} is bound to {node}: {self.bound.get(uid)}")

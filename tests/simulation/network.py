@@ -42,16 +42,21 @@ CALM = Weather(0, 0, 0, 0, 0, 0, 0)
 
 
 class Network:
-    """Carries messages. `weather` may change at any time."""
+    """Carries messages. `weather` may change at any time.
+
+    Attributes:
+        without_leases: the process whose calls about leases get no answer, though all others do.
+    """
 
     def __init__(self, simulation: Simulation, api: ApiServer, weather: Weather) -> None:
         self.simulation, self.api, self.weather = simulation, api, weather
         self.streams: list[Stream] = []
         self.hung: list[Stream] = []
+        self.without_leases: Process | None = None
 
     def calm_down(self) -> None:
         """Nothing goes wrong any more."""
-        self.weather, self.api.down = CALM, False
+        self.weather, self.api.down, self.without_leases = CALM, False, None
         for stream in self.hung:
             stream.recover()
 
@@ -129,6 +134,9 @@ class SimulatedKubeClient(KubeClient):
 
     def _exchange(self, method: str, target: str, body: bytes, patience_seconds: float) -> Reply:
         network, api = self._network, self._network.api
+        if network.without_leases is self._process and "/leases" in target:
+            network.simulation.park(min(patience_seconds, LONGEST_HANG_SECONDS))
+            raise BrokenExchange("no answer")
         failed = network.happens(network.weather.failed)
         doubled = network.happens(network.weather.doubled)
 

@@ -41,6 +41,7 @@ class OwnScheduler:
         self._missing: set[str] = set()
         self.ready = False
         self._settings = settings(process.name, elects=elects)
+        process.facts["elects"] = elects
         self._seed = simulation.random.randrange(1 << 30)
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)

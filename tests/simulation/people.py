@@ -129,7 +129,7 @@ class People:
 
 
 class Misfortune:
-    """Cuts watches, forgets history, stops the API server, stops and skews processes; till it is told to end."""
+    """Cuts watches, forgets history, stops the API server, stops, deposes and skews processes; till told to end."""
 
     def __init__(self, simulation: Simulation, network: Network, processes: Callable[[], Sequence[Process]]) -> None:
         self._simulation, self._network, self._processes = simulation, network, processes
@@ -139,7 +139,11 @@ class Misfortune:
 
     def _act(self) -> None:
         if self.busy:
-            deeds = [self._cut] * 4 + [self._compact] * 2 + [self._hang, self._outage, self._pause, self._skew]
+            deeds = (
+                [self._cut] * 4
+                + [self._compact] * 2
+                + [self._hang, self._outage, self._pause, self._skew, self._depose]
+            )
             self._random.choice(deeds)()
             self._simulation.after(self._random.expovariate(0.3), self._act)
 
@@ -171,6 +175,16 @@ class Misfortune:
         seconds = self._random.choice((0.5, 3.0, 12.0, 25.0)) * self._random.random()
         process.paused_until = self._simulation.now + seconds
         self._simulation.tell(f"misfortune: {process.name} stands still for {seconds:.1f} s")
+
+    def _depose(self) -> None:
+        """Somebody's renewals do not arrive for so long that another may lead; all else that it does, does."""
+        process = self._random.choice(self._processes())
+        self._simulation.tell(f"misfortune: {process.name} cannot renew its lease")
+        self._network.without_leases = process
+        self._simulation.after(self._random.uniform(8, 30), self._undo_depose)
+
+    def _undo_depose(self) -> None:
+        self._network.without_leases = None
 
     def _skew(self) -> None:
         self._random.choice(self._processes()).skew = self._random.uniform(-3600, 3600)

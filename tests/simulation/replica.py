@@ -45,6 +45,7 @@ class Replica:
         self.ready = self._started = False
         self._binding: Counter[str] = Counter()
         self._settings = settings(process.name, elects=elects)
+        process.facts["elects"] = elects
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
 

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from extender.cluster.election.leader_binder import LeaderBinder
+from extender.cluster.election.fence import LeaderBinder, LeaderClient
+from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.binder import ApiBinder
+from extender.cluster.writers.victims import ApiEvictor
+from extender.model.pod import Pod
 from tests.builders import make_node, make_pod
 from tests.simulation.api_server import NODES, PODS
-from tests.simulation.broken import OpenDoor
+from tests.simulation.broken import OpenClient, OpenDoor
 from tests.simulation.network import CALM
 from tests.simulation.replica import Replica
-from tests.simulation.tasks import Simulation
+from tests.simulation.tasks import Simulation, Violation
 from tests.simulation.world import Plan, World
 
 LONG_SECONDS, SHORT_SECONDS = 60.0, 3.0
@@ -93,7 +96,7 @@ def pausing_binder(stopped: Stopped) -> type[ApiBinder]:
 
 def test_a_leader_that_stood_still_before_it_asked_whether_it_leads_binds_nothing() -> None:
     stopped = Stopped()
-    world = lives(stopped, LONG_SECONDS, {"extender.app.feed.LeaderBinder": pausing_door(stopped)})
+    world = lives(stopped, LONG_SECONDS, {"extender.app.serve.LeaderBinder": pausing_door(stopped)})
     assert world.judge.overfilled == []
     assert world.judge.bound == {"y": "n0"}
 
@@ -112,7 +115,7 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
 
             self.bind = bind  # type: ignore[assignment]  # as ports.Binder
 
-    world = lives(stopped, LONG_SECONDS, {"extender.app.feed.LeaderBinder": PausingOpenDoor})
+    world = lives(stopped, LONG_SECONDS, {"extender.app.serve.LeaderBinder": PausingOpenDoor})
     assert len(world.judge.overfilled) == 1
     assert world.judge.bound == {"x": "n0", "y": "n0"}
 
@@ -131,3 +134,49 @@ def test_a_leader_that_stands_still_between_question_and_binding(seconds: float,
     world = lives(stopped, seconds, {"extender.app.feed.ApiBinder": pausing_binder(stopped)})
     assert len(world.judge.overfilled) == overfilled
     assert "x" in world.judge.bound
+
+
+def pausing_evictor(stopped: Stopped) -> type[ApiEvictor]:
+    class PausingEvictor(ApiEvictor):
+        def evict(self, victim: Pod, message: str) -> bool:
+            stopped()
+            return super().evict(victim, message)
+
+    return PausingEvictor
+
+
+def preempt(client: type[Caller]) -> World:
+    """A leader stands still between the evictions of three victims, until another has led for a while."""
+    stopped = Stopped()
+    plan = Plan(
+        own_scheduler=True, replicas=2, nodes=1, people=False, misfortune=False, crashes=False, weather=CALM,
+        disturbs=False,
+        stand_ins={
+            "extender.app.schedule.ApiEvictor": pausing_evictor(stopped),
+            "extender.app.schedule.LeaderClient": client,
+        },
+    )  # fmt: skip
+    world = World(1, plan)
+    stopped.simulation = world.simulation
+    world.api.put(NODES, make_node("n0").capacity(cpu="3000m", memory="4096Mi", pods="8").obj())
+    for name in ("x", "y", "z"):
+        world.api.put(PODS, make_pod(name).uid(name).node("n0").req(cpu="1000m", memory="64Mi").obj())
+    with world.running():
+        world.simulation.run(40)
+        stopped.seconds = LONG_SECONDS
+        preemptor = (
+            make_pod("high").uid("high").scheduler("default-scheduler").priority(9).req(cpu="3000m", memory="64Mi")
+        )
+        world.api.put(PODS, preemptor.obj())
+        world.simulation.run(3 * LONG_SECONDS)
+    return world
+
+
+def test_a_leader_that_stood_still_evicts_nobody_once_another_leads() -> None:
+    world = preempt(LeaderClient)
+    assert world.judge.bound == {"high": "n0"}
+
+
+def test_without_the_fence_it_would() -> None:
+    with pytest.raises(Violation, match=r"(DELETE|PATCH) .* while extender.* leads"):
+        preempt(OpenClient)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -22,7 +23,7 @@ CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
 _RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials: a plugin may take longer, or hang
 _AGAIN_SECONDS = 10.0
-_JSON = "application/json"
+JSON = "application/json"
 _UNAUTHORIZED = 401
 _SETTLING = (404, 409)  # they tell how things stand, whichever of two sendings made them so
 # A gateway says so when it has given up waiting, whatever has become of the request behind it; 499 is nginx's.
@@ -40,14 +41,46 @@ class Status(msgspec.Struct, gc=False):
     code: int = 0
 
 
-class KubeClient:
+class Caller(ABC):
+    """Calls the API server."""
+
+    @abstractmethod
+    def call(
+        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
+    ) -> bytes:
+        """Sends `body`; returns the answer's body.
+
+        Raises:
+            Refused: the API server said no (status 4xx: Conflict, NotFound among them), or cannot be reached (503).
+            OutcomeUnknown: any other status than 2xx, an answer that cannot be read, or none; or the first of two
+                sendings got none and the second was turned down: that says nothing of the first.
+        """
+
+    def call_for(
+        self,
+        decode: Callable[[bytes], T],
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        silence_seconds: float | None = None,
+    ) -> T:
+        """Returns the answer's object; see `call`. Raises OutcomeUnknown, too, where it cannot be decoded."""
+        data = self.call(method, path, body, content_type, silence_seconds)
+        try:
+            return decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise OutcomeUnknown(f"the answer to {method} {path} cannot be read: {error}") from None
+
+
+class KubeClient(Caller):
     """Any number of calls at once, as the credentials say that stand at the time."""
 
     def __init__(self, credentials: Credentials) -> None:
         """Raises ConfigurationError where the credentials cannot be read."""
         self._credentials = credentials
         self._config = credentials.load()
-        self._headers = {"User-Agent": f"extender/{version('extender')}", "Accept": _JSON}
+        self._headers = {"User-Agent": f"extender/{version('extender')}", "Accept": JSON}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._renewed: threading.Event | None = None  # set when the renewal under way is over
@@ -55,7 +88,7 @@ class KubeClient:
 
     @contextmanager
     def get(
-        self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = _JSON
+        self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = JSON
     ) -> Iterator[Response]:
         """Sends a GET; the response, whatever its status, is read within the block.
 
@@ -72,15 +105,9 @@ class KubeClient:
             self._renew(config)
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = _JSON, silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
     ) -> bytes:
-        """Sends `body`, a second time if a kept connection turns out to be dead; returns the answer's body.
-
-        Raises:
-            Refused: the API server said no (status 4xx: Conflict, NotFound among them), or cannot be reached (503).
-            OutcomeUnknown: any other status than 2xx, an answer that cannot be read, or none; or the first of two
-                sendings got none and the second was turned down: that says nothing of the first.
-        """
+        """See Caller. A body is sent a second time if a kept connection turns out to be dead."""
         headers = {"Content-Type": content_type} if body else {}
         patience_seconds = CALL_SECONDS if silence_seconds is None else silence_seconds
         config = self._current()
@@ -90,22 +117,6 @@ class KubeClient:
         if not 200 <= status < 300:
             raise error_of(status, data)
         return data
-
-    def call_for(
-        self,
-        decode: Callable[[bytes], T],
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = _JSON,
-        silence_seconds: float | None = None,
-    ) -> T:
-        """Returns the answer's object; see `call`. Raises OutcomeUnknown, too, where it cannot be decoded."""
-        data = self.call(method, path, body, content_type, silence_seconds)
-        try:
-            return decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise OutcomeUnknown(f"the answer to {method} {path} cannot be read: {error}") from None
 
     def close(self) -> None:
         """Ends every connection; threads that wait on one wake up with an OutcomeUnknown."""

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller
 from extender.errors import Conflict
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -27,7 +27,7 @@ class ApiBinder:
     wait in here would use up the time that the scheduler gives its extender.
     """
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: Caller) -> None:
         self._client = client
 
     def bind(

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, status_path
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices.claims import (
@@ -34,7 +34,7 @@ class ApiClaims:
     Where a claim has changed meanwhile it is read, and looked at, again.
     """
 
-    def __init__(self, client: KubeClient, clock: Clock) -> None:
+    def __init__(self, client: Caller, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.election.lease import micro_time
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import NotFound
@@ -52,7 +52,7 @@ class _Series:
 class ApiEvents:
     """A scheduler.ports.Events. Where more events wait than fit, new ones are dropped."""
 
-    def __init__(self, client: KubeClient, bucket: TokenBucket, clock: Clock, instance: str) -> None:
+    def __init__(self, client: Caller, bucket: TokenBucket, clock: Clock, instance: str) -> None:
         """`instance`: which process of its kind reports."""
         self._client, self._clock, self._instance = client, clock, instance
         self._outbox: Outbox[_Key, _Occurrences] = Outbox("events", self._write, bucket, clock, _CAPACITY)

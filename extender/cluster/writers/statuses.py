@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
 from extender.model.pod import Pod
@@ -35,7 +35,7 @@ class _Status:
 class ApiStatuses:
     """A scheduler.ports.Statuses. What a pod's status says already, as far as is remembered, is not written again."""
 
-    def __init__(self, client: KubeClient, bucket: TokenBucket, clock: Clock) -> None:
+    def __init__(self, client: Caller, bucket: TokenBucket, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, bucket, clock, _CAPACITY)
         self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()

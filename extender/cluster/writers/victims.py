@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, pod_path, status_path, transition
 from extender.errors import NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
@@ -16,7 +16,7 @@ _ENCODE = msgspec.json.Encoder().encode
 class ApiEvictor:
     """A scheduler.ports.Evictor. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
 
-    def __init__(self, client: KubeClient, clock: Clock) -> None:
+    def __init__(self, client: Caller, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
     def evict(self, victim: Pod, message: str) -> bool:

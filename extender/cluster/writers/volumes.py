@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import Caller
 from extender.model.meta import Object
 from extender.model.volumes.storage import (
     BOUND_BY_CONTROLLER_ANNOTATION,
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Object)
 class ApiVolumes:
     """A scheduler.ports.VolumeWriter: merge patches with UID and version as preconditions."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: Caller) -> None:
         self._client = client
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from extender.cache.cache import Cache
-from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown, Refused
+from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -52,7 +52,6 @@ class BindingCycle:
     Attributes:
         handle_failure: takes a pod whose place was given back.
         waiting: the pods that wait, or could be cancelled.
-        leading: returns whether this process may write; asked right before it begins to.
     """
 
     cache: Cache
@@ -64,7 +63,6 @@ class BindingCycle:
     clock: Clock
     handle_failure: Callable[[QueuedPod, Unfit, float], object]
     waiting: WaitingPods
-    leading: Callable[[], bool] = lambda: True
 
     def run(self, assumed: AssumedPod) -> None:
         """Binds the pod: now or, where it waits for volumes or devices, later and in another thread."""
@@ -79,8 +77,6 @@ class BindingCycle:
         info = assumed.pod.info
         self.queue.stop_recording_events(info.uid)  # a failure from here on is no rule's refusal
         try:
-            if not self.leading():
-                raise Refused("this scheduler is not the leader: another one binds", 503)
             for reservation in assumed.reservations:
                 reservation.write()
             ready = self.waiting.wait(info, assumed.reservations, lambda error: self._end_waiting(assumed, error))

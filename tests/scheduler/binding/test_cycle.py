@@ -1,8 +1,7 @@
-"""The binding cycle besides its writes: pods that are cancelled, and who may write at all."""
+"""The binding cycle besides its writes: pods that are cancelled, and what cannot be undone."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from extender.errors import Refused
@@ -56,16 +55,6 @@ def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
     world.attempt()
     assert not world.waiting.cancel("p", "preempted")
     assert not world.waiting.cancel("unknown", "preempted")
-
-
-def test_who_does_not_lead_writes_nothing() -> None:
-    volume, claim = make_pv("v", storage_class="late"), make_pvc("c", storage_class="late")
-    world = World(node("n1"), CLASS, volume, claim, pod("p").pvc("c"))
-    binding = dataclasses.replace(world.scheduler.binding, leading=lambda: False)
-    world.scheduler = dataclasses.replace(world.scheduler, binding=binding)
-    world.settle()
-    assert (world.volumes.calls, world.cache.assumed()) == ([], [])
-    assert "not the leader" in world.conditions[0][2]
 
 
 def test_a_reservation_that_cannot_be_undone_does_not_keep_the_pod() -> None:
