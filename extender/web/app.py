@@ -173,7 +173,10 @@ def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
 
 def _metrics(metrics: Metrics, notifier: BatchedNotifier[Call]) -> Response:
     notifier.catch_up()
-    body, content_type = metrics.render(request.headers.get("Accept", ""))
+    try:
+        body, content_type = metrics.render(request.headers.get("Accept", ""))
+    except (TypeError, ValueError):  # the library trips over a version that is none
+        abort(406, "no format of metrics that this Accept header asks for is known")
     return _response(Answer(200, body, content_type))
 
 

@@ -85,6 +85,16 @@ def test_others_get_nothing(server: Server, ca: trustme.CA, name: str | None, er
     assert (reply.status, reply.error) == (403, error)
 
 
+def test_strangers_cost_no_body(server: Server, ca: trustme.CA) -> None:
+    """They are turned away by their head: no more of the announced body is waited for, and none of it is charged."""
+    wires = [server.connect(_client(ca)) for _ in range(8)]
+    for wire in wires:
+        wire.send(post(b"{", Content_Length=str(60 * 1024 * 1024)))
+        assert wire.reply().status == 403
+    body = b'{"nodes": ["a"], "pad": "%b"}' % (b"x" * 2_000_000)
+    assert server.ask(post(body), _client(ca, ca.issue_cert("scheduler"))).status == 200
+
+
 @pytest.mark.parametrize("probe", ["/livez", "/readyz", "/readyz?verbose"])
 def test_probes_need_no_certificate(server: Server, ca: trustme.CA, probe: str) -> None:
     assert server.ask(get(probe), _client(ca)).status == 200

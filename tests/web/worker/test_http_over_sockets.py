@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.web.servers import OURS, Server, extender, get, gunicorn, post
+from tests.web.servers import OURS, PATIENCE_SECONDS, Server, Wire, extender, get, gunicorn, post
 
 
 @pytest.fixture(scope="module", params=[pytest.param(OURS, id="ours"), pytest.param("gthread", id="gthread")])
@@ -102,10 +105,39 @@ def test_http_1_0_closes(either: Server) -> None:
         assert wire.ended()
 
 
-def test_a_client_may_close(either: Server) -> None:
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(post(Connection="close"), id="with a body"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", id="without a body"),
+    ],
+)
+def test_a_client_may_close(either: Server, request_bytes: bytes) -> None:
     with (wire := either.connect()).socket:
-        assert wire.send(post(Connection="close")).reply().headers["connection"] == "close"
+        assert wire.send(request_bytes).reply().headers["connection"] == "close"
         assert wire.ended()
+
+
+def test_close_may_stand_among_other_options(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        wire.send(b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: x, Close\r\n\r\n")
+        assert wire.reply().headers["connection"] == "close"
+        assert wire.ended()
+
+
+def test_http_1_0_may_keep_the_connection(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        for _ in range(2):
+            reply = wire.send(b"GET /livez HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").reply()
+            assert (reply.status, reply.headers["connection"]) == (200, "keep-alive")
+
+
+@pytest.mark.parametrize(
+    "accept", [";q=1", "a;b;c=,;", "text/plain;version=x;q=y", "\x80/\xff", "*/*;escaping=nothing"]
+)
+def test_no_accept_header_is_a_defect(ours: Server, accept: str) -> None:
+    request = b"GET /metrics HTTP/1.1\r\nHost: t\r\nAccept: " + accept.encode("latin-1") + b"\r\n\r\n"
+    assert ours.ask(request).status in (200, 406)
 
 
 def test_head_tells_the_length_and_sends_nothing(either: Server) -> None:
@@ -159,6 +191,9 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: test\r\n\r\n"
         pytest.param("Host: other", 400, id="a second Host"),
         pytest.param("Content-Type: a/b\r\nContent-Type: application/json", 400, id="two content types"),
         pytest.param("Content-Length: 4\r\nExpect: miracles", 417, id="an unknown expectation"),
+        pytest.param(
+            "Connection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: chunked", 400, id="Upgrade with chunks"
+        ),
         pytest.param("X: " + "x" * 40_000, 431, id="a long header"),
         pytest.param("\r\n".join(f"X{i}: y" for i in range(150)), 431, id="many headers"),
     ],
@@ -181,6 +216,14 @@ def test_what_could_be_read_in_two_ways_ends_the_connection(ours: Server, head: 
         pytest.param(b"DESCRIBE /livez RTSP/1.0\r\nHost: a\r\n\r\n", 400, id="RTSP"),
         pytest.param(b"GET /livez\r\n\r\n", 400, id="HTTP/0.9"),
         pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="CONNECT"),
+        pytest.param(
+            b"CONNECT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            id="CONNECT with chunks",
+        ),
+        pytest.param(b"GET /livez RTSP/1.0\r\nHost: a\r\n\r\n", 400, id="RTSP with a method of HTTP"),
+        pytest.param(b"GET http://a:b:c/livez HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="a URL with a malformed authority"),
+        pytest.param(b"GET http:///livez HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="a URL without an authority"),
         pytest.param(b"GET /li\x80vez HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="a raw byte in the target"),
         pytest.param(b"JUMP /livez HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="an unknown method"),
         pytest.param(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, id="chunked in HTTP/1.0"),
@@ -290,6 +333,60 @@ def test_the_longest_idle_connection_makes_way() -> None:
         assert server.ask(get("/livez")).status == 200
         assert wires[0].ended()
         assert wires[2].send(get("/livez")).reply().status == 200
+
+
+@pytest.fixture
+def small() -> Iterator[Server]:
+    """Eight connections at most, six of a client's address."""
+    with extender("--connections", "8") as server:
+        yield server
+
+
+def test_half_a_head_makes_way_before_an_idle_client(small: Server) -> None:
+    idle = [small.connect() for _ in range(2)]
+    for wire in idle:
+        assert wire.send(get("/livez")).reply().status == 200
+    halves = [small.connect().send(b"GET /livez HT") for _ in range(4)]
+    assert small.ask(get("/livez")).status == 200
+    assert _one_has_ended(halves)
+    assert [wire.send(get("/livez")).reply().status for wire in idle] == [200, 200]
+
+
+def test_who_has_asked_nothing_makes_way_before_an_idle_client(small: Server) -> None:
+    idle = small.connect()
+    assert idle.send(get("/livez")).reply().status == 200
+    silent = [small.connect() for _ in range(5)]
+    assert small.ask(get("/livez")).status == 200
+    assert _one_has_ended(silent)
+    assert idle.send(get("/livez")).reply().status == 200
+
+
+def test_requests_that_are_worked_on_do_not_make_way_and_no_more_come_in(small: Server) -> None:
+    busy = [small.connect().send(post(b'{"do": "sleep:3", "nodes": ["a"]}')) for _ in range(6)]
+    while small.log.count("sleeping") < 6:
+        pass
+    assert small.connect().ended()
+    assert [wire.reply().json["NodeNames"] for wire in busy] == [["a"]] * 6
+
+
+def test_answers_that_nobody_takes_count_and_make_way(small: Server) -> None:
+    """Each answer is larger than the buffers of both ends, so that it is being sent while others come."""
+    nodes = json.dumps({"pod": "kube-system/p", "nodes": ["n" * 1000] * 20_000}).encode()
+    with extender("--connections", "8", "--exempt-namespaces", "kube-system") as server:
+        stuck = []
+        for _ in range(12):
+            wire = server.connect()
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.send(post(nodes)).socket.recv(1)
+            stuck.append(wire)
+        threads = len(list(Path(f"/proc/{server.worker_pid}/task").iterdir()))
+        assert server.ask(get("/livez")).status == 200
+        assert threads < 8 + 12
+
+
+def _one_has_ended(wires: list[Wire]) -> bool:
+    readable, _, _ = select.select([wire.socket for wire in wires], [], [], PATIENCE_SECONDS)
+    return [each.recv(1) for each in readable] == [b""]
 
 
 def _rejected(server: Server, code: str) -> float:
