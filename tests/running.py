@@ -30,10 +30,10 @@ class Running:
     def __init__(self, process: Process, port: int) -> None:
         self.process, self.port = process, port
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:

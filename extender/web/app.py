@@ -167,7 +167,7 @@ def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
     def dump() -> Response:
         return _response(pages.dump(request.environ))
 
-    app.add_url_rule(COMPARE, COMPARE, compare, methods=["GET", "POST"])
+    app.add_url_rule(COMPARE, COMPARE, compare, methods=["POST"])
     app.add_url_rule(DUMP, DUMP, dump)
 
 

@@ -1,80 +1,82 @@
-"""A small server for probes, metrics and pages about the process; it serves nothing that a scheduler waits for."""
+"""Probes, metrics and pages about a process whose main thread does something else, by the server of `web.worker`."""
 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from extender.web.answers import Answer, error_answer
-from extender.web.debug import is_loopback
+from extender.web.debug import DEBUG, ONLY_LOCAL, is_local_call, is_loopback
+from extender.web.worker.acceptor import Acceptor
+from extender.web.worker.application import Handler, Lifecycle
+from extender.web.worker.http1 import Head
+from extender.web.worker.limits import Limits
 
 Page = Callable[[Mapping[str, list[str]], str], Answer]
 """(query, Accept header) -> answer."""
 
-DEBUG = "/debug/"
-"""Pages below it tell of pods, and so are for this machine only."""
-_SECONDS_TO_ASK = 10.0
+_LIMITS = Limits(body_bytes=64 * 1024)
+_MOST_CONNECTIONS = 64
+_TURN_SECONDS = 0.25
 _log = logging.getLogger(__name__)
 
 
 class PageServer:
     """Serves `pages` by path from `start` to `stop`. Raises OSError where it cannot listen on `host`:`port`.
 
-    `is_local`: whether a client's address is one of this machine.
+    `is_loopback`: tells whether a client's address is one of this machine; only such a client gets pages below /debug/.
     """
 
     def __init__(
-        self, host: str, port: int, pages: Mapping[str, Page], is_local: Callable[[str], bool] = is_loopback
+        self, host: str, port: int, pages: Mapping[str, Page], is_loopback: Callable[[str], bool] = is_loopback
     ) -> None:
-        handler = type("Handler", (_Handler,), {"pages": pages, "is_local": staticmethod(is_local)})
+        self._pages, self._is_loopback = pages, is_loopback
         try:
-            self._server = ThreadingHTTPServer((host, port), handler)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family)
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-        self._thread = threading.Thread(target=self._server.serve_forever, name="pages", daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
+        self.port = int(listener.getsockname()[1])
+        lifecycle = Lifecycle(self._admit, _nothing, _nothing, _nothing, _nothing, _LIMITS, drain_seconds=0.0)
+        self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._acceptor.close()
 
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._acceptor.turn(_TURN_SECONDS)
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = _SECONDS_TO_ASK
-    pages: Mapping[str, Page]
-    is_local: Callable[[str], bool]
+    def _admit(self, head: Head, connected: socket.socket) -> Handler:
+        return lambda _body: self._answer(head, str(connected.getpeername()[0]))
 
-    def do_GET(self) -> None:  # the base class's name for it
-        answer = self._answer()
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name for it
-        _log.debug(format, *args)
-
-    def _answer(self) -> Answer:
-        url = urlsplit(self.path)
-        page = self.pages.get(url.path)
+    def _answer(self, head: Head, client: str) -> Answer:
+        page = self._pages.get(head.path)
         if page is None:
-            return error_answer(404, f"nothing is served at {url.path}")
-        if url.path.startswith(DEBUG) and not self.is_local(self.client_address[0]):
-            return error_answer(403, "only from this machine, as by kubectl port-forward")
+            return error_answer(404, f"nothing is served at {head.path}")
+        if head.method not in ("GET", "HEAD"):
+            return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", "GET, HEAD"),))
+        host = head.fields.get(b"host", b"").decode("latin-1")
+        if head.path.startswith(DEBUG) and not is_local_call(client, host, self._is_loopback):
+            return error_answer(403, ONLY_LOCAL)
         try:
-            return page(parse_qs(url.query, keep_blank_values=True), self.headers.get("Accept", ""))
+            query = parse_qs(head.query, keep_blank_values=True)
+            return page(query, head.fields.get(b"accept", b"").decode("latin-1"))
         except Exception:
-            _log.exception("GET %s failed", url.path)
+            _log.exception("GET %s failed", head.path)
             return error_answer(500, "internal error: the log has the cause")
+
+
+def _nothing(*_: object) -> None:
+    pass

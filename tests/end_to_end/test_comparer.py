@@ -30,7 +30,7 @@ pytestmark = pytest.mark.stock
 
 
 def compare(extender: RunningExtender) -> dict[str, Any]:
-    status, body = extender.get("/debug/cache/compare")
+    status, body = extender.get("/debug/cache/compare", "POST")
     assert status == 200, body
     report: dict[str, Any] = json.loads(body)
     return report

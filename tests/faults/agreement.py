@@ -45,7 +45,7 @@ def comparison(port: int) -> dict[str, Any]:
     """What the comparer reports; it takes as long as the watches take to tell what it waits for."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
-        connection.request("GET", "/debug/cache/compare")
+        connection.request("POST", "/debug/cache/compare")
         answer = connection.getresponse()
         body = answer.read()
         assert answer.status == 200, body

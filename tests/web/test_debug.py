@@ -12,7 +12,7 @@ from extender.config.settings import Settings
 from extender.runtime.clock import SystemClock
 from extender.web.access import ClientAuthorizer
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.debug import Debug, DebugPages
+from extender.web.debug import COMPARE, DUMP, Debug, DebugPages
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -50,10 +50,9 @@ def client(asked: Asked, address: str = "127.0.0.1") -> Client:
     return Client(from_there)
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_comparison_is_answered_with_what_it_found(method: str) -> None:
+def test_a_comparison_is_answered_with_what_it_found() -> None:
     asked = Asked()
-    answer = client(asked).open("/debug/cache/compare", method=method)
+    answer = client(asked).post("/debug/cache/compare")
     assert answer.status_code == 200
     assert answer.content_type == "application/json"
     assert answer.json == {
@@ -65,6 +64,30 @@ def test_a_comparison_is_answered_with_what_it_found(method: str) -> None:
     assert asked.done == ["compare"]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+def test_what_changes_something_is_posted(method: str) -> None:
+    asked = Asked()
+    assert client(asked).open("/debug/cache/compare", method=method).status_code == 405
+    assert asked.done == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        pytest.param("localhost:8888", 200, id="localhost"),
+        pytest.param("127.0.0.1", 200, id="an address of this machine"),
+        pytest.param("[::1]:8888", 200, id="one of version 6"),
+        pytest.param("rebound.example:8888", 403, id="a name that resolves to this machine"),
+        pytest.param("localhost.example", 403, id="a name that begins like this machine's"),
+        pytest.param("10.0.0.7:8888", 403, id="an address of another machine"),
+    ],
+)
+def test_a_page_in_a_browser_here_is_not_this_machine(host: str, status: int) -> None:
+    asked = Asked()
+    assert client(asked).get("/debug/cache/dump", headers={"Host": host}).status_code == status
+    assert bool(asked.done) == (status == 200)
+
+
 def test_the_dump_is_read_and_not_posted_to() -> None:
     asked = Asked()
     assert client(asked).get("/debug/cache/dump").json == {"nodes": []}
@@ -72,7 +95,7 @@ def test_the_dump_is_read_and_not_posted_to() -> None:
     assert asked.done == ["dump"]
 
 
-@pytest.mark.parametrize("path", ["/debug/cache/compare", "/debug/cache/dump"])
+@pytest.mark.parametrize("path", [COMPARE, DUMP])
 @pytest.mark.parametrize(
     ("address", "status"),
     [
@@ -89,19 +112,19 @@ def test_the_dump_is_read_and_not_posted_to() -> None:
 )
 def test_without_certificates_only_this_machine_may_look(path: str, address: str, status: int) -> None:
     asked = Asked()
-    answer = client(asked, address).get(path)
+    answer = client(asked, address).open(path, method="POST" if path == COMPARE else "GET")
     assert answer.status_code == status
     assert bool(asked.done) == (status == 200)
 
 
 def test_with_certificates_the_guard_of_all_routes_has_let_the_caller_in() -> None:
-    door = DebugPages(Asked().debug(), ClientAuthorizer(certificate_required=True))
-    assert door.compare({"REMOTE_ADDR": "10.0.0.7"}).status == 200
+    pages = DebugPages(Asked().debug(), ClientAuthorizer(certificate_required=True))
+    assert pages.compare({"REMOTE_ADDR": "10.0.0.7"}).status == 200
 
 
 def test_before_the_first_sync_there_is_nothing_to_compare() -> None:
     asked = Asked(missing="waiting for the first list of Pod")
-    answer = client(asked).get("/debug/cache/compare")
+    answer = client(asked).post("/debug/cache/compare")
     assert answer.status_code == 503
     assert answer.json == {"error": "the extender is not ready: waiting for the first list of Pod"}
     assert asked.done == []
@@ -110,4 +133,4 @@ def test_before_the_first_sync_there_is_nothing_to_compare() -> None:
 def test_without_anything_to_show_there_are_no_such_pages() -> None:
     service = Backend((), dict, lambda: None, lambda: None)
     app = create_app(service, Settings.model_validate({}), Metrics(SystemClock(), "0.0.test"))
-    assert Client(app).get("/debug/cache/compare").status_code == 404
+    assert Client(app).post("/debug/cache/compare").status_code == 404

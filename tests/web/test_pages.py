@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ import pytest
 from extender.web.answers import Answer
 from extender.web.debug import is_loopback
 from extender.web.pages import PageServer
+from tests.web.servers import Wire, get, post
 
 
 def _raise(*_: object) -> Answer:
@@ -29,8 +31,8 @@ def served() -> Iterator[PageServer]:
 
 
 @contextmanager
-def serving(is_local: Callable[[str], bool]) -> Iterator[PageServer]:
-    server = PageServer("127.0.0.1", 0, {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}, is_local)
+def serving(is_loopback: Callable[[str], bool]) -> Iterator[PageServer]:
+    server = PageServer("127.0.0.1", 0, {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}, is_loopback)
     server.start()
     yield server
     server.stop()
@@ -64,6 +66,38 @@ def test_other_machines_get_the_pages_about_the_process_only() -> None:
             statuses.append((answer.status, b"only from this machine" in answer.read()))
         connection.close()
     assert statuses == [(200, False), (403, True)]
+
+
+def connect(server: PageServer) -> Wire:
+    return Wire(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+
+
+def test_pages_are_read_and_not_posted_to(served: PageServer) -> None:
+    with (wire := connect(served)).socket:
+        reply = wire.send(post(b"{}", "/echo")).reply()
+        assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_the_body_of_a_get_is_not_the_next_request(served: PageServer) -> None:
+    smuggled = get("/raise")
+    with (wire := connect(served)).socket:
+        wire.send(f"GET /echo HTTP/1.1\r\nHost: t\r\nContent-Length: {len(smuggled)}\r\n\r\n".encode() + smuggled)
+        wire.send(get("/nothing"))
+        assert [wire.reply().status, wire.reply().status] == [200, 404]
+
+
+def test_a_host_that_is_not_this_machine_gets_no_page_about_pods(served: PageServer) -> None:
+    with (wire := connect(served)).socket:
+        wire.send(b"GET /debug/echo HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
+        assert wire.reply().status == 403
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(served: PageServer) -> None:
+    silent = [connect(served) for _ in range(100)]
+    with (wire := connect(served)).socket:
+        assert wire.send(get("/echo")).reply().status == 200
+    for each in silent:
+        each.socket.close()
 
 
 @pytest.mark.parametrize(
