@@ -102,10 +102,13 @@ def decode_filtered(body: bytes, *, names: bool) -> Filtered:
     return Filtered(passed, failed, unresolvable, _read(fields, "Error", str, ""))
 
 
+_PRIORITIES = msgspec.json.Decoder(list[HostPriority])
+
+
 def decode_priorities(body: bytes) -> list[HostPriority]:
     """An answer to prioritize. Raises MalformedAnswer."""
     try:
-        priorities = msgspec.json.decode(body, type=list[HostPriority])
+        priorities = _PRIORITIES.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # perhaps no more than other cases of letters
         entries = _converted(_decoded(body, "the answer"), list[Any] | None, "the answer") or []
         priorities = [_priority(entry) for entry in entries]

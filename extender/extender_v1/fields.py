@@ -20,16 +20,17 @@ _STORED = (Pod, Node)
 # The API server takes requests of up to 3 MiB, and etcd values of up to 1.5. Empty structures are a hundred times as
 # large in memory as in JSON.
 _LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
-_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_FORMS: tuple[Any, ...] = (Pod, Node, str, int, list[str], list[msgspec.Raw], RawObject)
+# Built here, on import: two threads at once in a type that is not built yet crash in msgspec.
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {form: msgspec.json.Decoder(form) for form in _FORMS}
 
 
 def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
     """Returns the value; `where` names it in errors. Raises MalformedRequest."""
     if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
         raise MalformedRequest(f"{where}: {size} bytes, and no API server keeps an object of that size")
-    decoder = _DECODERS.get(form) or _DECODERS.setdefault(form, msgspec.json.Decoder(form))
     try:
-        value: T = decoder.decode(raw)
+        value: T = _DECODERS[form].decode(raw)
     except UNDECODABLE as error:
         raise MalformedRequest(f"{where}: {error}") from None
     return value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
 from extender.model.devices.slices import DeviceClass, DeviceTaintRule, ResourceSlice
 from extender.model.meta import Object
@@ -85,4 +87,9 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 ADMISSION_KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (Kind(LimitRange, "v1", "limitranges"), Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"))
+}
+
+# Built here, on import: two threads at once in a type that is not built yet crash in msgspec.
+DECODERS: Mapping[str, msgspec.json.Decoder[Object]] = {
+    name: msgspec.json.Decoder(kind.type) for name, kind in (*KINDS.items(), *ADMISSION_KINDS.items())
 }

@@ -29,6 +29,9 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: ExecStatus
 
 
+_CREDENTIAL = msgspec.json.Decoder(_ExecCredential)
+
+
 def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: Path) -> ExecStatus:
     """Runs the command of `spec`, a kubeconfig's `exec`, in `directory`, and returns what it grants.
 
@@ -44,7 +47,7 @@ def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: P
     command = [spec["command"], *(spec.get("args") or ())]
     output = _output_of(command, {**os.environ, **environment}, directory)
     try:
-        credential = msgspec.json.decode(output, type=_ExecCredential)
+        credential = _CREDENTIAL.decode(output)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"credential plugin {command[0]}: its output is no ExecCredential: {error}") from None
     if credential.api_version != spec["apiVersion"]:

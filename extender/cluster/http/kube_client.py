@@ -212,10 +212,13 @@ def error_of(status: int, body: bytes) -> ClusterError:
     return kind(message, status)
 
 
+_STATUS = msgspec.json.Decoder(Status)
+
+
 def message_of(body: bytes) -> str:
     """Returns the message of a Status, or the beginning of whatever `body` is, in one line."""
     try:
-        return msgspec.json.decode(body, type=Status).message
+        return _STATUS.decode(body).message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return " ".join(body[:200].decode("utf-8", "replace").split())
 

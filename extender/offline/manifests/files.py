@@ -10,14 +10,13 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 
 import msgspec
 
 from extender.errors import MalformedCluster, MalformedInput
-from extender.model.kinds import ADMISSION_KINDS, Kind
+from extender.model.kinds import ADMISSION_KINDS, DECODERS, Kind
 from extender.model.meta import Object
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import READ_KINDS, to_object
@@ -138,15 +137,18 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
     items: list[msgspec.Raw] | None = None
 
 
+_HEAD = msgspec.json.Decoder(_Head)
+
+
 def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Found]:
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = _HEAD.decode(data)
         items = head.items if head.items is not None and head.kind.endswith("List") else None
         if items is None:
             yield from _one_from_json(str(file), data, head, left_out)
         for number, item in enumerate(items or ()):
             place = f"{file}: items[{number}]"
-            own = msgspec.json.decode(item, type=_Head)
+            own = _HEAD.decode(item)
             kind = own.kind or head.kind.removesuffix("List")
             yield from _one_from_json(place, item, _Head(kind, own.api_version or head.api_version), left_out)
     except msgspec.ValidationError as error:
@@ -163,17 +165,12 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out:
         left_out[head.kind] += 1
         return
     try:
-        obj = _decoder(kind.name).decode(data)
+        obj = DECODERS[kind.name].decode(data)
     except msgspec.ValidationError as error:
         raise MalformedCluster(f"{place}: {error}") from None
     if not obj.name:
         raise MalformedCluster(f"{place}: metadata.name is missing")
     yield place, obj
-
-
-@cache
-def _decoder(kind: str) -> msgspec.json.Decoder[Object]:
-    return msgspec.json.Decoder(READ_KINDS[kind].type)
 
 
 def _same_group(api_version: str, kind: Kind) -> bool:

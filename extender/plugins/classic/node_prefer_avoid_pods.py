@@ -30,6 +30,9 @@ class _AvoidPods(Value, frozen=True):
     prefer_avoid_pods: list[_AvoidedPods] | None = None
 
 
+_AVOID_PODS = msgspec.json.Decoder(_AvoidPods)
+
+
 @dataclass(frozen=True, slots=True)
 class NodePreferAvoidPods:
     """Upstream nodepreferavoidpods.NodePreferAvoidPods, until v1.22. Only replica controllers' pods can be avoided."""
@@ -60,7 +63,7 @@ def _avoided(node: Node) -> frozenset[tuple[str, str]]:
     if annotation is None:
         return frozenset()
     try:
-        avoid = msgspec.json.decode(annotation, type=_AvoidPods)
+        avoid = _AVOID_PODS.decode(annotation)
     except msgspec.MsgspecError:
         return frozenset()
     controllers = (each.pod_signature.pod_controller for each in avoid.prefer_avoid_pods or ())

@@ -1,0 +1,65 @@
+"""Decoders are built on import: two threads that are the first to decode a type would crash the process in msgspec."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "extender"
+POD = (
+    b'{"metadata":{"name":"p","uid":"u","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]'
+    b',"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":5,"podAffinityTerm":'
+    b'{"topologyKey":"k","labelSelector":{"matchLabels":{"app":"a"}}}}]}}},"status":{"phase":"Running"}}'
+)
+FILTER = b'{"NodeNames":["n"],"Pod":' + POD + b"}"
+TWELVE = """
+import sys, threading
+import msgspec
+sys.setswitchinterval(1e-6)
+barrier = threading.Barrier(12)
+def first():
+    barrier.wait()
+    call()
+threads = [threading.Thread(target=first) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+FIRST_CALLS = {
+    "a filter call": f"from extender.extender_v1.decoding import decode_args\ndef call(): decode_args({FILTER!r})",
+    "a pod given to the library": f"""
+from extender.offline.manifests.objects import to_pod
+def call(): to_pod(msgspec.json.decode({POD!r}))""",
+    "a pod of a watch": f"""
+from extender.model.kinds import KINDS
+def call(): msgspec.json.Decoder(KINDS["Pod"].type).decode({POD!r})""",
+}
+
+
+@pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in FIRST_CALLS.items()])
+def test_twelve_first_calls_at_once(call: str) -> None:
+    command = [sys.executable, "-c", call + TWELVE]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PACKAGE.parent)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def decoders_made_late(path: Path) -> Iterator[str]:
+    """Decoders of a type that are made within a function."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef):
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call):
+                    name, keywords = ast.unparse(call.func), {keyword.arg for keyword in call.keywords}
+                    if name == "msgspec.json.Decoder" or (name == "msgspec.json.decode" and "type" in keywords):
+                        yield f"{path.relative_to(PACKAGE)}: {ast.unparse(call)}"
+
+
+def test_no_decoder_of_a_struct_is_made_late() -> None:
+    late = [each for path in sorted(PACKAGE.rglob("*.py")) for each in decoders_made_late(path)]
+    # Pages are types of their own, and each watch makes its own before its thread starts. Raw is no struct.
+    excepted = ("cluster/watch/decoding.py", "offline/manifests/files.py: msgspec.json.decode(data, type=msgspec.Raw)")
+    assert [each for each in late if not each.startswith(excepted)] == []
