@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from extender.devices.answers import devices_of
+from extender.devices.allocations import devices_of
 from extender.devices.extended_resources import claim_for, class_behind, may_be_backed
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.devices.claims import DeviceRequest, PendingClaim, ResourceClaim
@@ -18,11 +18,11 @@ NAME = "DynamicResources"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodDeviceClaims:
-    """What a pod claims, all of it there.
+    """The claims of a pod, all of which exist.
 
     Attributes:
         user: the claims that its spec names, in that order.
-        special: the claim for its extended resources that device classes stand behind, if it has any.
+        special: the claim for its extended resources that device classes provide, if it has any.
         backed: those resources, with their classes.
         unbacked: its other extended resources.
     """
@@ -39,7 +39,7 @@ class PodDeviceClaims:
 
     @property
     def allocated(self) -> list[ResourceClaim]:
-        """The claims that have their devices; what is special counts only beside claims of the user."""
+        """The claims that are allocated; the special one counts only beside claims of the user."""
         return [claim for claim in self.all if claim.allocation is not None] if self.user else []
 
     @property
@@ -90,7 +90,7 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
 
 
 def _claim(pod: Pod, named: PodResourceClaim, table: Table) -> ResourceClaim | Refusal | None:
-    """The claim behind one entry of the pod's spec; None where none is needed."""
+    """The claim of one entry of the pod's spec; None where none is needed."""
     name, owned = named.resource_claim_name, False
     if name is None:
         if named.resource_claim_template_name is None:

@@ -1,4 +1,4 @@
-"""Extended resources that a device class stands behind: requested like cpu, allocated like a claim (KEP-5004).
+"""Extended resources that a device class provides: requested like cpu, allocated like a claim (KEP-5004).
 
 Source: upstream extendeddynamicresources.go, extendedresourcecache.
 """
@@ -31,7 +31,7 @@ CLAIM_NAME = "<extended-resources>"  # no claim of the API can have it
 
 
 def may_be_backed(resource: str) -> bool:
-    """Whether a device class may stand behind a resource of this name (upstream IsDRAExtendedResourceName)."""
+    """Tells whether a device class may provide a resource of this name (upstream IsDRAExtendedResourceName)."""
     return is_extended(resource) or resource.startswith(IMPLICIT_PREFIX)
 
 
@@ -72,7 +72,7 @@ def _created(each: DeviceClass) -> float:
 
 
 def claim_for(pod: Pod) -> ResourceClaim:
-    """The claim for a pod's extended resources before it is known what a node wants it for."""
+    """The claim for a pod's extended resources; its requests depend on the node."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
     metadata = ObjectMeta(
         name=CLAIM_NAME,
@@ -85,7 +85,7 @@ def claim_for(pod: Pod) -> ResourceClaim:
 
 
 def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """The claim with what the pod's containers request of these resources. `classes`: by resource."""
+    """The claim with the requests of the pod's containers for these resources. `classes`: by resource."""
     devices = DeviceClaim(requests=requests_and_mappings(pod, classes)[0])
     return msgspec.structs.replace(claim, spec=ResourceClaimSpec(devices=devices))
 
@@ -93,7 +93,7 @@ def with_requests(claim: ResourceClaim, pod: Pod, classes: Mapping[str, DeviceCl
 def requests_and_mappings(
     pod: Pod, classes: Mapping[str, DeviceClass]
 ) -> tuple[list[DeviceRequest], list[RequestMapping]]:
-    """A device request for each container and resource, and which container each serves.
+    """A device request for each container and resource, and the containers that each serves.
 
     Init containers that run to their end use the devices of containers that start after them before they request any.
     """
@@ -143,7 +143,7 @@ class _Served:
         return largest
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
-        """(request name, count) of what the container needs besides what it can use of others."""
+        """(request name, count) of the devices that the container needs beside those it can reuse; None: none."""
         container = self._containers[index]
         nanos = nano((container.resources.requests or {}).get(self._resource)) if container.resources else 0
         wanted = 0 if nanos % NANO else nanos // NANO

@@ -1,4 +1,4 @@
-"""What is to be done about a pod's claims once its node is chosen. Source: upstream Reserve, PreBind, bindClaim."""
+"""The writes to a pod's claims once its node is chosen. Source: upstream Reserve, PreBind, bindClaim."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.devices.allocator.allocation_result import NewShareID, allocation_of
+from extender.devices.binding_conditions import unavailable
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
-from extender.devices.placement import Placement
-from extender.devices.readiness import unavailable
-from extender.devices.search.allocation import NewShareID, allocation_of
+from extender.devices.node_claims import NodeClaims
 from extender.framework.fit import Fit
 from extender.framework.status import Refusal
 from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
@@ -20,7 +20,7 @@ from extender.table.labels import Rows
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """What to write, and to count as taken from now on (`model.resource_claims.PendingClaim`).
+    """The claims to write; they count as allocated from now on (`model.devices.claims.PendingClaim`).
 
     Attributes:
         allocate: claims with their allocations, to be written together with the reservation for the pod. A claim by the
@@ -35,7 +35,7 @@ class DevicePlan:
 
 
 def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID) -> DevicePlan | Refusal:
-    """What to do for `pod` on the node at `row`, which DynamicResources has let through; else a Refusal.
+    """The plan for `pod` on the node at `row`, which DynamicResources has let through; else a Refusal.
 
     `new_share_id` gives a new UUID each time; only devices that are shared need one.
     """
@@ -43,26 +43,26 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
     if not isinstance(claims, PodDeviceClaims):
         return claims or DevicePlan()
     rows = np.array([row])
-    placement = Placement(claims, table, rows)
-    for mask, refusal in placement.refused:
+    node_claims = NodeClaims(claims, table, rows)
+    for mask, refusal in node_claims.refused:
         if mask[0]:
             return refusal
     allocate: list[tuple[ResourceClaim, AllocationResult]] = []
-    for group in placement.groups:
+    for group in node_claims.groups:
         for _, refusal in group.verdict(rows):
             return refusal
         node_name = table.nodes.names[row]
-        for claim, picks in zip(group.claims, group.answers.picks(row), strict=True):
-            allocate.append((claim, allocation_of(claim, picks, node_name, new_share_id)))
-    backed = {name: each for name, each in claims.backed.items() if placement.is_delegated(name, 0)}
-    mappings = requests_and_mappings(pod.pod, backed)[1] if placement.groups else []
+        for claim, results in zip(group.claims, group.allocations.results(row), strict=True):
+            allocate.append((claim, allocation_of(claim, results, node_name, new_share_id)))
+    backed = {name: each for name, each in claims.backed.items() if node_claims.is_delegated(name, 0)}
+    mappings = requests_and_mappings(pod.pod, backed)[1] if node_claims.groups else []
     return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings))
 
 
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
-    """A claim of the pod, which fits nowhere, that may be given up: nobody else uses it, and it keeps the pod away.
+    """A claim to deallocate for a pod that fits nowhere: no other pod uses it, and it keeps the pod away.
 
-    Its devices are then chosen anew; a claim that was made for extended resources is to be deleted, and made anew.
+    Its devices are then allocated anew; a claim that was made for extended resources is to be deleted, and made anew.
     Source: upstream PostFilter.
     """
     refused = [index for index, refusal in enumerate(fit.refusals) if refusal.plugin == NAME]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from extender.devices.answers import devices_of
+from extender.devices.allocations import devices_of
 from extender.model.devices.slices import DeviceClass
 from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation

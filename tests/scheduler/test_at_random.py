@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.devices.answers import devices_of
+from extender.devices.allocations import devices_of
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.pod import Pod

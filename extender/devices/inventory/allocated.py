@@ -1,4 +1,4 @@
-"""Which devices, and shares of devices, the claims of the cluster hold. Source: upstream claimTracker."""
+"""The devices, and shares of devices, that claims of the cluster hold. Source: upstream claimTracker."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from extender.table.journal import Cursor
 _NOTHING: Amounts = {}
 
 
-class Allocated:
-    """What is taken, brought up to date when somebody asks.
+class AllocatedState:
+    """The allocated devices, brought up to date by the next reader (upstream AllocatedState).
 
     Attributes:
         devices: devices that one claim has for itself.
@@ -40,15 +40,15 @@ class Allocated:
         self.for_extended_resources: defaultdict[str, list[str]] = defaultdict(list)
 
     def holds(self, device: DeviceID) -> bool:
-        """Whether any claim has the device or a share of it (upstream IsDeviceAllocated)."""
+        """Tells whether any claim has the device or a share of it (upstream IsDeviceAllocated)."""
         return device in self.devices or device in self.shares
 
     def capacity(self, device: DeviceID) -> Amounts:
-        """What has been taken of the device's capacities."""
+        """The amounts taken of the device's capacities, in billionths."""
         return self.capacities.get(device, _NOTHING)
 
     def refresh(self) -> set[PoolID]:
-        """Takes in what has changed of the claims; returns the pools that are concerned."""
+        """Catches up with changes of claims; returns the pools affected."""
         keys = self._changed_claims.read()
         if keys is None:
             objects = self._objects

@@ -1,7 +1,7 @@
-"""How many devices of a class each node reaches, and how many of those are taken.
+"""The numbers of devices of a class on each node, and of those that are allocated.
 
 Source: upstream noderesources calculateDRAResourceTotals. Unlike the allocator it counts the devices of every slice,
-whatever its generation, and tells selectors nothing of multiple allocations.
+whatever its generation, and hides multiple allocations from selectors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.devices.cel.device import PoolDevice, PoolID
 from extender.devices.cel.selectors import SelectorError, matches
-from extender.devices.inventory.allocated import Allocated
+from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import Pool
 from extender.framework.node_affinity import nodes_in_selector
 from extender.model.devices.slices import Device, DeviceClass, ResourceSliceSpec
@@ -33,8 +33,8 @@ def expressions_of(device_class: DeviceClass) -> Expressions:
     return tuple(selector.cel.expression for selector in device_class.spec.selectors or () if selector.cel is not None)
 
 
-class _Part(NamedTuple):
-    """What some devices of a pool add to the rows that reach them. `faults`: devices that cannot be told."""
+class _Count(NamedTuple):
+    """The numbers that devices of a pool add to the rows with access to them. `faults`: failed selectors."""
 
     rows: Rows
     counted: int
@@ -43,18 +43,18 @@ class _Part(NamedTuple):
 
 
 class ClassTotals:
-    """The columns for one class, changed by the pools in which something has changed."""
+    """The columns of one class, updated by pool."""
 
-    def __init__(self, expressions: Expressions, table: Table, allocated: Allocated) -> None:
+    def __init__(self, expressions: Expressions, table: Table, allocated: AllocatedState) -> None:
         self._expressions, self._table, self._allocated = expressions, table, allocated
         self._changed_pools = Cursor(table.journal, POOLS)
-        self._parts: dict[PoolID, list[_Part]] = {}
+        self._counts: dict[PoolID, list[_Count]] = {}
         self._columns = np.zeros((3, table.nodes.capacity), np.int64)
 
     def refresh(self, pools: Mapping[PoolID, Pool]) -> None:
-        """Counts the pools anew in which something has changed."""
+        """Counts the changed pools anew."""
         changed = self._changed_pools.read()
-        for pool_id in (*self._parts, *pools) if changed is None else changed:
+        for pool_id in (*self._counts, *pools) if changed is None else changed:
             self.replace(pool_id, pools.get(pool_id))
 
     def replace(self, pool_id: PoolID, pool: Pool | None) -> None:
@@ -62,11 +62,11 @@ class ClassTotals:
         missing = self._table.nodes.capacity - self._columns.shape[1]
         if missing > 0:
             self._columns = np.pad(self._columns, ((0, 0), (0, missing)))
-        self._add(self._parts.pop(pool_id, ()), -1)
-        parts = list(self._parts_of(pool)) if pool is not None else []
-        if parts:
-            self._parts[pool_id] = parts
-            self._add(parts, 1)
+        self._add(self._counts.pop(pool_id, ()), -1)
+        counts = list(self._counts_of(pool)) if pool is not None else []
+        if counts:
+            self._counts[pool_id] = counts
+            self._add(counts, 1)
 
     def at(self, rows: Rows) -> tuple[IntColumn, IntColumn]:
         """(devices, taken devices) by row, int64[len(rows)] each; 0 where a selector fails for one of them."""
@@ -75,20 +75,20 @@ class ClassTotals:
         told = columns[_FAULTS] == 0
         return np.where(told, columns[_COUNTED], 0), np.where(told, columns[_TAKEN], 0)
 
-    def _add(self, parts: Iterable[_Part], sign: int) -> None:
-        for part in parts:
-            self._columns[:, part.rows] += sign * np.array([[part.counted], [part.taken], [part.faults]])
+    def _add(self, counts: Iterable[_Count], sign: int) -> None:
+        for count in counts:
+            self._columns[:, count.rows] += sign * np.array([[count.counted], [count.taken], [count.faults]])
 
-    def _parts_of(self, pool: Pool) -> Iterator[_Part]:
+    def _counts_of(self, pool: Pool) -> Iterator[_Count]:
         for index, each in enumerate(pool.slices):
             if each.spec.per_device_node_selection:
                 for device in pool.devices(index):
-                    yield from self._part(device.spec, [device])
+                    yield from self._count(device.spec, [device])
             else:
-                yield from self._part(each.spec, pool.devices(index))
+                yield from self._count(each.spec, pool.devices(index))
 
-    def _part(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Part]:
-        """What the devices add where the slice, or the device itself, says that they are."""
+    def _count(self, selecting: ResourceSliceSpec | Device, devices: Sequence[PoolDevice]) -> Iterator[_Count]:
+        """The numbers of the devices, for the rows that the slice, or the device itself, selects."""
         counted = taken = faults = 0
         for device in devices:
             try:
@@ -98,7 +98,7 @@ class ClassTotals:
             except SelectorError:
                 faults += 1
         if counted or faults:
-            yield _Part(self._rows(selecting), counted, taken, faults)
+            yield _Count(self._rows(selecting), counted, taken, faults)
 
     def _is_of_class(self, device: PoolDevice) -> bool:
         if self._expressions and device.shareable:

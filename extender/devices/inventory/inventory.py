@@ -1,7 +1,7 @@
-"""Which pools of devices each node reaches.
+"""The pools of devices that each node can access.
 
-Nodes that reach the same slices of the same pools have one inventory between them, under a number that stays theirs
-until one of those pools changes; so what was worked out for an inventory stays true when others change.
+Nodes with the same slices of the same pools share one inventory, under a number that stays theirs until one of those
+pools changes; so a result for an inventory stays valid when others change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INVENTORIES = "device inventories"
 
 
 class Inventories:
-    """The inventories of all nodes, brought up to date when somebody asks.
+    """The inventories of all nodes, brought up to date by the next reader.
 
     Attributes:
         number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
@@ -50,7 +50,7 @@ class Inventories:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Gives the numbers out anew: nothing that was found out for one of them holds."""
+        """Gives the numbers out anew: no result for one of them holds."""
         for number in range(len(self.views)):
             self._table.journal.note(INVENTORIES, number)
         self.views = [()]
@@ -63,7 +63,7 @@ class Inventories:
         return self._reaching.get(pool, set())
 
     def refresh(self) -> set[PoolID]:
-        """Takes in what has changed of slices, taint rules and nodes; returns the pools that are concerned."""
+        """Catches up with changes of slices, taint rules and nodes; returns the pools affected."""
         changed = self._read_slices()
         if self._changed_nodes.advance():
             self._views_of.clear()
@@ -80,7 +80,7 @@ class Inventories:
     # ---- slices into pools
 
     def _read_slices(self) -> set[PoolID]:
-        """Makes the pools anew whose slices have changed; returns which they are."""
+        """Makes the pools anew whose slices have changed; returns them."""
         objects = self._table.objects
         changed = self._changed_slices.read()
         if self._changed_rules.advance():
@@ -132,21 +132,21 @@ class Inventories:
     # ---- pools onto nodes
 
     def _assign(self, pools: Iterable[PoolID]) -> None:
-        """Finds anew which nodes reach these pools, and what inventories they have by that."""
-        concerned: set[int] = set()
+        """Finds the nodes that can access these pools, and the inventories of these nodes."""
+        affected: set[int] = set()
         for pool_id in pools:
             for row in self._rows_of.pop(pool_id, ()):
-                concerned.add(row)
+                affected.add(row)
                 self._views_of[row] = [view for view in self._views_of[row] if view.id != pool_id]
             for rows, view in self._reach(self.pools[pool_id]) if pool_id in self.pools else ():
-                concerned.update(rows)
+                affected.update(rows)
                 self._rows_of[pool_id] += rows
                 for row in rows:
                     self._views_of[row].append(view)
         if len(self.views) > 2 * len(self._views_of) + _STALE_ALLOWED:
             self._start_over()
-            concerned = set(self._views_of)
-        for row in concerned:
+            affected = set(self._views_of)
+        for row in affected:
             views = sorted(self._views_of[row], key=lambda view: (view.binds, view.id))
             self.number[row] = self._intern(tuple(views))
 
@@ -189,7 +189,7 @@ class Inventories:
                 yield its_rows, view
 
     def _slice_mask(self, pool: Pool, index: int, rows: Rows) -> BoolColumn:
-        """Which rows one of the shared slices has devices for: bool[len(rows)]."""
+        """Tells the rows that one of the shared slices has devices for: bool[len(rows)]."""
         spec = pool.slices[index].spec
         if spec.all_nodes or spec.node_selector is not None:
             return self._mask(spec, rows)
@@ -197,7 +197,7 @@ class Inventories:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(rows), np.bool_)
 
     def _device_masks(self, pool: Pool, rows: Rows) -> dict[int, list[tuple[DeviceID, BoolColumn]]]:
-        """By slice, where it leaves the choice of nodes to its devices, which rows each of them is for."""
+        """By slice with perDeviceNodeSelection, the rows of each of its devices."""
         return {
             index: [(device.id, self._mask(device.spec, rows)) for device in pool.devices(index)]
             for index in {*pool.shared, *(index for reached in pool.local.values() for index in reached)}
@@ -205,7 +205,7 @@ class Inventories:
         }
 
     def _mask(self, selecting: ResourceSliceSpec | Device, rows: Rows) -> BoolColumn:
-        """Which rows a slice or a device is for (structured NodeMatches): bool[len(rows)]."""
+        """Tells the rows that a slice or a device selects (structured NodeMatches): bool[len(rows)]."""
         if selecting.node_name:
             named: BoolColumn = rows == self._table.nodes.row_of.get(selecting.node_name, -1)
             return named

@@ -16,15 +16,15 @@ NOWHERE: frozenset[DeviceID] = frozenset()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolView:
-    """A pool as the nodes see it that reach the same of its slices.
+    """A pool as the nodes see it that have access to the same of its slices.
 
     Attributes:
-        devices: those of the slices that are reached, in the order in which they are tried.
+        devices: those of the accessible slices, in the order in which they are tried.
         unreachable: those among them that select other nodes.
-        elsewhere: those of the slices that are not reached: they too may consume shared counters.
+        elsewhere: those of the other slices: they too may consume shared counters.
         counters: the shared counters, in billionths.
         incomplete, invalid: nothing may be allocated from it.
-        binds: whether some device has binding conditions; such pools come last.
+        binds: some device has binding conditions; such pools come last.
     """
 
     id: PoolID
@@ -43,7 +43,7 @@ class Pool:
     Attributes:
         local: indices of the slices that name a node, by the node.
         shared: indices of the slices that select nodes otherwise.
-        names_nodes_only: whether every slice names a node, and leaves nothing to its devices.
+        names_nodes_only: every slice names a node, and leaves nothing to its devices.
     """
 
     def __init__(self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices_of: DevicesOf) -> None:
@@ -69,7 +69,7 @@ class Pool:
         return self._devices_of(self.slices[index])
 
     def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
-        """The pool for nodes that reach these slices; None where they are being replaced by ones out of reach."""
+        """The pool for nodes with access to these slices; None where newer ones elsewhere replace them."""
         key = reached, unreachable
         if key not in self._views:
             self._views[key] = self._make_view([self.slices[index] for index in reached], unreachable)
@@ -114,7 +114,7 @@ class Pool:
 
 
 def _is_understood(each: ResourceSlice) -> bool:
-    """Whether a node can reach it at all. Compatibility groups are an alpha feature: such slices are left out."""
+    """Tells whether any node has access to it. Compatibility groups are an alpha feature: such slices are left out."""
     spec = each.spec
     selects = spec.node_name or spec.all_nodes or spec.node_selector is not None or spec.per_device_node_selection
     return bool(selects) and not _uses_compatibility_groups(each)
@@ -132,7 +132,7 @@ def _all_differ(names: Iterator[str]) -> bool:
 
 
 def _all_known(devices: Iterable[PoolDevice], counters: dict[CounterKey, int], sets: set[str]) -> bool:
-    """Whether all that the devices consume is there."""
+    """Tells whether all counters that the devices consume exist."""
     return all(
         consumption.counter_set in sets
         and all((consumption.counter_set, name) in counters for name in consumption.counters or ())

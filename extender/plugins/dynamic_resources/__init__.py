@@ -12,20 +12,24 @@ from extender.framework.schema import duration, duration_seconds
 from extender.plugins.dynamic_resources.hints import INTERESTS
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.plugins.dynamic_resources.priority import DynamicResourcesScore
+from extender.runtime.clock import SystemClock
 
 
 class DynamicResourcesArgs(Arguments):
     kind: Literal["DynamicResourcesArgs"] = "DynamicResourcesArgs"
     filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
-    """Read, and of no effect: all nodes are looked at together."""
+    """The time that the allocator may take for one node; 0: no limit."""
     binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
     """How long extender schedule waits for binding conditions of devices."""
 
 
+_CLOCK = SystemClock()
 PLUGIN = Plugin(
     NAME,
     DynamicResourcesArgs,
-    lambda args: DynamicResourcesFilter(duration_seconds(args.binding_timeout)),
+    lambda args: DynamicResourcesFilter(
+        duration_seconds(args.binding_timeout), _CLOCK, duration_seconds(args.filter_timeout)
+    ),
     lambda _: DynamicResourcesScore(),
     weight=2,
     points=frozenset(("preEnqueue", "postFilter", "podGroupPostFilter", "reserve", "preBind")),

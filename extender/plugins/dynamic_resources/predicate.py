@@ -1,12 +1,13 @@
-"""DynamicResources: the devices that the pod claims can be had on the node."""
+"""DynamicResources: the devices that the pod claims must be free on the node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, TimeLimit
+from extender.devices.binding_conditions import unavailable
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
-from extender.devices.placement import Placement
-from extender.devices.readiness import unavailable
+from extender.devices.node_claims import NodeClaims
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.runtime.clock import Clock
@@ -20,30 +21,33 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 class DynamicResourcesFilter:
     """Upstream dynamicresources.DynamicResources, Filter.
 
-    Without a clock no claim is ever overdue. What upstream's PostFilter does, to take an allocation that fits no node
-    away from its claim, changes the cluster and is no matter of rules.
+    Without a clock no claim is ever overdue, and the allocator's steps are counted instead of its time. Upstream's
+    PostFilter, which deallocates a claim that fits no node, is `devices.plan.idle_claim`.
     """
 
     binding_timeout_seconds: float = 600
     clock: Clock | None = None
+    filter_timeout_seconds: float = FILTER_TIMEOUT_SECONDS
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         claims = pod_device_claims(pod, table)
         if not isinstance(claims, PodDeviceClaims):
             return claims
-        now = self.clock.now() if self.clock else float("-inf")
-        return _Check(claims, table, now, self.binding_timeout_seconds)
+        if self.clock is None:
+            return _Check(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
+        limit = TimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
+        return _Check(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
 
 
 class _Check(Check):
-    def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float) -> None:
-        self._claims, self._table, self._now, self._timeout = claims, table, now, timeout
+    def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float, limit: TimeLimit) -> None:
+        self._claims, self._table, self._now, self._timeout, self._limit = claims, table, now, timeout, limit
 
     def refuse(self, rows: Rows) -> Verdict:
-        placement = Placement(self._claims, self._table, rows)
-        verdict = list(placement.refused)
-        for group in placement.groups:
+        node_claims = NodeClaims(self._claims, self._table, rows, self._limit)
+        verdict = list(node_claims.refused)
+        for group in node_claims.groups:
             verdict.extend(group.verdict(rows))
         allocated = self._claims.allocated
         if allocated:

@@ -1,4 +1,4 @@
-"""DynamicResources: nodes are preferred where claims get what stands first in their prioritized lists."""
+"""DynamicResources: prefers nodes where claims get the first alternatives of their prioritized lists."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.devices.answers import BEST_ALTERNATIVE, FITS
+from extender.devices.allocations import BEST_ALTERNATIVE, FITS
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
-from extender.devices.placement import Placement
+from extender.devices.node_claims import NodeClaims
 from extender.framework.rules import Scorer, Scores, normalised
 from extender.model.devices.claims import ResourceClaim
 from extender.table import PodInfo, Table
@@ -36,10 +36,10 @@ class _Scorer(Scorer):
     def map(self, rows: Rows) -> Scores:
         scores = np.zeros(len(rows), np.int64)
         had = sum(map(_score, self._claims.allocated))
-        for group in Placement(self._claims, self._table, rows).groups:
+        for group in NodeClaims(self._claims, self._table, rows).groups:
             fitting = np.flatnonzero(group.mask)
-            fitting = fitting[group.answers.outcomes(rows[fitting]) == FITS]
-            scores[fitting] = group.answers.scores(rows[fitting]) + had
+            fitting = fitting[group.allocations.outcomes(rows[fitting], group.limit) == FITS]
+            scores[fitting] = group.allocations.scores(rows[fitting]) + had
         return scores
 
     def reduce(self, raw: Scores) -> Scores:

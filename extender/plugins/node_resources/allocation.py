@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.answers import devices_of
+from extender.devices.allocations import devices_of
 from extender.devices.extended_resources import class_behind, may_be_backed
 from extender.framework.rules import Scores
 from extender.model.requests import is_counted, is_scalar

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from extender.cache.cache import Cache
+from extender.devices.binding_conditions import is_failed, is_overdue, is_ready
 from extender.devices.extended_resources import CLAIM_NAME
-from extender.devices.readiness import is_failed, is_overdue, is_ready
 from extender.errors import BindingFailed, ClusterError
 from extender.model.devices.claims import AllocationResult, PendingClaim, ResourceClaim, ResourceClaimStatus
 from extender.model.pod import Pod

@@ -1,7 +1,7 @@
-"""What the search found for a question on each node: kept, and looked for again only where something has changed.
+"""The allocations that the allocator found on each node, kept until something changes there.
 
-Pods of one workload ask the same question, and a pod that is placed changes the devices of one node; so the next
-decision searches that node alone.
+Pods of one workload have equal claims, and a pod that is placed changes the devices of one node; so the next decision
+searches that node alone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.inventory.allocated import Allocated
+from extender.devices.allocator.allocator import AllocationTimeoutError, DeviceResults, TimeLimit, allocate
+from extender.devices.allocator.requests import AllocationError, ClaimsToAllocate, claims_to_allocate, requests_key
+from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
 from extender.devices.inventory.inventory import INVENTORIES, Inventories
-from extender.devices.search.questions import AllocationError, Question, key_of, question_of
-from extender.devices.search.search import MAX_STEPS, ExhaustedError, Picks, search
 from extender.framework.status import Code
 from extender.model.devices.claims import ResourceClaim
 from extender.model.devices.slices import DeviceClass
@@ -30,11 +30,10 @@ INVALID_POOLS = "invalid resource pools were encountered"
 TIMED_OUT = "timed out trying to allocate devices"
 BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
 _KEPT = 64
-_PATIENCE, _SHORT_STEPS = 4, 128
 
 
-class Failure(NamedTuple):
-    """Why the devices cannot be had. `claim`: the index of the claim that the text goes on about, if any."""
+class AllocationFailure(NamedTuple):
+    """The reason for having no devices. `claim`: the index of the claim whose name comes before the text, if any."""
 
     code: Code
     text: str
@@ -42,34 +41,34 @@ class Failure(NamedTuple):
 
 
 class Devices:
-    """The devices of a table's cluster, and the questions about them."""
+    """The devices of a table's cluster, and the allocations found for claims."""
 
     def __init__(self, table: Table) -> None:
         self._table, self._objects = table, table.objects
         self.inventories = Inventories(table)
-        self.allocated = Allocated(table)
+        self.allocated = AllocatedState(table)
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
-        self._answers: OrderedDict[Hashable, Answers] = OrderedDict()
+        self._allocations: OrderedDict[Hashable, Allocations] = OrderedDict()
         self._totals: dict[Expressions, ClassTotals] = {}
 
-    def ask(self, claims: Sequence[ResourceClaim]) -> Answers:
-        """What comes out for these claims together."""
+    def allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
+        """The allocations for these claims together."""
         self.refresh()
         if self._class_changes.advance():
-            self._answers.clear()
-        key = key_of(claims)
-        answers = self._answers.get(key)
-        if answers is None:
-            question = question_of(claims, self._objects.all(DeviceClass))
-            answers = self._answers[key] = Answers(question, self, self._table.journal)
-            if len(self._answers) > _KEPT:
-                self._answers.popitem(last=False)
-        self._answers.move_to_end(key)
-        answers.refresh()
-        return answers
+            self._allocations.clear()
+        key = requests_key(claims)
+        found = self._allocations.get(key)
+        if found is None:
+            to_allocate = claims_to_allocate(claims, self._objects.all(DeviceClass))
+            found = self._allocations[key] = Allocations(to_allocate, self, self._table.journal)
+            if len(self._allocations) > _KEPT:
+                self._allocations.popitem(last=False)
+        self._allocations.move_to_end(key)
+        found.refresh()
+        return found
 
     def totals(self, device_class: DeviceClass) -> ClassTotals:
-        """How many devices of the class there are on each node, and how many of them are taken."""
+        """The numbers of devices of the class on each node, and of those that are allocated."""
         self.refresh()
         expressions = expressions_of(device_class)
         if expressions not in self._totals:
@@ -81,7 +80,7 @@ class Devices:
         return totals
 
     def refresh(self) -> None:
-        """Takes in what has changed of slices, nodes and claims."""
+        """Catches up with changes of slices, nodes and claims."""
         changed = self.inventories.refresh()
         claimed = self.allocated.refresh()
         journal = self._table.journal
@@ -98,24 +97,23 @@ def devices_of(table: Table) -> Devices:
     return table.reader(Devices)
 
 
-class Answers:
-    """The answers to one question, by inventory.
+class Allocations:
+    """The allocations for one list of claims, by inventory.
 
     Attributes:
         failures: the distinct failures; `outcomes` gives indices of them.
     """
 
-    def __init__(self, question: Question, devices: Devices, journal: Journal) -> None:
-        self.failures: list[Failure] = []
-        self._index_of: dict[Failure, int] = {}
-        self._question, self._devices = question, devices
+    def __init__(self, claims: ClaimsToAllocate, devices: Devices, journal: Journal) -> None:
+        self.failures: list[AllocationFailure] = []
+        self._index_of: dict[AllocationFailure, int] = {}
+        self._claims, self._devices = claims, devices
         self._outcome: Rows = np.zeros(0, np.intp)
-        self._picks: dict[int, Picks] = {}
+        self._results: dict[int, DeviceResults] = {}
         self._touched = Cursor(journal, INVENTORIES)
-        self._exhausted = 0
 
     def refresh(self) -> None:
-        """Forgets what is no longer true."""
+        """Forgets the inventories that have changed."""
         touched = self._touched.read()
         if touched is None:
             self._outcome[:] = _UNKNOWN
@@ -125,59 +123,54 @@ class Answers:
         if missing > 0:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
 
-    def outcomes(self, rows: Rows) -> Rows:
-        """FITS, or the index of the failure, for each of `rows`: intp[len(rows)]."""
+    def outcomes(self, rows: Rows, limit: TimeLimit) -> Rows:
+        """FITS, or the index of the failure, for each of `rows`: intp[len(rows)]. `limit`: for each inventory."""
         numbers = self._devices.inventories.number[rows]
         outcomes = self._outcome[numbers]
         unknown = outcomes == _UNKNOWN
         if unknown.any():
             for number in np.unique(numbers[unknown]).tolist():
-                self._outcome[number] = self._find(number)
+                self._outcome[number] = self._find(number, limit)
             outcomes = self._outcome[numbers]
         return outcomes
 
-    def picks(self, row: int) -> Picks:
+    def results(self, row: int) -> DeviceResults:
         """The devices for a row that fits."""
-        return self._picks[int(self._devices.inventories.number[row])]
+        return self._results[int(self._devices.inventories.number[row])]
 
     def scores(self, rows: Rows) -> IntColumn:
-        """How far forward in their lists the alternatives stand that were taken: int64[len(rows)], all of them fit."""
+        """The score of the chosen alternatives: int64[len(rows)], higher for the first of a list; all `rows` fit."""
         numbers, positions = np.unique(self._devices.inventories.number[rows], return_inverse=True)
-        scores = np.array([self._score(self._picks[number]) for number in numbers.tolist()], np.int64)
+        scores = np.array([self._score(self._results[number]) for number in numbers.tolist()], np.int64)
         return scores[positions]
 
-    def _find(self, number: int) -> int:
+    def _find(self, number: int, limit: TimeLimit) -> int:
         views = self._devices.inventories.views[number]
-        self._picks.pop(number, None)
+        self._results.pop(number, None)
         try:
-            picks = search(self._question, views, self._devices.allocated, self._max_steps())
+            results = allocate(self._claims, views, self._devices.allocated, limit)
         except AllocationError as fault:
-            return self._failure(Failure(Code.ERROR, fault.text, fault.claim))
-        except ExhaustedError:
-            self._exhausted += 1
-            return self._failure(Failure(Code.ERROR, TIMED_OUT))
-        if picks is None:
+            return self._failure(AllocationFailure(Code.ERROR, fault.text, fault.claim))
+        except AllocationTimeoutError:
+            return self._failure(AllocationFailure(Code.ERROR, TIMED_OUT))
+        if results is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
-            return self._failure(Failure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))
-        self._picks[number] = picks
+            return self._failure(AllocationFailure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))
+        self._results[number] = results
         return FITS
 
-    def _max_steps(self) -> int:
-        """A question that has been too hard on several nodes is not tried as hard on the others: there may be many."""
-        return MAX_STEPS if self._exhausted < _PATIENCE else _SHORT_STEPS
-
-    def _failure(self, failure: Failure) -> int:
+    def _failure(self, failure: AllocationFailure) -> int:
         index = self._index_of.setdefault(failure, len(self.failures))
         if index == len(self.failures):
             self.failures.append(failure)
         return index
 
-    def _score(self, picks: Picks) -> int:
-        taken = {pick.ask for of_claim in picks for pick in of_claim}
+    def _score(self, results: DeviceResults) -> int:
+        taken = {result.request for of_claim in results for result in of_claim}
         return sum(
             BEST_ALTERNATIVE - place
-            for claim in self._question
+            for claim in self._claims
             for alternatives in claim.requests
-            for place, ask in enumerate(alternatives)
-            if ask in taken and ask.is_alternative
+            for place, each in enumerate(alternatives)
+            if each in taken and each.is_alternative
         )

@@ -1,4 +1,4 @@
-"""Whether an allocated claim can be used on a node. Source: upstream Filter, isClaimReadyForBinding, isClaimTimeout."""
+"""Allocated claims on nodes: reach and binding conditions. Source: upstream isClaimReadyForBinding, isClaimTimeout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: float, timeout: float) -> BoolColumn:
-    """On which of `rows` one of the allocated claims cannot be used: bool[len(rows)].
+    """Tells the `rows` where one of the allocated claims cannot be used: bool[len(rows)].
 
-    `now` and `timeout` are in seconds: a claim that waits longer for its binding conditions is of no use anywhere.
+    `now` and `timeout` are in seconds: a claim that waits longer for its binding conditions can be used nowhere.
     """
     away = np.zeros(len(rows), np.bool_)
     for claim in claims:
@@ -30,12 +30,12 @@ def unavailable(claims: Iterable[ResourceClaim], table: Table, rows: Rows, now: 
 
 
 def is_failed(claim: ResourceClaim) -> bool:
-    """Whether one of its devices says, before another is still waited for, that it cannot be bound."""
+    """Tells whether a device has a failure condition, and none before it is still waited for."""
     return _state(claim) is False
 
 
 def is_overdue(claim: ResourceClaim, now: float, timeout: float) -> bool:
-    """Whether binding conditions are still waited for after `timeout` seconds."""
+    """Tells whether binding conditions are still waited for after `timeout` seconds."""
     allocation = claim.allocation
     if allocation is None or allocation.allocation_timestamp is None or _state(claim) is not None:
         return False
@@ -43,7 +43,7 @@ def is_overdue(claim: ResourceClaim, now: float, timeout: float) -> bool:
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Whether all binding conditions of its devices hold."""
+    """Tells whether all binding conditions of its devices hold."""
     return _state(claim) is True
 
 

@@ -1,4 +1,4 @@
-"""A pod's claims against nodes: which nodes ask for what, and what came out there."""
+"""The claims that a pod needs allocated on each node, and their allocations there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.devices.answers import FITS, Answers, Failure, devices_of
+from extender.devices.allocations import FITS, AllocationFailure, Allocations, devices_of
+from extender.devices.allocator.allocator import UNTIMED, TimeLimit
 from extender.devices.claims import NAME, PodDeviceClaims
 from extender.devices.extended_resources import with_requests
 from extender.framework.rules import Verdict
@@ -22,44 +23,45 @@ UNFIT = unresolvable(NAME, "cannot fit resource")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Nodes that ask for the same devices.
+class NodeGroup:
+    """Nodes where the same claims are to be allocated.
 
     Attributes:
-        mask: which of the rows asked about: bool[n].
-        claims: what is to be allocated there.
-        answers: what came out for them.
+        mask: the nodes among the rows asked about: bool[n].
+        claims: those to be allocated.
+        allocations: what was found for them.
     """
 
     mask: BoolColumn
     claims: tuple[ResourceClaim, ...]
-    answers: Answers
+    allocations: Allocations
+    limit: TimeLimit
 
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
-        """Which of `rows`, of this group, cannot have the devices."""
+        """Refuses those of `rows`, of this group, that cannot have the devices."""
         outcomes = np.full(len(rows), FITS, np.intp)
-        outcomes[self.mask] = self.answers.outcomes(rows[self.mask])
+        outcomes[self.mask] = self.allocations.outcomes(rows[self.mask], self.limit)
         for index in np.unique(outcomes[outcomes != FITS]).tolist():
-            yield outcomes == index, self._refusal(self.answers.failures[index])
+            yield outcomes == index, self._refusal(self.allocations.failures[index])
 
-    def _refusal(self, failure: Failure) -> Refusal:
+    def _refusal(self, failure: AllocationFailure) -> Refusal:
         text = failure.text if failure.claim is None else f"claim {self.claims[failure.claim].key}{failure.text}"
         if failure.code is Code.ERROR:
             return failed(NAME, f'running "{NAME}" filter plugin: {text}')
         return unresolvable(NAME, text)
 
 
-class Placement:
-    """The claims of one pod against `rows`.
+class NodeClaims:
+    """The claims of one pod on `rows`.
 
     Attributes:
         groups: the nodes where devices are to be allocated; none overlap.
         refused: the nodes that cannot have the pod's extended resources; no group has them.
     """
 
-    def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows) -> None:
-        self._claims, self._table, self._rows = claims, table, rows
-        self.groups: list[Group] = []
+    def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows, limit: TimeLimit = UNTIMED) -> None:
+        self._claims, self._table, self._rows, self._limit = claims, table, rows, limit
+        self.groups: list[NodeGroup] = []
         self.refused: Verdict = ()
         if claims.special is not None:
             self._place_extended(claims.special)
@@ -67,12 +69,12 @@ class Placement:
             self._add(np.ones(len(rows), np.bool_), claims.to_allocate)
 
     def is_delegated(self, resource: str, position: int) -> bool:
-        """Whether a device class stands in for the resource on the node at `position` of the rows."""
+        """Tells whether a device class provides the resource on the node at `position` of the rows."""
         return resource in self._claims.backed and not self._allocatable(resource)[position]
 
     def _add(self, mask: BoolColumn, claims: Sequence[ResourceClaim]) -> None:
         if mask.any():
-            self.groups.append(Group(mask, tuple(claims), devices_of(self._table).ask(claims)))
+            self.groups.append(NodeGroup(mask, tuple(claims), devices_of(self._table).allocations(claims), self._limit))
 
     def _place_extended(self, special: ResourceClaim) -> None:
         if special.requests:  # made by an earlier attempt, perhaps for another node
@@ -99,7 +101,7 @@ class Placement:
         return nothing if index is None else self._table.nodes.allocatable[index][self._rows]
 
     def _offered(self, resource: str) -> BoolColumn:
-        """Which nodes offer the resource, if only none of it: bool[n]."""
+        """Tells the nodes that list the resource, if only with an amount of 0: bool[n]."""
         offered = self._table.nodes.facts(_offered_names)
         having = np.array([resource in names for names in offered.values], np.bool_)
         mask: BoolColumn = having[offered.ids[self._rows]]

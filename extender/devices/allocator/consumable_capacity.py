@@ -1,4 +1,4 @@
-"""How much of a device's capacity a request takes (KEP-5075). Source: structured consumable_capacity.go."""
+"""The share of a device's capacity that a request consumes (KEP-5075). Source: structured consumable_capacity.go."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BEYOND = "capacity request cannot be represented in the device's range arithmet
 
 
 class CapacityError(Exception):
-    """A capacity that cannot be reckoned with; the message says why."""
+    """A capacity that cannot be computed with; the message says why."""
 
 
 def consumed(requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> Amounts | None:
-    """What a request takes of each capacity of a device, in billionths; None where the device will not do.
+    """The amount of each capacity of a device that a request consumes, in billionths; None where it does not fit.
 
-    What is not requested is taken as the policy's default, or whole. Shares of other requests are not looked at.
+    A capacity that is not requested is consumed by the policy's default, or whole. Other requests' shares do not count.
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
@@ -33,7 +33,7 @@ def consumed(requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapa
 
 
 def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: Mapping[str, int]) -> bool:
-    """Whether `amounts` fit into the capacity beside all that is taken already; in billionths."""
+    """Tells whether `amounts` fit into the capacity beside those already taken; in billionths."""
     return all(
         amount + sum(each.get(name, 0) for each in taken) <= nano(capacity[name].value)
         for name, amount in amounts.items()
@@ -89,7 +89,7 @@ def _into_range(name: str, requested: int, valid: CapacityRange) -> int:
 
 
 def _unit(valid: CapacityRange) -> int:
-    """Thousandths are counted in where the whole range can be told in them (DRAFractionalCapacityRange)."""
+    """Thousandths where the whole range is a multiple of them (DRAFractionalCapacityRange), else whole units."""
     bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
     in_milli = all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)
     return _MILLI if in_milli and nano(valid.step) >= _MILLI else NANO

@@ -1,4 +1,4 @@
-"""What goes into a claim's status when its devices are chosen. Source: structured Allocate, createNodeSelector."""
+"""The allocation of chosen devices, for a claim's status. Source: structured Allocate, createNodeSelector."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from extender.devices.search.capacity import quantity_of
-from extender.devices.search.choice import Pick
-from extender.devices.search.questions import Ask
+from extender.devices.allocator.allocating import DeviceResult
+from extender.devices.allocator.consumable_capacity import quantity_of
+from extender.devices.allocator.requests import RequestData
 from extender.framework.node_affinity import NODE_NAME_FIELD
 from extender.model.devices.claims import (
     AllocationResult,
@@ -24,27 +24,27 @@ FROM_CLASS, FROM_CLAIM = "FromClass", "FromClaim"
 
 
 def allocation_of(
-    claim: ResourceClaim, picks: Sequence[Pick], node_name: str, new_share_id: NewShareID
+    claim: ResourceClaim, results: Sequence[DeviceResult], node_name: str, new_share_id: NewShareID
 ) -> AllocationResult:
     """The allocation of the chosen devices to the claim, for a pod on the node."""
-    results = [_result(pick, new_share_id) for pick in picks]
-    config = list(_configuration(claim, picks))
+    of_devices = [_result(device_result, new_share_id) for device_result in results]
+    config = list(_configuration(claim, results))
     return AllocationResult(
-        devices=DeviceAllocationResult(results=results, config=config or None),
-        node_selector=_node_selector(picks, node_name),
+        devices=DeviceAllocationResult(results=of_devices, config=config or None),
+        node_selector=_node_selector(results, node_name),
     )
 
 
-def _result(pick: Pick, new_share_id: NewShareID) -> DeviceRequestAllocationResult:
-    amounts = {name: quantity_of(nanos) for name, nanos in (pick.amounts or {}).items()}
-    device = pick.device
+def _result(device_result: DeviceResult, new_share_id: NewShareID) -> DeviceRequestAllocationResult:
+    amounts = {name: quantity_of(nanos) for name, nanos in (device_result.amounts or {}).items()}
+    device = device_result.device
     return DeviceRequestAllocationResult(
-        request=pick.ask.name,
+        request=device_result.request.name,
         driver=device.id.driver,
         pool=device.id.pool,
         device=device.id.device,
-        admin_access=pick.ask.admin or None,
-        tolerations=pick.ask.request.tolerations,
+        admin_access=device_result.request.admin or None,
+        tolerations=device_result.request.request.tolerations,
         binding_conditions=device.spec.binding_conditions,
         binding_failure_conditions=device.spec.binding_failure_conditions,
         share_id=new_share_id() if device.shareable else None,
@@ -52,38 +52,38 @@ def _result(pick: Pick, new_share_id: NewShareID) -> DeviceRequestAllocationResu
     )
 
 
-def _configuration(claim: ResourceClaim, picks: Sequence[Pick]) -> Iterator[DeviceAllocationConfiguration]:
-    """The classes' configuration, each class' once, and then the claim's own; without requests it is for all."""
-    chosen = {pick.ask.parent: pick.ask for pick in picks}
-    asks = [chosen[request.name] for request in claim.requests if request.name in chosen]
-    by_class: dict[str, list[Ask]] = {}
-    for ask in asks:
-        if ask.device_class is not None:
-            by_class.setdefault(ask.device_class.name, []).append(ask)
+def _configuration(claim: ResourceClaim, results: Sequence[DeviceResult]) -> Iterator[DeviceAllocationConfiguration]:
+    """The configuration of each class once, and then the claim's own; without requests it applies to all."""
+    chosen = {device_result.request.parent: device_result.request for device_result in results}
+    data = [chosen[request.name] for request in claim.requests if request.name in chosen]
+    by_class: dict[str, list[RequestData]] = {}
+    for each in data:
+        if each.device_class is not None:
+            by_class.setdefault(each.device_class.name, []).append(each)
     for of_class in by_class.values():
         device_class = of_class[0].device_class
         for config in (device_class.spec.config if device_class else None) or ():
-            yield _applied(FROM_CLASS, [ask.name for ask in of_class], asks, config.opaque)
+            yield _applied(FROM_CLASS, [each.name for each in of_class], data, config.opaque)
     for own in claim.spec.devices.config or ():
         named = own.requests or []
-        if not named or any(ask.name in named or ask.parent in named for ask in asks):
-            yield _applied(FROM_CLAIM, named, asks, own.opaque)
+        if not named or any(each.name in named or each.parent in named for each in data):
+            yield _applied(FROM_CLAIM, named, data, own.opaque)
 
 
 def _applied(
-    source: str, requests: list[str], asks: Sequence[Ask], opaque: dict[str, object] | None
+    source: str, requests: list[str], data: Sequence[RequestData], opaque: dict[str, object] | None
 ) -> DeviceAllocationConfiguration:
-    to_all = all(ask.name in requests or ask.parent in requests for ask in asks)
+    to_all = all(each.name in requests or each.parent in requests for each in data)
     return DeviceAllocationConfiguration(source=source, requests=None if to_all else requests or None, opaque=opaque)
 
 
-def _node_selector(picks: Sequence[Pick], node_name: str) -> NodeSelector | None:
+def _node_selector(results: Sequence[DeviceResult], node_name: str) -> NodeSelector | None:
     """The nodes that reach all the devices; None: every node."""
     term = NodeSelectorTerm()
-    for pick in picks:
-        spec = pick.device.slice.spec
-        selecting = pick.device.spec if spec.per_device_node_selection else spec
-        if selecting.node_name is not None or pick.device.spec.binds_to_node:
+    for device_result in results:
+        spec = device_result.device.slice.spec
+        selecting = device_result.device.spec if spec.per_device_node_selection else spec
+        if selecting.node_name is not None or device_result.device.spec.binds_to_node:
             only = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=[node_name])
             return NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[only])])
         for more in (selecting.node_selector.node_selector_terms if selecting.node_selector else None) or ():

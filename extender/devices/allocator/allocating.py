@@ -1,0 +1,171 @@
+"""The devices given to each claim so far in a search.
+
+Source: structured allocator allocateDevice, checkAvailableCounters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from extender.devices.allocator.consumable_capacity import has_room
+from extender.devices.allocator.requests import AttributeValue, ClaimsToAllocate, RequestData
+from extender.devices.cel.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
+from extender.devices.inventory.allocated import AllocatedState
+from extender.devices.inventory.pools import PoolView
+from extender.model.devices.slices import DeviceTaint, DeviceToleration
+
+Candidate = tuple[PoolDevice, PoolView]
+Undo = Callable[[], None]
+_NOTHING: Amounts = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceResult:
+    """A device given to a request. `amounts`: its share of the capacities, where it is shared (billionths)."""
+
+    request: RequestData
+    device: PoolDevice
+    amounts: Amounts | None = None
+
+
+class AllocatingDevices:
+    """The devices of each claim, and what is left of the others. `results`: by claim, in the order of their choice."""
+
+    def __init__(self, claims: ClaimsToAllocate, allocated: AllocatedState) -> None:
+        self.results: list[list[DeviceResult]] = [[] for _ in claims]
+        self._claims, self._allocated = claims, allocated
+        self._claims_of: dict[DeviceID, set[int]] = {}
+        self._shares: Counter[DeviceID] = Counter()
+        self._amounts: dict[DeviceID, Counter[str]] = {}
+        self._values: list[list[list[AttributeValue]]] = [[[] for _ in claim.constraints] for claim in claims]
+        self._counters: dict[PoolID, Counter[CounterKey]] = {}
+
+    def in_use(self, request: RequestData, device: PoolDevice) -> bool:
+        """Tells whether the device is another's; with admin access, whether the claim has it already."""
+        claims = self._claims_of.get(device.id)
+        if request.admin:
+            return claims is not None and request.claim in claims
+        return bool(claims) or device.id in self._allocated.devices
+
+    def is_held(self, device: DeviceID) -> bool:
+        """Tells whether any claim of the cluster has the device or a share of it."""
+        return self._allocated.holds(device)
+
+    def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
+        """Gives the device to the request's claim; returns a function that takes it back, None if it cannot have it.
+
+        Raises:
+            AllocationError: the request is for all devices, and a constraint stands against this one.
+        """
+        device, view = candidate
+        if self.in_use(request, device) and not (request.admin and device.shareable):
+            return None
+        counts = bool(device.counters) and not (device.shareable and self._is_shared(device.id))
+        if counts and not self._has_counters(device, view):
+            return None
+        if any(keeps_away(taint, request.tolerations) for taint in device.taints):
+            return None
+        values = self._constrained(request, device)
+        if values is None:
+            if request.takes_all:
+                raise request.error(f"cannot add device {device.id} because a claim constraint would not be satisfied")
+            return None
+        if not self._has_room(device, amounts):
+            return None
+        return self._note(request, candidate, amounts, values, counts)
+
+    def _has_room(self, device: PoolDevice, amounts: Amounts) -> bool:
+        taken, more = self._allocated.capacity(device.id), self._amounts.get(device.id, _NOTHING)
+        return not (taken or more) or has_room(amounts, device.spec.capacity or {}, taken, more)
+
+    def _is_shared(self, device: DeviceID) -> bool:
+        return bool(self._shares[device]) or device in self._allocated.shares
+
+    def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
+        """Tells whether the pool's counters allow the device. An overdrawn one allows no device that consumes any."""
+        left = self._counters.get(view.id)
+        if left is None:
+            left = self._counters[view.id] = self._counters_left(view)
+        wanted: Counter[CounterKey] = Counter()
+        for key, amount in device.counters:
+            wanted[key] += amount
+        return all(amount >= wanted[key] for key, amount in left.items())
+
+    def _counters_left(self, view: PoolView) -> Counter[CounterKey]:
+        left = Counter(view.counters)
+        for device in (*view.devices, *view.elsewhere):
+            if device.counters and self._allocated.holds(device.id):
+                for key, amount in device.counters:
+                    left[key] -= amount
+        return left
+
+    def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
+        """The device's value for each constraint, None for those that do not apply; None: it violates one."""
+        values: list[AttributeValue | None] = []
+        for constraint, chosen in zip(
+            self._claims[request.claim].constraints, self._values[request.claim], strict=True
+        ):
+            value = None
+            if constraint.applies_to(request.name, request.parent):
+                value = constraint.value_of(device)
+                if value is None or not constraint.allows(value, chosen):
+                    return None
+            values.append(value)
+        return values
+
+    def _note(
+        self,
+        request: RequestData,
+        candidate: Candidate,
+        amounts: Amounts,
+        values: list[AttributeValue | None],
+        counts: bool,
+    ) -> Undo:
+        device, view = candidate
+        self.results[request.claim].append(DeviceResult(request, device, amounts if device.shareable else None))
+        self._tally(request, device, amounts, 1)
+        self._charge(device, view, counts, -1)
+        for chosen, value in zip(self._values[request.claim], values, strict=True):
+            if value is not None:
+                chosen.append(value)
+
+        def undo() -> None:
+            for chosen, value in zip(self._values[request.claim], values, strict=True):
+                if value is not None:
+                    chosen.pop()
+            self._charge(device, view, counts, 1)
+            self._tally(request, device, amounts, -1)
+            self.results[request.claim].pop()
+
+        return undo
+
+    def _tally(self, request: RequestData, device: PoolDevice, amounts: Mapping[str, int], sign: int) -> None:
+        if device.shareable:
+            self._shares[device.id] += sign
+            taken = self._amounts.setdefault(device.id, Counter())
+            for name, amount in amounts.items():
+                taken[name] += sign * amount
+        elif sign > 0:
+            self._claims_of.setdefault(device.id, set()).add(request.claim)
+        else:
+            self._claims_of[device.id].discard(request.claim)
+
+    def _charge(self, device: PoolDevice, view: PoolView, counts: bool, sign: int) -> None:
+        if counts:
+            for key, amount in device.counters:
+                self._counters[view.id][key] += sign * amount
+
+
+def keeps_away(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> bool:
+    """Tells whether none of the tolerations covers the taint (upstream ToleratesTaint)."""
+    return not any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value

@@ -1,0 +1,213 @@
+"""The requests and constraints of claims for the allocator. Source: structured validateDeviceRequest, constraint.go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from extender.devices.cel.device import PoolDevice
+from extender.model.devices.claims import (
+    ALL,
+    EXACT_COUNT,
+    DeviceConstraint,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from extender.model.devices.slices import DeviceAttribute, DeviceClass, DeviceSelector, DeviceToleration
+from extender.model.quantity import Quantity
+
+AttributeValue = tuple[str, object]  # kind and value: 1 and "1" differ
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeConstraint:
+    """All devices have the attribute, with the same value or with `distinct` ones.
+
+    `requests` are the requests and subrequests that it holds for; none: all.
+    """
+
+    attribute: str
+    requests: frozenset[str]
+    distinct: bool
+
+    def applies_to(self, request: str, parent: str) -> bool:
+        """Tells whether it holds for a request, or for a subrequest that is part of `parent`."""
+        return not self.requests or request in self.requests or parent in self.requests
+
+    def value_of(self, device: PoolDevice) -> AttributeValue | None:
+        """The device's value; None if it has none that can be compared."""
+        attributes = device.spec.attributes or {}
+        found = attributes.get(self.attribute)
+        if found is None:
+            domain, _, name = self.attribute.partition("/")
+            found = attributes.get(name) if name and domain == device.id.driver else None
+        return None if found is None else _comparable(found)
+
+    def allows(self, value: AttributeValue, chosen: Sequence[AttributeValue]) -> bool:
+        """Tells whether a device with this value may join those already chosen."""
+        if not chosen:
+            return True
+        return value not in chosen if self.distinct else value == chosen[0] and value[0] != _UNKNOWN
+
+
+_UNKNOWN = "unknown"
+
+
+def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint | None:
+    """The constraint as it is checked; None for a kind that is not known."""
+    attribute = constraint.match_attribute or constraint.distinct_attribute
+    if attribute is None:
+        return None
+    requests = frozenset(constraint.requests or ())
+    return AttributeConstraint(attribute, requests, distinct=constraint.match_attribute is None)
+
+
+def _comparable(attribute: DeviceAttribute) -> AttributeValue:
+    if attribute.string_value is not None:
+        return "string", attribute.string_value
+    if attribute.int_value is not None:
+        return "int", attribute.int_value
+    if attribute.bool_value is not None:
+        return "bool", attribute.bool_value
+    if attribute.version_value is not None:
+        return "version", attribute.version_value
+    return _UNKNOWN, None
+
+
+class AllocationError(Exception):
+    """Something is wrong with a claim, a class or a pool.
+
+    `claim` is the index of the claim whose name comes before `text`, None where the text stands for itself.
+    """
+
+    def __init__(self, text: str, claim: int | None = None) -> None:
+        super().__init__(text)
+        self.text, self.claim = text, claim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestData:
+    """A request, or one of the subrequests of a prioritized list (upstream requestData).
+
+    Attributes:
+        name: of the request, `request/subrequest` of an alternative.
+        own_name: without the part before the slash.
+        parent: the request's name, that of the whole list for an alternative.
+        fault: the error that makes it impossible to fulfil; empty without one.
+    """
+
+    claim: int
+    name: str
+    own_name: str
+    parent: str
+    request: ExactDeviceRequest
+    device_class: DeviceClass | None
+    fault: str = ""
+    takes_all: bool = False
+    count: int = 0
+    admin: bool = False
+    tolerations: Sequence[DeviceToleration] = ()
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def is_alternative(self) -> bool:
+        """Tells whether it is one of a prioritized list."""
+        return self.name != self.parent
+
+    def error(self, text: str) -> AllocationError:
+        """An error of this request."""
+        return AllocationError(f", request {self.own_name}: {text}", self.claim)
+
+    @property
+    def selectors(self) -> Iterator[tuple[str, int, str]]:
+        """(class name or empty, index there, CEL expression): the class' selectors and then the request's."""
+        if self.device_class is not None:
+            for index, selector in enumerate(self.device_class.spec.selectors or ()):
+                yield self.device_class.name, index, _expression(selector)
+        for index, selector in enumerate(self.request.selectors or ()):
+            yield "", index, _expression(selector)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimData:
+    """One claim: by request, its alternatives (one, unless it is a prioritized list)."""
+
+    requests: tuple[tuple[RequestData, ...], ...]
+    constraints: tuple[AttributeConstraint, ...]
+    fault: str = ""
+
+
+ClaimsToAllocate = tuple[ClaimData, ...]
+
+
+def claims_to_allocate(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> ClaimsToAllocate:
+    """The claims with their classes."""
+    return tuple(_claim_data(index, claim, classes) for index, claim in enumerate(claims))
+
+
+def requests_key(claims: Sequence[ResourceClaim]) -> bytes:
+    """Equal for claims with equal requests and constraints."""
+    return msgspec.json.encode([(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims])
+
+
+def _claim_data(index: int, claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimData:
+    constraints = [constraint_of(constraint) for constraint in claim.spec.devices.constraints or ()]
+    fault = ""
+    if None in constraints:
+        fault = f", constraint #{constraints.index(None)}: empty constraint (unsupported constraint type?)"
+    return ClaimData(
+        tuple(tuple(_alternatives(index, request, classes)) for request in claim.requests),
+        tuple(constraint for constraint in constraints if constraint is not None),
+        fault,
+    )
+
+
+def _alternatives(claim: int, request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Iterator[RequestData]:
+    if request.first_available:
+        for sub in request.first_available:
+            yield _request_data(claim, sub, sub.name, request.name, f"{request.name}/{sub.name}", classes)
+    else:
+        exactly = request.exactly or ExactDeviceRequest()
+        yield _request_data(claim, exactly, request.name, request.name, request.name, classes)
+
+
+def _request_data(
+    claim: int, request: ExactDeviceRequest, own_name: str, parent: str, name: str, classes: Mapping[str, DeviceClass]
+) -> RequestData:
+    mode = request.allocation_mode or EXACT_COUNT
+    return RequestData(
+        claim,
+        name,
+        own_name,
+        parent,
+        request,
+        classes.get(request.device_class_name),
+        fault=_fault(request, mode, classes),
+        takes_all=mode == ALL,
+        count=request.count or 1,
+        admin=bool(request.admin_access),
+        tolerations=request.tolerations or (),
+        capacity=(request.capacity.requests if request.capacity else None) or {},
+    )
+
+
+def _fault(request: ExactDeviceRequest, mode: str, classes: Mapping[str, DeviceClass]) -> str:
+    if request.derived_attributes:
+        return "cannot handle request with derived attributes, the feature is disabled"
+    for index, selector in enumerate(request.selectors or ()):
+        if selector.cel is None:
+            return f"selector #{index}: CEL expression empty (unsupported selector type?)"
+    class_name = request.device_class_name
+    if not class_name:
+        return "missing device class name (unsupported request type?)"
+    if class_name not in classes:
+        missing = f'deviceclass.resource.k8s.io "{class_name}" not found'
+        return f"could not retrieve device class {class_name}: {missing}"
+    return "" if mode in (EXACT_COUNT, ALL) else f"unsupported count mode {mode}"
+
+
+def _expression(selector: DeviceSelector) -> str:
+    return selector.cel.expression if selector.cel else ""

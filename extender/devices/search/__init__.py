@@ -1,1 +1,0 @@
-"""The search for the first devices that satisfy a pod's requests."""
