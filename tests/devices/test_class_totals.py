@@ -29,7 +29,7 @@ from tests.builders import (
     with_allocation,
 )
 from tests.devices.strategies import CLASSES, GPU, IN_Z1, NODES
-from tests.devices.test_answers import Change, apply, changes
+from tests.devices.test_allocations import Change, apply, changes
 from tests.framework.cluster import scores, table_of
 
 RESOURCE, IMPLICIT = "example.com/gpu", "deviceclass.resource.kubernetes.io/gpus"

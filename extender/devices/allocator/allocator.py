@@ -131,6 +131,10 @@ class _Allocator:
             raise _TooManyDevicesError
         if request.takes_all:  # which they are is known: if one cannot be had, there is nothing else to try
             return self._try(index, request, got, self._all[request][got], 0)
+        return self._any_of(index, request, got, start, wanted - got)
+
+    def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> bool:
+        """Tries one candidate after another for the next device of a request that wants some more."""
         in_vain: set[Hashable] = set()
         stop = len(self._candidates)
         for position in range(start, stop):
@@ -144,7 +148,7 @@ class _Allocator:
             if self._try(index, request, got, candidate, position + 1):
                 return True
             if self._steps > _EASY_STEPS:
-                stop = self._stop(request, position + 1, wanted - got)
+                stop = self._stop(request, position + 1, wanted)
                 in_vain.add(self._likeness_of(position))
         return False
 
