@@ -114,10 +114,16 @@ def chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
 
 
 def cycles_of(policy: Policy, options: Options, extenders: Extenders) -> dict[str, SchedulingCycle]:
-    """Returns the scheduling cycles by schedulerName. Raises ConfigurationError as `chosen`."""
+    """Returns the scheduling cycles by schedulerName.
+
+    Raises:
+        ConfigurationError: as `chosen`, or a profile switches off what the loop does all the same.
+    """
     random = Random(options.seed)  # noqa: S311  for ties
     left_to_extenders = frozenset().union(*(each.ignored_resources for each in policy.extenders))
     profiles = [ignoring(each, left_to_extenders) for each in chosen(policy, options.scheduler_name)]
+    if unsupported := [text for each in profiles for text in each.unsupported]:
+        raise ConfigurationError(unsupported)
     return {each.name: SchedulingCycle(each, random, extenders) for each in profiles}
 
 

@@ -26,6 +26,7 @@ class CandidateLimits:
 
 DEFAULT_LIMITS = CandidateLimits()
 ALL_NODES = CandidateLimits(min_nodes_percentage=100)
+RESERVING = frozenset(("DynamicResources", "VolumeBinding"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Profile:
         preemption: how far preemption looks; None: there is none.
         check_all_predicates: a node that one predicate has refused is shown to the others too, for all the reasons
             (alwaysCheckAllPredicates of a Policy).
+        reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
+        unsupported: what the configuration switches off and a scheduling loop does all the same, one text each.
         scheduler_names: the schedulerNames of all profiles of the same scheduler, where there are several.
     """
 
@@ -58,6 +61,8 @@ class Profile:
     preemption: CandidateLimits | None = DEFAULT_LIMITS
     check_all_predicates: bool = False
     scheduler_names: frozenset[str] = frozenset()
+    reserving: frozenset[str] = RESERVING
+    unsupported: tuple[str, ...] = ()
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
         """Returns True if both pods are the same scheduler's: it keeps room for its own nominated pods only."""

@@ -34,6 +34,7 @@ from extender.table.labels import Rows
 POD_UNSCHEDULABLE, POD_SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 GANG_SCHEDULING = "GangScheduling"
 NO_POD_GROUPS = "pod groups are not supported: a pod with a schedulingGroup is not placed without the others"
+VOLUME_BINDING, DEVICES = "VolumeBinding", "DynamicResources"
 NOTHING_TO_BIND = VolumePlan()
 NOTHING_TO_ALLOCATE = DevicePlan()
 _log = logging.getLogger(__name__)
@@ -168,10 +169,12 @@ class SchedulingCycle:
         return int(best[self._random.randrange(len(best))])
 
     def _chosen(self, pod: PodInfo, table: Table, row: int) -> Chosen | Unfit:
-        volumes = plan_volumes(pod, table, row)
+        reserving = self.profile.reserving
+        volumes = plan_volumes(pod, table, row) if VOLUME_BINDING in reserving else NOTHING_TO_BIND
         if isinstance(volumes, Refusal):
             return Unfit(f"volumes: {', '.join(volumes.reasons)}")
-        devices = plan_devices(pod, table, row, self._new_share_id)
+        new_share_id = self._new_share_id
+        devices = plan_devices(pod, table, row, new_share_id) if DEVICES in reserving else NOTHING_TO_ALLOCATE
         if isinstance(devices, Refusal):
             return Unfit(f"devices: {', '.join(devices.reasons)}")
         return Chosen(table.nodes.names[row], volumes, devices, self._timeouts)

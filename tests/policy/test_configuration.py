@@ -217,3 +217,46 @@ def test_the_strategy_is_that_of_the_engine_by_default() -> None:
     rules = [each.priority for each in made().priorities]
     [fit] = [rule for rule in rules if isinstance(rule, NodeResourcesFitScore)]
     assert fit.strategy is least_allocated
+
+
+BOTH = {"DynamicResources", "VolumeBinding"}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "reserving", "unsupported"),
+    [
+        pytest.param({}, BOTH, [], id="the default"),
+        pytest.param({"multiPoint": {"disabled": [{"name": "VolumeBinding"}]}}, BOTH - {"VolumeBinding"}, [], id="off"),
+        pytest.param(
+            {
+                "reserve": {"disabled": [{"name": "VolumeBinding"}]},
+                "preBind": {"disabled": [{"name": "VolumeBinding"}]},
+            },
+            BOTH - {"VolumeBinding"},
+            [],
+            id="off where it reserves and binds",
+        ),
+        pytest.param(
+            {"preBind": {"disabled": [{"name": "VolumeBinding"}]}},
+            BOTH,
+            ["VolumeBinding cannot be switched off at preBind alone; disable it by multiPoint"],
+            id="off at one point",
+        ),
+        pytest.param(
+            {"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}},
+            BOTH,
+            ["SchedulingGates cannot be switched off at preEnqueue"],
+            id="gates",
+        ),
+        pytest.param(
+            {"bind": {"disabled": [{"name": "*"}]}}, BOTH, ["DefaultBinder cannot be switched off at bind"], id="bind"
+        ),
+        pytest.param({"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}, BOTH, [], id="no preemption"),
+    ],
+)
+def test_what_is_switched_off_is_honoured_or_named(
+    plugins: Object, reserving: set[str], unsupported: list[str]
+) -> None:
+    (made,) = read(profile(plugins=plugins)).profiles
+    assert made.reserving == reserving
+    assert list(made.unsupported) == [f"profiles[0].plugins: {text}" for text in unsupported]

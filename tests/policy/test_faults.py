@@ -115,6 +115,20 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             f"{PLUGINS}.filter: NodePorts needs its preFilter too, which is off; enable it by multiPoint",
             id="unprepared",
         ),
+        *(
+            pytest.param(
+                plugins(multiPoint={"disabled": [{"name": name}]}, score={"enabled": [{"name": name}]}),
+                f"{PLUGINS}.score: {name} needs its {before} too, which is off; enable it by multiPoint",
+                id=f"score of {name}, which multiPoint disables",
+            )
+            for name, before in (
+                ("TaintToleration", "preScore"),
+                ("InterPodAffinity", "preScore"),
+                ("PodTopologySpread", "preScore"),
+                ("VolumeBinding", "preFilter"),
+                ("DynamicResources", "preFilter"),
+            )
+        ),
         # ---- arguments
         pytest.param(
             configured("NodeResourceFit"),

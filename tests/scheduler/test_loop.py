@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from extender.errors import Conflict, OutcomeUnknown, Refused
+from extender.policy.providers import provider
 from extender.queue.queued_pod import Tier
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.builders.storage import make_pv, make_pvc, make_storage_class
@@ -254,3 +256,19 @@ def test_a_pod_is_placed_whose_volume_is_bound_already() -> None:
     world.settle()
     assert world.node_of("p") == "n1"
     assert (world.volumes.calls, world.conditions) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("reserving", "calls"),
+    [
+        pytest.param(frozenset({"VolumeBinding"}), True, id="VolumeBinding reserves"),
+        pytest.param(frozenset[str](), False, id="VolumeBinding is off at reserve and preBind"),
+    ],
+)
+def test_a_profile_that_switches_volume_binding_off_leaves_claims_alone(reserving: frozenset[str], calls: bool) -> None:
+    profile = replace(provider("DefaultProvider"), reserving=reserving)
+    claim = make_pvc("c", storage_class="late")
+    world = World(node("n1"), make_storage_class("late"), claim, pod("p").pvc("c"), profile=profile)
+    world.settle()
+    assert bool(world.volumes.calls) is calls
+    assert world.node_of("p") == ("" if calls else "n1")  # the provisioner never answers

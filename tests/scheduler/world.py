@@ -12,6 +12,7 @@ import msgspec
 from extender.app.loop import LoopPorts, compose_loop
 from extender.cache.cache import Cache
 from extender.errors import ClusterError, Conflict, NotFound
+from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
@@ -75,7 +76,7 @@ class World:
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
     """
 
-    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0) -> None:
+    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0, profile: Profile | None = None) -> None:
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.cache = Cache(self.clock, self.telemetry)
         self.objects: dict[tuple[str, str], Object] = {}
@@ -87,7 +88,7 @@ class World:
         self._version = 0
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         ports = LoopPorts(self, self, self, self, self.volumes, self.claims, self.binders, self.preemptors)
-        cycles = {NAME: SchedulingCycle(provider("DefaultProvider"), Random(seed))}
+        cycles = {NAME: SchedulingCycle(profile or provider("DefaultProvider"), Random(seed))}
         loop = compose_loop(cycles, self.cache, ports, self.telemetry, self.clock)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.leftovers = loop.device_claims, loop.recovery

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from extender.devices.claims import NAME
-from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
+from extender.framework.plugin import FILTER, PRE_FILTER, SCORE, Arguments, Plugin
 from extender.framework.schema import duration, duration_seconds
 from extender.plugins.dynamic_resources.hints import INTERESTS
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
@@ -33,7 +33,7 @@ PLUGIN = Plugin(
     lambda _: DynamicResourcesScore(),
     weight=2,
     points=frozenset(("preEnqueue", "postFilter", "podGroupPostFilter", "reserve", "preBind")),
-    needs=((FILTER, PRE_FILTER),),
+    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER)),
     scores_filtered=True,
     interests=INTERESTS,
 )

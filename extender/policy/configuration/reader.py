@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin
-from extender.framework.profile import CandidateLimits, Profile, WeightedPriority
+from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.registry import DEFAULT_SCHEDULER
@@ -20,7 +20,10 @@ from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy
 
-MULTI_POINT = "multiPoint"
+MULTI_POINT, PREEMPTION = "multiPoint", "DefaultPreemption"
+POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserve", "preBind", "bind"))
+# A scheduling loop sorts its queue, keeps gated pods out of it and binds, whatever a profile says.
+ALWAYS_RUNNING = frozenset(("DefaultBinder", "PrioritySort", "SchedulingGates"))
 # What once was a plugin: a configuration that disables it is right still.
 REMOVED = frozenset(
     (
@@ -95,6 +98,8 @@ class _ProfileReader:
             filter_order,
             percentage if own_percentage is None else own_percentage,
             self._preemption(),
+            reserving=RESERVING.intersection(self._running("reserve")),
+            unsupported=tuple(self._unsupported()),
         )
 
     # ---- what the profile says
@@ -176,9 +181,22 @@ class _ProfileReader:
                     where = f"{self._path}.plugins.{point}"
                     self._faults.add(where, f"{name} needs its {before} too, which is off; enable it by {MULTI_POINT}")
 
+    def _unsupported(self) -> Iterator[str]:
+        """Yields what is switched off at one extension point only, or not at all by a scheduling loop."""
+        for name, plugin in self._plugins.items():
+            points = sorted(plugin.points & POINTS_OF_THE_LOOP)
+            running = [point for point in points if name in self._running(point)]
+            if plugin.default and (running or name in ALWAYS_RUNNING):
+                for point in points:
+                    # DefaultPreemption's postFilter alone means that there is no preemption.
+                    if point not in running and (name, point) != (PREEMPTION, "postFilter"):
+                        yield f"{self._path}.plugins: {name} cannot be switched off at {point}" + (
+                            " alone; disable it by multiPoint" if running else ""
+                        )
+
     def _preemption(self) -> CandidateLimits | None:
-        enabled = "DefaultPreemption" in self._running("postFilter")
-        arguments = self._arguments_of("DefaultPreemption") if enabled else None
+        enabled = PREEMPTION in self._running("postFilter")
+        arguments = self._arguments_of(PREEMPTION) if enabled else None
         return arguments.limits if isinstance(arguments, DefaultPreemptionArgs) else None
 
     def _arguments_of(self, name: str) -> BaseModel | None:
