@@ -16,13 +16,16 @@ SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
 
 
 class Statuses(Protocol):
-    """Writes pods' statuses, later and in a thread of its own: no method waits, none raises."""
+    """Writes pods' statuses, later and in a thread of its own; no method raises, only `withdraw` waits."""
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         """Sets PodScheduled to False; `nominated_node` "" ends the nomination, None leaves it as it is."""
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         """Sets only the nomination; "" ends it."""
+
+    def withdraw(self, pod: Pod) -> None:
+        """Takes back what is yet to be written about the pod, and waits for what is being written."""
 
 
 class Events(Protocol):

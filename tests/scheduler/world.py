@@ -73,6 +73,7 @@ class World:
 
     Attributes:
         faults: what the next binds, or evictions, raise.
+        withdrawn: (pod, whether it was bound) as statuses were withdrawn.
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
     """
 
@@ -84,6 +85,7 @@ class World:
         self.faults: list[ClusterError] = []
         self.conditions: list[tuple[str, str, str, str | None]] = []
         self.events: list[tuple[str, str, str]] = []
+        self.withdrawn: list[tuple[str, bool]] = []
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
@@ -163,6 +165,10 @@ class World:
         known = self.objects.get(("Pod", pod.key))
         if isinstance(known, Pod) and known.status.nominated_node_name != nominated_node:
             self.put_object(self._existing(pod).nominated_to(nominated_node))
+
+    def withdraw(self, pod: Pod) -> None:
+        known = self.objects.get(("Pod", pod.key))
+        self.withdrawn.append((pod.name, isinstance(known, Pod) and known.uid == pod.uid and bool(known.node_name)))
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         self.events.append((pod.name, reason, note))

@@ -62,6 +62,9 @@ class Judge(Protocol):
     def writing(self, caller: Process, call: str, holder: str) -> None:
         """A write has arrived, while `holder` has the lease."""
 
+    def status(self, caller: Process, pod: Json, patch: Json) -> None:
+        """The pod's status is being patched."""
+
 
 class ApiServer:
     """All objects, by the path of their collection and by key.
@@ -194,6 +197,7 @@ class ApiServer:
         if what == "delete":
             self.delete_pod(key)
             return Reply(200, b"{}")
+        self._judge.status(caller, pod, sent["status"])
         self.put(PODS, {**pod, "status": _patched(pod.get("status", {}), sent["status"])})
         return Reply(200, b"{}")
 

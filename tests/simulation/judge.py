@@ -73,6 +73,12 @@ class Judge:
         other = caller.facts.get("elects") and holder not in ("", caller.name)
         self.require(self.tolerant or not other, f"{caller.name}: {call}, while {holder} leads")
 
+    def status(self, caller: Process, pod: Json, patch: Json) -> None:
+        """See api_server.Judge. Nobody says that a bound pod is not scheduled."""
+        said = [each["type"] for each in patch.get("conditions", []) if each["status"] == "False"]
+        late = "PodScheduled" in said and "nodeName" in pod["spec"]
+        self.require(not late, f"{caller.name} says that {pod['metadata']['name']} is not scheduled, and it is bound")
+
     def told_bound(self, who: str, uid: str, node: str) -> None:
         """An extender has answered that the pod is bound there."""
         self.require(self.bound.get(uid) == node, f"{who} says that {uid} is bound to {node}: {self.bound.get(uid)}")

@@ -27,20 +27,24 @@ class Outbox(Generic[K, V]):
         self._name, self._write, self._bucket, self._clock = name, write, bucket, clock
         self._capacity = capacity
         self._waiting: OrderedDict[K, V] = OrderedDict()
+        self._writing: K | None = None
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.dropped = 0
-        """How many writes were given up because too many waited."""
 
     def put(self, key: K, merged: Callable[[V | None], V]) -> None:
         """Has `merged(what waits under the key)` written; dropped where more wait than can."""
         with self._changed:
             if key not in self._waiting and len(self._waiting) >= self._capacity:
-                self.dropped += 1
                 return
             self._waiting[key] = merged(self._waiting.get(key))
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def withdraw(self, key: K) -> None:
+        """Takes back what waits under the key, and waits until nothing of it is being written."""
+        with self._changed:
+            self._waiting.pop(key, None)
+            self._changed.wait_for(lambda: self._writing != key)
 
     def start(self) -> None:
         """Begins to write."""
@@ -50,7 +54,7 @@ class Outbox(Generic[K, V]):
         """Ends after the write under way; what still waits is not written."""
         self._stopping.set()
         with self._changed:
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -65,10 +69,17 @@ class Outbox(Generic[K, V]):
                 logger.exception("%s", self._name)
 
     def _take(self) -> V | None:
-        """The next to write, once it is its turn; None: the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
-        # It stays in the box until then, so that it can still be brought up to date.
-        self._stopping.wait(self._bucket.reserve(self._clock.monotonic()))
-        with self._changed:
-            return None if self._stopping.is_set() else self._waiting.popitem(last=False)[1]
+        """Returns the next to write, once it is its turn; None at the end."""
+        while True:
+            with self._changed:
+                self._writing = None
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
+            # It stays in the box until then, so that it can still be brought up to date, or withdrawn.
+            self._stopping.wait(self._bucket.reserve(self._clock.monotonic()))
+            with self._changed:
+                if self._stopping.is_set():
+                    return None
+                if self._waiting:
+                    self._writing, value = self._waiting.popitem(last=False)
+                    return value

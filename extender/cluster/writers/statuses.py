@@ -49,6 +49,10 @@ class ApiStatuses:
         """See scheduler.ports.Statuses."""
         self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, nominated_node=nominated_node)))
 
+    def withdraw(self, pod: Pod) -> None:
+        """See scheduler.ports.Statuses."""
+        self._outbox.withdraw(pod.uid)
+
     def _write(self, status: _Status) -> None:
         said = (status.reason, status.message, status.nominated_node or "")
         if self._written.get(status.pod.uid, (None, "", "")) == said and not status.pod.status.nominated_node_name:

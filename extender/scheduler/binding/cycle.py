@@ -100,6 +100,7 @@ class BindingCycle:
 
     def _bind(self, assumed: AssumedPod) -> None:
         pod, node_name = assumed.pod.info.pod, assumed.node_name
+        self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
         try:
             self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
         except OutcomeUnknown as error:

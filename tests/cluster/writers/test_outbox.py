@@ -73,7 +73,7 @@ def test_where_too_many_wait_new_ones_are_dropped(outbox: Outbox[str, str], writ
     outbox.put("a", lambda before: f"{before}!")
     outbox.start()
     assert wait_until(lambda: len(writer.written) == 3)
-    assert (writer.written, outbox.dropped) == (["a!", "b", "c"], 1)
+    assert writer.written == ["a!", "b", "c"]
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("no answer"), RuntimeError("a fault of ours")], ids=repr)
@@ -91,3 +91,34 @@ def test_stop_ends_a_thread_that_waits(outbox: Outbox[str, str]) -> None:
     outbox.start()
     outbox.stop(10)
     assert not [thread for thread in threading.enumerate() if thread.name == "outbox in test"]
+
+
+def test_what_is_withdrawn_is_not_written(outbox: Outbox[str, str], writer: Writer) -> None:
+    outbox.put("a", lambda _: "1")
+    outbox.put("b", lambda _: "2")
+    outbox.withdraw("a")
+    outbox.start()
+    assert wait_until(lambda: writer.written == ["2"])
+
+
+def test_who_withdraws_waits_for_what_is_being_written(outbox: Outbox[str, str], writer: Writer) -> None:
+    writer.gate.clear()
+    outbox.start()
+    outbox.put("a", lambda _: "1")
+    assert writer.entered.wait(30)
+    outbox.put("a", lambda _: "2")
+    seen: list[list[str]] = []
+
+    def withdraw() -> None:
+        outbox.withdraw("a")
+        seen.append(list(writer.written))
+
+    thread = threading.Thread(target=withdraw)
+    thread.start()
+    outbox.withdraw("b")  # nothing of it is being written
+    assert not seen
+    writer.gate.set()
+    thread.join(30)
+    assert seen == [["1"]]
+    outbox.put("c", lambda _: "3")
+    assert wait_until(lambda: writer.written == ["1", "3"])

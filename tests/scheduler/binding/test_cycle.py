@@ -66,3 +66,13 @@ def test_a_reservation_that_cannot_be_undone_does_not_keep_the_pod() -> None:
     world.binders.work()
     assert world.cache.assumed() == []
     assert [each.pod.name for each in world.queue.pods()[Tier.BACKOFF]] == ["p"]
+
+
+def test_what_is_yet_to_be_said_of_a_pod_is_withdrawn_before_it_is_bound() -> None:
+    world = World(node("n1", cpu="100m"), pod("p"))
+    world.settle()
+    assert world.conditions[0][:2] == ("p", "Unschedulable")
+    world.put(node("n2"))
+    world.settle()
+    world.pass_time(3)
+    assert (world.node_of("p"), world.withdrawn) == ("n2", [("p", False)])
