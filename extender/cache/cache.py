@@ -1,23 +1,22 @@
 """The assumed-pod cache: what the watches told, and what was decided since.
 
 The cache owns the lock; what it guards is in cluster_state. Readers get a table of their own: `snapshot` lends one (see
-table_pool). So the lock is held for what has changed, never for a decision; the one exception is `assume`, where the
-check of the node and the change must be one step.
+table_pool). So the lock is held for what has changed, never for a decision: `assume` has the node checked without it,
+and confirms under it that nothing has changed that the check has seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 
 from extender.cache.changes import NODE, POD, Reference
 from extender.cache.cluster_state import ClusterState, Listener
 from extender.cache.placements import Placement
-from extender.cache.pod_states import PodEvent, after
+from extender.cache.pod_states import PodEvent
 from extender.cache.table_pool import TablePool
-from extender.cache.view import CacheView
-from extender.errors import MalformedInput, UnknownNode
+from extender.cache.view import CacheSize, CacheView
+from extender.errors import MalformedInput, Outdated
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -28,14 +27,8 @@ from extender.runtime.timed_lock import TimedLock
 from extender.table import PodInfo, Table
 from extender.table.pods.templates import Templates
 
-
-@dataclass(frozen=True, slots=True)
-class CacheSize:
-    """How much the cache holds."""
-
-    nodes: int
-    pods: int
-    assumed_pods: int
+_CHECKS = 5
+_QUICK_SECONDS = 0.02
 
 
 class Cache:
@@ -142,21 +135,35 @@ class Cache:
     def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
         """Counts the pod on the node from now on, unless `check` gives a reason against it; returns that reason or "".
 
-        `check` sees the table as it is at this moment, and nothing changes until the pod is assumed. Who decides alone
-        needs none.
+        Nothing that concerns the node changes between the table that `check` is shown and the pod's being assumed. It
+        may take long, so it is not asked under the lock, but again where something has changed, and only if it is quick
+        under the lock. Who decides alone needs none.
 
         Raises:
             UnknownNode: the node is not in the cache.
             IllegalTransition: the pod is assumed or added already.
+            Outdated: `check` takes long, and something changes all the while.
         """
-        with self._locked("assume"):
-            if self._state.objects.get(NODE, node_name) is None:
-                raise UnknownNode(f"node {node_name} is not in the cache")
-            after(self._state.placements.state(info.uid), PodEvent.ASSUME)
-            if check is not None and (reason := self._tables.ask(check)):
-                return reason
-            self._state.assume(info, node_name)
+        if check is None:
+            with self._locked("assume"):
+                self._state.assume(info, node_name)
             return ""
+        for _ in range(_CHECKS):
+            with self._locked("assume"):
+                self._state.check_assumable(info, node_name)
+            begin = self._clock.monotonic()
+            reason, cursor = self._tables.ask(check)
+            is_quick = self._clock.monotonic() - begin < _QUICK_SECONDS
+            with self._locked("assume"):
+                if self._state.changes.concern(node_name, cursor):
+                    if not is_quick:
+                        continue
+                    self._state.check_assumable(info, node_name)
+                    reason = self._tables.ask_locked(check)
+                if not reason:
+                    self._state.assume(info, node_name)
+                return reason
+        raise Outdated(f"{info.pod.key}: each time that {node_name} was checked the cluster has changed meanwhile")
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
         """The bind has ended, well or (not `certain`) unknown: the time to live starts, unless the watch was faster.
@@ -276,11 +283,6 @@ class Cache:
         with self._locked("size"):
             state = self._state
             return CacheSize(len(state.objects.of(NODE)), len(state.pods), len(state.placements.unconfirmed()))
-
-    def assumed(self) -> list[Placement]:
-        """Returns the pods that count on a node where the watch has not seen them yet."""
-        with self._locked("assumed"):
-            return self._state.placements.unconfirmed()
 
     def check_tables(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
         """See TablePool.check."""

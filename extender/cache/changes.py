@@ -75,9 +75,24 @@ class Changes:
             updates += [Update(kind, key, values.get(key)) for key in keys]
         return updates
 
+    def concern(self, node_name: str, cursor: int) -> bool:
+        """Returns whether a check of the node may come out otherwise by what has changed after `cursor`.
+
+        Other nodes are left out: their status changes all the time, and no scheduler looks at them again before a bind.
+        """
+        updates = self.since(cursor)
+        return updates is None or any(_concerns(update, node_name) for update in updates)
+
     def told_since(self, cursor: int, reference: Reference) -> bool:
         """Returns whether anything was told of the object after `cursor`, if only that it is as it was."""
         return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
+
+
+def _concerns(update: Update, node_name: str) -> bool:
+    if update.kind == NODE:
+        return update.key == node_name
+    waiting = update.present if isinstance(update.present, PodInfo) else None
+    return waiting is None or bool(waiting.pod.status.nominated_node_name)
 
 
 def apply(updates: Iterable[Update], table: Table) -> None:

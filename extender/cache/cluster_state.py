@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from extender.cache.assumed_objects import AssumedObjects, version_of
-from extender.cache.changes import POD, Changes
+from extender.cache.changes import NODE, POD, Changes
 from extender.cache.nominations import DecidedNominations
 from extender.cache.placements import Placement, Placements
-from extender.cache.pod_states import PodEvent
+from extender.cache.pod_states import PodEvent, after
 from extender.cache.remembered_pods import RememberedPods
 from extender.cache.watched import WatchedObjects, WatchedPods
-from extender.errors import Outdated
+from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
 from extender.table import PodInfo
 
@@ -169,8 +169,15 @@ class ClusterState:
         info = self.pods.get(uid)
         return None if info is None else self.nominations.effective(info)
 
+    def check_assumable(self, info: PodInfo, node_name: str) -> None:
+        """Raises UnknownNode, or IllegalTransition if the pod is assumed or added already."""
+        if self.objects.get(NODE, node_name) is None:
+            raise UnknownNode(f"node {node_name} is not in the cache")
+        after(self.placements.state(info.uid), PodEvent.ASSUME)
+
     def assume(self, info: PodInfo, node_name: str) -> None:
         """Counts the pod on the node from now on."""
+        self.check_assumable(info, node_name)
         self.placements.assume(info, node_name)
         self._note_pod(info.uid)
 

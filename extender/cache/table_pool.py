@@ -50,7 +50,19 @@ class TablePool:
     def __len__(self) -> int:
         return len(self._replicas)
 
-    def ask(self, question: Callable[[Table], str]) -> str:
+    def ask(self, question: Callable[[Table], str]) -> tuple[str, int]:
+        """Returns the answer of a table, and the cursor of the moment that it was up to date."""
+        replica = self.take("ask")
+        try:
+            answer = question(replica.table)
+        except BaseException:
+            self.give_back(replica, "ask", failed=True)
+            raise
+        cursor = replica.cursor
+        self.give_back(replica, "ask", failed=False)
+        return answer, cursor
+
+    def ask_locked(self, question: Callable[[Table], str]) -> str:
         """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
         replica = self._idle.pop() if self._idle else self._new()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.changes import POD, Reference
@@ -13,6 +14,15 @@ from extender.cache.pod_states import PodState
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.table import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """How much the cache holds."""
+
+    nodes: int
+    pods: int
+    assumed_pods: int
 
 
 class Overview(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
-from extender.errors import IllegalTransition, UnknownNode
+from extender.errors import IllegalTransition, Outdated, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
@@ -317,3 +319,53 @@ def test_many_threads_assume_no_more_than_fits() -> None:
     assert len(taken) == 4
     with cache.snapshot("test") as table:
         assert np.array_equal(table.nodes.requested[CPU][table.nodes.rows], [4000])
+
+
+def meanwhile(happens: Callable[[], object]) -> None:
+    """Something that another thread does, and for which it needs the cache's lock."""
+    thread = threading.Thread(target=happens, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+class Bystander:
+    """A check that takes its time; meanwhile other pods come to stand, one for each name."""
+
+    def __init__(self, cache: Cache, clock: ManualClock, names: Iterable[str], on: str, seconds: float) -> None:
+        self._cache, self._clock, self._names, self._on, self._seconds = cache, clock, iter(names), on, seconds
+        self.seen: list[int] = []
+
+    def check(self, table: Table) -> str:
+        self.seen.append(int(table.nodes.requested[CPU, table.nodes.row_of["n"]]) // 1000)
+        if len(self.seen) < 2 or self._seconds:
+            name = next(self._names, None)
+            if name is not None:
+                meanwhile(lambda: self._cache.changed("Pod", pod(name, self._on)))
+        self._clock.advance(self._seconds)
+        return "full" if self.seen[-1] else ""
+
+
+@pytest.mark.parametrize("seconds", [pytest.param(0.0, id="quick"), pytest.param(3.0, id="slow")])
+def test_a_check_does_not_hold_the_lock_and_is_asked_again_about_what_has_changed(seconds: float) -> None:
+    cache, clock = cache_with("n")
+    bystander = Bystander(cache, clock, ["there"], "n", seconds)
+    assert cache.assume(PodInfo(pod("new")), "n", bystander.check) == "full"
+    assert bystander.seen == [0, 1]
+    assert standing(cache) == {pod("there").uid: "n"}
+
+
+@pytest.mark.parametrize(("on", "checks"), [pytest.param("", 1, id="waits"), pytest.param("other", 2, id="elsewhere")])
+def test_a_pod_that_waits_changes_nothing_for_a_check(on: str, checks: int) -> None:
+    cache, clock = cache_with("n", "other")
+    bystander = Bystander(cache, clock, ["comes"], on, 3.0)
+    assert cache.assume(PodInfo(pod("new")), "n", bystander.check) == ""
+    assert len(bystander.seen) == checks
+
+
+def test_a_slow_check_of_what_never_rests_ends_in_an_error() -> None:
+    cache, clock = cache_with("n", "other")
+    bystander = Bystander(cache, clock, map("p{}".format, count()), "other", 3.0)
+    with pytest.raises(Outdated, match="default/new: each time that n was checked the cluster has changed"):
+        cache.assume(PodInfo(pod("new")), "n", bystander.check)
+    assert cache.placement(pod("new").uid) is None

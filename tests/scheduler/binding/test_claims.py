@@ -88,7 +88,7 @@ def test_the_claim_is_allocated_and_reserved_and_the_pod_bound() -> None:
     world.settle()
     assert world.node_of("p") == "n1"
     assert standing(world) == (["gpu-0"], ["p"])
-    assert (pending(world), taken(world), world.cache.assumed()) == ([], {"gpu-0"}, [])
+    assert (pending(world), taken(world), world.cache.view.overview().assumed) == ([], {"gpu-0"}, [])
 
 
 def test_a_device_is_taken_from_the_decision_on() -> None:
@@ -138,7 +138,12 @@ def test_a_claim_that_cannot_be_written_frees_everything_and_is_tried_again(erro
     world.claims.faults["bind"] = error
     world.attempt()
     world.binders.work()
-    assert (pending(world), taken(world), world.cache.assumed(), world.waiting.uids()) == ([], set(), [], [])
+    assert (pending(world), taken(world), world.cache.view.overview().assumed, world.waiting.uids()) == (
+        [],
+        set(),
+        [],
+        [],
+    )
     assert world.conditions == [("p", "SchedulerError", str(error), "")]
     world.pass_time(3)
     assert (world.node_of("p"), standing(world)) == ("n1", (["gpu-0"], ["p"]))
@@ -172,7 +177,7 @@ def test_a_failing_binding_undoes_all_in_reverse_order(
     calls = [f"{method} {name}" for method, name in world.claims.calls]
     assert calls[-2:] == undone
     assert (standing(world, "a"), standing(world, "b")) == (left, ([], []))
-    assert (world.cache.assumed(), taken(world)) == ([], set(left[0]))
+    assert (world.cache.view.overview().assumed, taken(world)) == ([], set(left[0]))
     world.pass_time(3)
     assert world.node_of("p") == "n1"
 
@@ -232,7 +237,7 @@ def test_devices_stay_taken_until_it_is_known_whether_a_claim_has_them(*, heard:
     world.claims.faults = {"release": OutcomeUnknown("silence"), "read": OutcomeUnknown("silence")}
     world.attempt()
     world.binders.work()
-    assert (taken(world), world.cache.assumed()) == ({"gpu-0"}, [])
+    assert (taken(world), world.cache.view.overview().assumed) == ({"gpu-0"}, [])
     world.device_claims.resolve()
     assert taken(world) == {"gpu-0"}
     world.device_claims.resolve()
@@ -246,7 +251,7 @@ def test_a_binding_without_an_answer_keeps_the_reservation() -> None:
     world = world_of(wanted("c"), pod("p", "c"))
     world.faults = [OutcomeUnknown("silence")]
     world.settle()
-    assert [placed.info.pod.name for placed in world.cache.assumed()] == ["p"]
+    assert [placed.info.pod.name for placed in world.cache.view.overview().assumed] == ["p"]
     assert (standing(world), taken(world)) == ((["gpu-0"], ["p"]), {"gpu-0"})
 
 
@@ -342,7 +347,7 @@ def test_a_device_that_cannot_be_made_ready_is_given_back() -> None:
     world.watch()
     world.waiting.poll()
     world.binders.work()
-    assert (standing(world), taken(world), world.cache.assumed()) == (([], []), set(), [])
+    assert (standing(world), taken(world), world.cache.view.overview().assumed) == (([], []), set(), [])
     assert world.conditions[-1][2] == "device binding failed: claim=c"
 
 
@@ -352,7 +357,7 @@ def test_a_device_that_takes_too_long_is_given_back() -> None:
     world.clock.advance(601)
     world.waiting.poll()
     world.binders.work()
-    assert (standing(world), world.cache.assumed()) == (([], []), [])
+    assert (standing(world), world.cache.view.overview().assumed) == (([], []), [])
     assert world.conditions[-1][2] == "device binding timeout: claim=c"
 
 

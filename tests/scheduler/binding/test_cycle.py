@@ -47,7 +47,7 @@ def test_a_pod_that_is_cancelled_while_it_is_written_is_not_bound() -> None:
     world.volumes.bind = cancelled  # type: ignore[method-assign]  # for this world alone
     world.attempt()
     world.binders.work()
-    assert (world.cache.assumed(), world.waiting.uids(), world.conditions[-1][2]) == ([], [], "preempted")
+    assert (world.cache.view.overview().assumed, world.waiting.uids(), world.conditions[-1][2]) == ([], [], "preempted")
 
 
 def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
@@ -64,7 +64,7 @@ def test_a_reservation_that_cannot_be_undone_does_not_keep_the_pod() -> None:
     world.attempt()
     world.cache.restore_object = None  # type: ignore[assignment, method-assign]  # a fault in the undoing
     world.binders.work()
-    assert world.cache.assumed() == []
+    assert world.cache.view.overview().assumed == []
     assert [each.pod.name for each in world.queue.pods()[Tier.BACKOFF]] == ["p"]
 
 
