@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from extender.framework.rules import Predicate, Priority
@@ -81,6 +81,10 @@ class Profiles:
     def names(self) -> Sequence[str]:
         """The schedulerNames that there are profiles for, the first of the configuration first."""
         return tuple(self._by_name)
+
+    def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
+        """Returns the same profiles, each as `change` makes it."""
+        return Profiles([change(profile) for profile in self._by_name.values()])
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile of the pod's schedulerName."""

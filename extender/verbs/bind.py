@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from extender.extender_v1.decoding import decode_binding_args
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.find_fit import find_fit
-from extender.framework.profile import Profiles
+from extender.framework.profile import Profile, Profiles
+from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.verb import Summary
 
 BOUND = ExtenderBindingResult()
+GONE = "the node is gone"
 
 
 class _UnderWay:
@@ -42,7 +45,8 @@ class Bind:
     name = "bind"
 
     def __init__(self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry) -> None:
-        self._cache, self._profiles, self._binder, self._telemetry = cache, profiles, binder, telemetry
+        self._cache, self._binder, self._telemetry = cache, binder, telemetry
+        self._profiles = profiles.with_each(_at_bind)
         self._lock = threading.Lock()
         self._under_way: dict[str, _UnderWay] = {}
 
@@ -88,7 +92,8 @@ class Bind:
 
     def _bind(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:
         placement = self._cache.placement(request.pod_uid)
-        if placement is not None and not placement.certain and not self._stands(placement.node_name):
+        reason = "" if placement is None or placement.certain else self._reason_against(request.pod_uid, judged)
+        if reason == GONE:
             self._forget(request.pod_uid)
             placement = None
         if placement is None:
@@ -96,6 +101,10 @@ class Bind:
         if not placement.certain:
             # Nobody knows what became of the last attempt, so the API server is asked by trying it again. The pod keeps
             # that place meanwhile: to let go of it is to fill the node over, if the attempt has succeeded.
+            if reason:
+                return self._end(
+                    "unfit", f"{placement.node_name}, where it may be bound, does not fit any more: {reason}"
+                )
             result = self._bind_again(request, placement.node_name)
             if result.error or placement.node_name == request.node:
                 return result
@@ -145,10 +154,18 @@ class Bind:
         refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 
-    def _stands(self, node: str) -> bool:
-        """Whether the node is still there; the API server would bind to one that is gone."""
+    def _reason_against(self, uid: str, judged: bool) -> str:
+        """Returns the reason why the pod of an unknown outcome may not be bound again where it was to go, or ""."""
         with self._cache.snapshot(self.name) as table:
-            return table.nodes.knows(node)
+            slot = table.pods.slot_of.get(uid)
+            if slot is None:
+                return ""
+            info, row = table.pods.info(slot), table.pods.row[slot]
+            node = table.nodes.names[row]
+            if not table.nodes.present[row]:
+                return GONE  # the API server would bind to it all the same
+            with table.supposing(gone=[uid]):
+                return self._check(info, node, table) if judged else ""
 
     def _post(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
         """Raises Refused, with the pod still assumed."""
@@ -180,3 +197,12 @@ class Bind:
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)
         return ExtenderBindingResult(error) if error else BOUND
+
+
+def _at_bind(profile: Profile) -> Profile:
+    """Returns the profile as it judges a pod for which the scheduler has reserved what it needs (upstream PreBind)."""
+    changed = [
+        replace(predicate, at_bind=True) if isinstance(predicate, DynamicResourcesFilter) else predicate
+        for predicate in profile.predicates
+    ]
+    return replace(profile, predicates=changed)

@@ -15,7 +15,25 @@ from extender.model.node import Node
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.verbs.bind import Bind
-from tests.builders import make_node, make_pod
+from tests.builders import (
+    HOSTNAME,
+    NodeBuilder,
+    Object,
+    expression,
+    make_claim,
+    make_device,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_pv,
+    make_pvc,
+    make_request,
+    make_resource_slice,
+    make_result,
+    make_storage_class,
+    node_term,
+    with_allocation,
+)
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, binding, cache_of, tell
 
 NODE = make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").obj()
@@ -125,6 +143,33 @@ def test_an_unknown_outcome_that_turns_out_to_be_none_frees_the_place(error: Ext
     assert state(cache) is PodState.INITIAL
 
 
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        pytest.param(make_node("n").allocatable(cpu="1", memory="4Gi", pods="10"), "Insufficient cpu", id="smaller"),
+        pytest.param(
+            make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").unschedulable(), "unschedulable", id="cordoned"
+        ),
+        pytest.param(
+            make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").taint("a", "b"),
+            "untolerated taint",
+            id="tainted",
+        ),
+    ],
+)
+@pytest.mark.parametrize("node", ["n", "m"])
+def test_an_unknown_outcome_is_not_tried_again_where_the_pod_does_not_fit_any_more(
+    changed: NodeBuilder, reason: str, node: str
+) -> None:
+    cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
+    verb = bind_with(binder, cache)
+    answer(verb, binding(POD, "n"))
+    tell(cache, [changed.obj()])
+    assert reason in answer(verb, binding(POD, node))["Error"]
+    assert binder.bound == []
+    assert cache.placement(UID) is not None  # for the first attempt may have succeeded
+
+
 def test_an_unknown_outcome_on_a_node_that_is_gone_is_not_tried_there_again() -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
     verb = bind_with(binder, cache)
@@ -228,3 +273,68 @@ def test_an_exempt_pod_is_bound_unjudged_but_counted() -> None:
     stranger = make_pod("stranger").obj()
     assert verb.allow_all(verb.decode(binding(stranger, "n"))).error == ""
     assert binder.bound == [(UID, "n"), (stranger["metadata"]["uid"], "n")]
+
+
+GPUS = [
+    make_device_class("gpu", 'device.driver == "gpu.example.com"', extended_resource="example.com/gpu"),
+    make_resource_slice("n", "gpu.example.com", make_device("gpu-0")),
+    make_resource_slice("m", "gpu.example.com", make_device("gpu-0")),
+]
+ON_N = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}
+
+
+def made_by_the_scheduler(*, allocated: bool, special: bool) -> Object:
+    """A claim as PreBind writes it: for the pod's extended resources, or one that the pod names."""
+    claim = make_claim("c", make_request("device", "gpu"))
+    if special:
+        claim["metadata"] |= {
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": UID, "controller": True}],
+        }
+    if allocated:
+        claim = with_allocation(claim, make_result("n", "gpu-0"), nodeSelector=ON_N)
+        claim["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": UID}]
+    return claim
+
+
+@pytest.mark.parametrize("allocated", [True, False], ids=["allocated", "its allocation not yet seen"])
+@pytest.mark.parametrize("special", [True, False], ids=["for extended resources", "named by the pod"])
+def test_a_claim_that_the_scheduler_has_reserved_is_the_pods_own(special: bool, allocated: bool) -> None:
+    pod = make_pod("p").req({"example.com/gpu": "1"}) if special else make_pod("p").resource_claim("c")
+    cache = cache_of(NODE, OTHER, pod.obj(), *GPUS, made_by_the_scheduler(allocated=allocated, special=special))
+    verb = bind_with(FakeBinder(), cache)
+    if allocated:
+        assert "does not fit any more" in answer(verb, binding(pod.obj(), "m"))["Error"]
+    assert answer(verb, binding(pod.obj(), "n")) == {"Error": ""}
+
+
+LATE = make_storage_class("late")
+ONLY_N = node_term(expression(HOSTNAME, "In", "n"))
+WANTED = make_pvc("data", storage_class="late")
+PLACED = {**WANTED, "metadata": {**WANTED["metadata"], "annotations": {"volume.kubernetes.io/selected-node": "n"}}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(
+            [
+                make_pvc("data", storage_class="late", volume="v"),
+                make_pv("v", storage_class="late", node_terms=[ONLY_N], claim="default/data"),
+            ],
+            id="bound",
+        ),
+        pytest.param(
+            [WANTED, make_pv("v", storage_class="late", node_terms=[ONLY_N], claim="default/data")],
+            id="the volume is bound to the claim, the claim not yet to the volume",
+        ),
+        pytest.param([PLACED], id="to be provisioned for the node"),
+    ],
+)
+def test_a_volume_that_the_scheduler_has_chosen_is_the_pods_own(written: list[Object]) -> None:
+    nodes = [
+        make_node(name).label({HOSTNAME: name}).allocatable(cpu="2", memory="4Gi", pods="10").obj() for name in "nm"
+    ]
+    pod = make_pod("p").pvc("data").obj()
+    verb = bind_with(FakeBinder(), cache_of(*nodes, pod, LATE, *written))
+    assert answer(verb, binding(pod, "n")) == {"Error": ""}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, TimeLimit
 from extender.devices.binding_conditions import unavailable
@@ -23,17 +23,24 @@ class DynamicResourcesFilter:
 
     Without a clock no claim is ever overdue, and the allocator's steps are counted instead of its time. Upstream's
     PostFilter, which deallocates a claim that fits no node, is `devices.plan.idle_claim`.
+
+    Attributes:
+        at_bind: a claim for the pod's extended resources is the one that the scheduler has just made (upstream PreBind)
+            and judged like any other; in a scheduling cycle it is left over from an earlier one, and in the way.
     """
 
     binding_timeout_seconds: float = 600
     clock: Clock | None = None
     filter_timeout_seconds: float = FILTER_TIMEOUT_SECONDS
+    at_bind: bool = False
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         claims = pod_device_claims(pod, table)
         if not isinstance(claims, PodDeviceClaims):
             return claims
+        if self.at_bind and claims.special is not None and claims.special.requests:
+            claims = replace(claims, user=(*claims.user, claims.special), special=None, backed={})
         if self.clock is None:
             return _Check(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
         limit = TimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
