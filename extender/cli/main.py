@@ -12,6 +12,7 @@ from extender.cli.reference import reference
 from extender.cli.schedule import schedule
 from extender.cli.serve import serve
 from extender.cli.status import status
+from extender.cli.what_if import capacity, compare, simulate
 from extender.errors import ConfigurationError, ExtenderError
 
 USAGE_ERROR, FAILURE = 2, 1
@@ -34,7 +35,7 @@ def version() -> None:
     click.echo(f"extender {installed_version('extender')}")
 
 
-for command in (serve, schedule, explain, status, reference):
+for command in (serve, schedule, explain, simulate, capacity, compare, status, reference):
     cli.add_command(command)
 
 

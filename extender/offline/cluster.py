@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from extender.errors import Conflict, UnknownNode
+from extender.errors import Conflict, MalformedCluster, UnknownNode
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -15,7 +15,14 @@ from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import to_object, to_pod
+from extender.offline.manifests.templates import Workload, workload_of
 from extender.offline.state import ClusterState
+from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
+from extender.offline.what_if.comparison import Comparison, compare
+from extender.offline.what_if.result import SimulationResult, simulate
+from extender.offline.what_if.scenario import Scenario
+from extender.offline.what_if.simulation import Progress
+from extender.plugins.registry import default_profile
 
 CONFLICT = 409
 
@@ -112,6 +119,50 @@ class Cluster:
         """
         return pending_pods(self._state, namespace, progress)
 
+    def simulate(
+        self,
+        scenario: Scenario = Scenario(),  # noqa: B008  frozen
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> SimulationResult:
+        """Where the pods that wait would go, after the scenario's changes; the cluster itself stays as it is.
+
+        Raises:
+            UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario asks for what is not possible.
+            RuleFailed: a rule of the user's raised.
+        """
+        return simulate(self._state, scenario, seed, None, progress)
+
+    def drain(self, *nodes: str, seed: int = 0) -> SimulationResult:
+        """The new homes of the pods of these nodes, by name or `key=value`. Raises as `simulate`."""
+        return self.simulate(Scenario(drain=nodes), seed)
+
+    def capacity(
+        self,
+        templates: Sequence[Workload | Mapping[str, Any]],
+        weights: Sequence[int] = (),
+        most: int = MOST_PODS,
+        progress: Progress | None = None,
+    ) -> Capacity:
+        """How many more pods of the templates fit: manifests of pods, or of what has a pod template.
+
+        Raises:
+            MalformedCluster: a template would be refused by the API server.
+        """
+        read = [each if isinstance(each, Workload) else _workload(each) for each in templates]
+        return capacity(self._state, read, weights, most, progress)
+
+    def compare(
+        self,
+        other: Profiles | None,
+        scenario: Scenario = Scenario(),  # noqa: B008  frozen
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Comparison:
+        """What differs where `other` decides (None: kube-scheduler's defaults). Raises as `simulate`."""
+        second = other or Profiles([default_profile()])
+        return compare(self._state, self._state.profiles, second, scenario, seed, progress)
+
     def bind(self, pod: Pod | Mapping[str, Any], node: str) -> None:
         """Puts the pod on the node, whether or not it fits. Bound there already is well.
 
@@ -128,3 +179,10 @@ class Cluster:
             self._state.add(known.placed_on(node))
         elif table.pods.row[standing] != table.nodes.row_of[node]:
             raise Conflict(f"pod {known.key} stands on another node than {node}", CONFLICT)
+
+
+def _workload(manifest: Mapping[str, Any]) -> Workload:
+    found = workload_of(manifest, "template")
+    if found is None:
+        raise MalformedCluster("template: want a Pod or an object with a pod template")
+    return found

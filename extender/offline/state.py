@@ -45,6 +45,19 @@ class ClusterState:
             with naming(obj):
                 self.add(obj)
 
+    def copy(self, profiles: Profiles | None = None) -> ClusterState:
+        """The same cluster once more, which may be changed, under these profiles or the same ones."""
+        twin = ClusterState((), profiles or self.profiles)
+        twin.finished = set(self.finished)
+        for _, objects in self.table.objects.kinds():
+            for obj in objects.values():
+                twin.add(obj)
+        for row in self.table.nodes.rows.tolist():
+            twin.add(self.table.nodes.node(row))
+        for info in self.infos.values():
+            twin.add_info(info)
+        return twin
+
     @property
     def pending(self) -> list[PodInfo]:
         """The pods that stand on no node."""
@@ -157,8 +170,13 @@ class ClusterState:
     def _add_pod(self, pod: Pod) -> None:
         if pod.finished:
             self.finished.add(pod.key)
-            return
-        info = self.infos[pod.key] = PodInfo(pod)
+        else:
+            self.add_info(PodInfo(pod))
+
+    def add_info(self, info: PodInfo) -> None:
+        """Adds or replaces a pod that has not finished: where it stands, or as one that waits."""
+        pod = info.pod
+        self.infos[pod.key] = info
         self.table.withdraw(pod.uid)
         if pod.node_name:
             self.table.place(info, pod.node_name)

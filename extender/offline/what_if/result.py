@@ -1,0 +1,164 @@
+"""The outcome of a simulation: as values, as JSON, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from extender.framework.profile import Profiles
+from extender.framework.topology import ZONE
+from extender.offline.explain.quantities import listed
+from extender.offline.html import table
+from extender.offline.state import ClusterState
+from extender.offline.tables import Cells, aligned, printable
+from extender.offline.what_if.balance import Balance, balance_of
+from extender.offline.what_if.scenario import Scenario, apply, waiting
+from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
+
+MOST_ROWS = 20
+_BUDGET = "a PodDisruptionBudget does not allow its eviction"
+_MEASURES = {
+    "utilisation": "utilisation",
+    "imbalance": "deviation of nodes",
+    "zoneImbalance": "deviation of zones",
+    "fragmentation": "fragmentation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What has become of every pod that was to be placed.
+
+    Attributes:
+        placements: pods that found a node, in the order in which they did.
+        remaining: pods that found none -> the reason, as the scheduler words it.
+        evictions: pods that had to leave, in order; those with a new home are among `placements`.
+        lost: evicted pods that nobody makes again.
+        kept: pods that stay on a drained node, for no PodDisruptionBudget lets them go -> the node.
+        notes: what was filled in.
+        before, after: the balance of the cluster.
+        zones: node -> zone, of the nodes of `placements`.
+    """
+
+    placements: Sequence[Placement]
+    remaining: Mapping[str, str]
+    evictions: Sequence[Eviction]
+    kept: Mapping[str, str]
+    notes: Sequence[str]
+    before: Balance
+    after: Balance
+    zones: Mapping[str, str]
+
+    @property
+    def lost(self) -> list[str]:
+        return [each.pod for each in self.evictions if not each.comes_back]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pod has a node, and none is lost."""
+        return not self.remaining and not self.lost
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented form: see docs/what-if.md. It is ready for JSON."""
+        return {
+            "placements": [{"pod": p.pod, "node": p.node, "previous": p.previous or None} for p in self.placements],
+            "remaining": dict(self.remaining),
+            "evictions": [
+                {"pod": e.pod, "node": e.node, "cause": e.cause, "comesBack": e.comes_back} for e in self.evictions
+            ],
+            "lost": self.lost,
+            "kept": dict(self.kept),
+            "notes": list(self.notes),
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+        }
+
+    def _repr_html_(self) -> str:
+        rows = [(each.pod, each.node, each.previous) for each in self.placements]
+        rows += [(pod, "-", reason) for pod, reason in self.remaining.items()]
+        return table(summary(self), ("POD", "NODE", "BEFORE, OR REASON"), rows)
+
+
+def simulate(
+    state: ClusterState,
+    scenario: Scenario,
+    seed: int = 0,
+    profiles: Profiles | None = None,
+    progress: Progress | None = None,
+) -> SimulationResult:
+    """Places what waits, and what the scenario makes wait, on a copy of the cluster, until nothing moves.
+
+    Raises:
+        UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario asks for what is not possible.
+        RuleFailed: a rule of the user's raised.
+    """
+    simulation = Simulation(state.copy(profiles), seed, progress)
+    before = balance_of(simulation.state)
+    simulation.add(waiting(simulation.state))
+    notes = apply(scenario, simulation)
+    simulation.run()
+    return result_of(simulation, before, notes)
+
+
+def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()) -> SimulationResult:
+    """The outcome so far."""
+    state, log = simulation.state, simulation.log
+    nodes = {each.node for each in log.placements.values()}
+    zones = {name: state.node(name).labels.get(ZONE, "") for name in nodes if state.table.nodes.knows(name)}
+    remaining = {info.pod.key: log.reasons.get(info.pod.key, "") for info in waiting(state)}
+    placements = list(log.placements.values())
+    return SimulationResult(
+        placements, remaining, list(log.evictions), log.kept, notes, before, balance_of(state), zones
+    )
+
+
+def summary(result: SimulationResult) -> str:
+    """One line."""
+    told = f"{len(result.placements)} pods placed, {len(result.remaining)} left over, {len(result.evictions)} evicted"
+    return f"{told}, {len(result.lost)} lost" if result.lost else told
+
+
+def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
+    """Placements, what is left with reasons, evictions with new homes, and the balance; `every`: uncut."""
+    yield summary(result)
+    yield from (printable(f"note: {note}") for note in result.notes)
+    most = len(result.placements) + len(result.evictions) + 1 if every else MOST_ROWS
+    moved = [each for each in result.placements if not each.previous]
+    if moved:
+        yield from _cut([("POD", "NODE"), *((each.pod, each.node) for each in moved)], most)
+        by_zone = Counter(result.zones.get(each.node) or "no zone" for each in moved)
+        yield printable("by zone: " + ", ".join(f"{zone} {count}" for zone, count in sorted(by_zone.items())))
+    if result.remaining:
+        reasons = Counter(result.remaining.values())
+        examples = {reason: [pod for pod, its in result.remaining.items() if its == reason] for reason in reasons}
+        lines = [(str(count), listed(examples[reason], 2), reason) for reason, count in reasons.most_common()]
+        yield from _cut([("LEFT OVER", "PODS", "REASON"), *lines], most)
+    if result.evictions:
+        homes = {each.pod: each.node for each in result.placements}
+        left = [(e.pod, e.node, e.cause, _home(e, homes)) for e in result.evictions]
+        yield from _cut([("EVICTED", "FROM", "BY", "NEW HOME"), *left], most)
+    if result.kept:
+        yield from _cut([("STAYS", "ON", "FOR"), *((pod, node, _BUDGET) for pod, node in result.kept.items())], most)
+    yield from _balance(result)
+
+
+def _home(eviction: Eviction, homes: Mapping[str, str]) -> str:
+    return homes.get(eviction.pod, "none yet") if eviction.comes_back else "lost: no controller makes it again"
+
+
+def _cut(lines: Sequence[Cells], most: int) -> Iterator[str]:
+    yield ""
+    yield from aligned(lines[: most + 1])
+    if len(lines) > most + 1:
+        yield f"and {len(lines) - most - 1} more: see -o wide"
+
+
+def _balance(result: SimulationResult) -> Iterator[str]:
+    before, after = result.before.to_dict(), result.after.to_dict()
+    lines: list[Cells] = [("", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER")]
+    for key, name in _MEASURES.items():
+        lines.append((name, *(f"{at[key][resource]:.1%}" for resource in ("cpu", "memory") for at in (before, after))))
+    yield ""
+    yield from aligned(lines)

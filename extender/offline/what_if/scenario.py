@@ -1,0 +1,201 @@
+"""Changes to a cluster before pods are placed: nodes drained, added or removed, workloads scaled, made or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from extender.errors import ConfigurationError, UnknownNode, UnknownPod
+from extender.model.node import Node
+from extender.model.pod import Pod, PodStatus
+from extender.model.selectors import Requirement
+from extender.offline.explain.cluster_changes import copy_of, with_cordon
+from extender.offline.manifests.templates import Workload
+from extender.offline.state import ClusterState
+from extender.offline.what_if.simulation import PINNED_OWNERS, Simulation, in_order
+from extender.table import PodInfo
+
+# The names that workloads go by -> the kind that owns their pods.
+KINDS = {
+    "deploy": "ReplicaSet",
+    "deployment": "ReplicaSet",
+    "rs": "ReplicaSet",
+    "replicaset": "ReplicaSet",
+    "sts": "StatefulSet",
+    "statefulset": "StatefulSet",
+    "job": "Job",
+    "rc": "ReplicationController",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is to be changed first. Nodes are named, or selected by `key=value`.
+
+    Attributes:
+        cordon: nodes that take no new pods.
+        drain: nodes that are cordoned, and whose pods are evicted as far as PodDisruptionBudgets allow.
+        add_nodes: (a node of the cluster to copy, or a manifest; how many).
+        remove_nodes: nodes that are gone, whatever stands on them.
+        scale: (NAMESPACE/KIND/NAME, replicas).
+        delete: NAMESPACE/NAME of pods, or NAMESPACE/KIND/NAME of workloads.
+        create: workloads, and how many replicas of each; None: as many as it says.
+    """
+
+    cordon: Sequence[str] = ()
+    drain: Sequence[str] = ()
+    add_nodes: Sequence[tuple[str | Node, int]] = ()
+    remove_nodes: Sequence[str] = ()
+    scale: Sequence[tuple[str, int]] = ()
+    delete: Sequence[str] = ()
+    create: Sequence[tuple[Workload, int | None]] = ()
+
+
+def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
+    """Makes the changes, and has pods wait that are new or have lost their place.
+
+    Returns:
+        What was filled in, for people.
+
+    Raises:
+        UnknownNode, UnknownPod: the cluster has nothing of that name.
+        MalformedCluster: a workload to create would be refused by the API server.
+    """
+    state, notes = simulation.state, list[str]()
+    for wanted, count in scenario.add_nodes:
+        _add_nodes(state, wanted, count)
+    for name in _selected(state, (*scenario.cordon, *scenario.drain)):
+        state.add(with_cordon(state.node(name), unschedulable=True))
+    for name in _selected(state, scenario.remove_nodes):
+        movable = _movable(state, name)
+        for info in state.standing_on(name):
+            simulation.remove(info) if info not in movable else simulation.evict(info, f"node {name} removed")
+        state.table.remove_node(name)
+    for target in scenario.delete:
+        for info in _pods_of(state, target):
+            simulation.remove(info)
+    for target, count in scenario.scale:
+        simulation.add(_scaled(simulation, target, count))
+    for workload, replicas in scenario.create:
+        simulation.add(_created(state, workload, replicas, notes))
+    # Pods that wait already come first: they are older than what the changes have made.
+    if scenario.drain:
+        simulation.run()
+        drain(simulation, _selected(state, scenario.drain))
+    return notes
+
+
+def drain(simulation: Simulation, names: Sequence[str]) -> None:
+    """Evicts the pods of cordoned nodes in rounds: a budget allows more once those evicted stand again."""
+    leaving = True
+    while leaving:
+        movable = [info for name in names for info in _movable(simulation.state, name)]
+        leaving = False
+        for info in in_order(movable):
+            if simulation.budget_allows(info):
+                simulation.evict(info, "drain")
+                leaving = True
+        simulation.run()
+    simulation.log.kept = {info.pod.key: name for name in names for info in _movable(simulation.state, name)}
+
+
+def waiting(state: ClusterState) -> list[PodInfo]:
+    """The pods that wait in the cluster, the oldest first."""
+    return list(in_order(state.pending))
+
+
+def _movable(state: ClusterState, name: str) -> list[PodInfo]:
+    return [
+        info
+        for info in state.standing_on(name)
+        if not (info.pod.controller and info.pod.controller.kind in PINNED_OWNERS)
+    ]
+
+
+def _selected(state: ClusterState, wanted: Sequence[str]) -> list[str]:
+    """The names of the nodes that are named, or have the label `key=value`."""
+    names: dict[str, None] = {}
+    for each in wanted:
+        key, is_label, value = each.partition("=")
+        if not is_label:
+            names[state.node(each).name] = None
+            continue
+        rows = state.table.nodes.rows
+        having = state.table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
+        if not having.any():
+            raise UnknownNode(f"no node has the label {each}")
+        names.update(dict.fromkeys(state.table.nodes.names[row] for row in rows[having].tolist()))
+    return list(names)
+
+
+def _add_nodes(state: ClusterState, wanted: str | Node, count: int) -> None:
+    template = state.node(wanted) if isinstance(wanted, str) else wanted
+    made = number = 0
+    while made < count:
+        number += 1
+        name = f"{template.name}-new-{number}"
+        if not state.table.nodes.knows(name):
+            state.add(copy_of(template, name))
+            made += 1
+
+
+def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
+    """The pods of a workload, or one pod. Raises UnknownPod where there are none."""
+    namespace, *kind, name = target.split("/")
+    if not kind:
+        return [state.info(target)]
+    if len(kind) > 1 or kind[0].lower() not in KINDS:
+        raise ConfigurationError([f"{target}: want NAMESPACE/KIND/NAME, the kind one of {', '.join(KINDS)}"])
+    owner_kind = KINDS[kind[0].lower()]
+    is_deployment = kind[0].lower().startswith("deploy")
+
+    def owns(pod: Pod) -> bool:
+        owner = pod.controller
+        if owner is None or owner.kind != owner_kind or pod.namespace != namespace:
+            return False
+        return (owner.name.rpartition("-")[0] if is_deployment else owner.name) == name
+
+    found = [info for info in state.infos.values() if owns(info.pod)]
+    if not found:
+        raise UnknownPod(f"no pod of {target} is in this cluster, so there is none to copy or delete")
+    return found
+
+
+def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
+    """The new pods, if there are to be more; surplus ones are taken away, first those that wait, then the youngest."""
+    there = in_order(_pods_of(simulation.state, target))
+    surplus = sorted(there, key=lambda info: (bool(info.pod.node_name), -there.index(info)))[
+        : max(len(there) - count, 0)
+    ]
+    for info in surplus:
+        simulation.remove(info)
+    pod = there[-1].pod
+    return [PodInfo(_replica(pod, f"{pod.name}-{number}")) for number in range(1, count - len(there) + 1)]
+
+
+def _replica(pod: Pod, name: str) -> Pod:
+    metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}", deletion_timestamp=None)
+    return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
+
+
+def _created(state: ClusterState, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
+    if workload.owner is not None:
+        state.add(workload.owner)
+    wanted = replicas if replicas is not None else workload.replicas
+    count = len(state.table.nodes.rows) if wanted is None else wanted
+    pods = [workload.manifest] if count == 1 else list(workload.pods(count))
+    if not pods:
+        return []
+    first = state.admit(pods[0])
+    notes += [f"{workload.source}: {note}" for note in first.notes]
+    made = [first.pod]
+    for manifest in pods[1:]:  # replicas differ by their names alone
+        name = manifest["metadata"]["name"]
+        metadata = replace(first.pod.metadata, name=name, uid=f"{first.pod.namespace}/{name}")
+        made.append(replace(first.pod, metadata=metadata))
+    for pod in made:
+        if pod.key in state.infos:
+            raise ConfigurationError([f"{workload.source}: there is a pod {pod.key} in the cluster already"])
+    return [PodInfo(pod) for pod in made]

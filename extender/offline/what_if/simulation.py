@@ -1,0 +1,249 @@
+"""Pods scheduled on a copy of a cluster by the production queue, cycle and preemption, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from msgspec.structs import replace
+
+from extender.devices.extended_resources import CLAIM_NAME
+from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
+from extender.framework.topology import ZONE
+from extender.model.devices.claims import ConsumerReference
+from extender.model.pod import Pod, PodStatus
+from extender.model.workloads import PodDisruptionBudget
+from extender.offline.state import ClusterState, naming, rule_errors
+from extender.plugins.registry import INTERESTS
+from extender.plugins.scheduling_gates import SchedulingGates
+from extender.queue.backoff import Backoff
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_pod import QueuedPod
+from extender.runtime.clock import ManualClock
+from extender.scheduler.binding.claims import pending_claim
+from extender.scheduler.binding.volumes import bound, selected
+from extender.scheduler.event_router import free_on
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.table import PodInfo
+
+REGION = "topology.kubernetes.io/region"
+PREEMPTION = "preemption"
+GATED = "it is gated: no scheduler tries it until its scheduling gates are removed"
+LEAVING = "it is being deleted: no scheduler tries it any more"
+# Controllers whose pods nobody moves: they stand on every node, or on this one alone.
+PINNED_OWNERS = frozenset(("DaemonSet", "Node"))
+_MOST_ATTEMPTS_EACH = 50
+_ARRIVAL_SECONDS = 1e-6
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A pod that came to stand on `node`; `previous`: where it stood before, empty: nowhere."""
+
+    pod: str
+    node: str
+    previous: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that had to leave `node`; `cause`: "drain", or "preemption by NAMESPACE/NAME".
+
+    `comes_back`: its controller makes it anew, so that it waits again. Others are lost.
+    """
+
+    pod: str
+    node: str
+    cause: str
+    comes_back: bool
+
+
+@dataclass(slots=True)
+class Log:
+    """What has happened so far, in order. `kept`: pods that no budget lets leave a drained node -> the node."""
+
+    placements: dict[str, Placement] = field(default_factory=dict)
+    evictions: list[Eviction] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+    attempts: int = 0
+
+
+class _NoTelemetry:
+    """A QueueTelemetry that nobody reads."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        pass
+
+    def rule_failed(self, rule: str) -> None:
+        pass
+
+
+class Simulation:
+    """A cluster of its own in which time passes only as pods are tried.
+
+    Args:
+        state: is changed; give it a copy.
+        seed: chooses between nodes of the same score.
+        progress: is told how many pods are placed, and how many there are to place.
+    """
+
+    def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
+        self.state, self.log = state, Log()
+        self._random, self._progress = Random(seed), progress  # noqa: S311  ties between nodes
+        self._cycles: dict[str, SchedulingCycle] = {}
+        self._clock = ManualClock()
+        self._queue = PriorityQueue(
+            _NoTelemetry(), self._clock, INTERESTS, (SchedulingGates(),), Backoff(max_seconds=0.0)
+        )
+        self._came_from: dict[str, str] = {}
+        self._made_anew = self._expected = 0
+
+    def add(self, infos: Iterable[PodInfo]) -> None:
+        """Has pods wait to be placed, in this order; among those of one priority the first goes first."""
+        for info in infos:
+            self.state.add_info(info)
+            self._expected += 1
+            if info.pod.terminating:
+                self.log.reasons[info.pod.key] = LEAVING
+                continue
+            if info.pod.spec.scheduling_gates:
+                self.log.reasons[info.pod.key] = GATED
+            self._clock.advance(_ARRIVAL_SECONDS)
+            self._queue.add(info)
+
+    def run(self) -> None:
+        """Tries pods until nothing moves.
+
+        Raises:
+            RuleFailed: a rule of the user's raised.
+            MalformedCluster: a pod states a quantity that is none.
+        """
+        most = self.log.attempts + _MOST_ATTEMPTS_EACH * (self._expected + 10)
+        while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
+            self.log.attempts += 1
+            with naming(queued.info.pod), rule_errors():
+                decided = self._cycle(queued.info.pod).schedule_pod(queued.info, self.state.table)
+            if isinstance(decided, Chosen):
+                self._place(queued.info, decided)
+            else:
+                self._refuse(queued, decided)
+
+    def evict(self, info: PodInfo, cause: str) -> None:
+        """Takes a pod off its node; where it has a controller it waits again, as a new pod of the same name."""
+        pod, owner = info.pod, info.pod.controller
+        comes_back = owner is not None and owner.kind != "Node"
+        self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
+        self._disruptions(info, -1)
+        self.state.remove_pod(info)
+        self.log.placements.pop(pod.key, None)
+        self._queue.move(Change(ASSIGNED_POD_DELETE, info, room=partial(free_on, self.state.table, pod.node_name)))
+        if comes_back:
+            self._came_from.setdefault(pod.key, pod.node_name)
+            self.add([PodInfo(self._anew(pod))])
+
+    def remove(self, info: PodInfo) -> None:
+        """Takes a pod out of the cluster for good, whether it stands or waits."""
+        self.state.remove_pod(info)
+        self._queue.delete(info.uid)
+        self.log.reasons.pop(info.pod.key, None)
+
+    def budget_allows(self, info: PodInfo) -> bool:
+        """Whether every PodDisruptionBudget lets the pod be evicted now."""
+        budgets = self.state.table.objects.all(PodDisruptionBudget)
+        covering = list(self.state.table.budgets.covering(info.group))
+        return all(budgets[key].status.disruptions_allowed > 0 for key in covering)
+
+    def _cycle(self, pod: Pod) -> SchedulingCycle:
+        profile = self.state.profile(pod)
+        if profile.name not in self._cycles:
+            self._cycles[profile.name] = SchedulingCycle(profile, self._random)
+        return self._cycles[profile.name]
+
+    def _place(self, info: PodInfo, chosen: Chosen) -> None:
+        self._reserve(info.pod, chosen)
+        standing = PodInfo(self._labelled(info.pod.nominated_to("").placed_on(chosen.node_name)))
+        self.state.add_info(standing)
+        key = info.pod.key
+        self.log.placements[key] = Placement(key, chosen.node_name, self._came_from.get(key, ""))
+        self.log.reasons.pop(key, None)
+        self._queue.done(info.uid)
+        self._queue.delete(info.uid)
+        self._queue.move(Change(ASSIGNED_POD_ADD, None, standing))
+        if key in self._came_from:
+            self._disruptions(standing, +1)
+        if self._progress:
+            self._progress(len(self.log.placements), self._expected)
+
+    def _refuse(self, queued: QueuedPod, unfit: Unfit) -> None:
+        pod, plan = queued.info.pod, unfit.preemption
+        self.log.reasons[pod.key] = unfit.message
+        if not unfit.rejection.rules:  # an error: it would be the same again
+            self._queue.done(pod.uid)
+            return
+        if unfit.nominated_node is not None and unfit.nominated_node != pod.status.nominated_node_name:
+            info = PodInfo(pod.nominated_to(unfit.nominated_node))
+            self.state.add_info(info)
+            self._queue.add(info)
+        self._queue.add_unschedulable(queued, unfit.rejection)
+        for outranked in plan.outranked if plan else ():
+            self.state.add_info(PodInfo(outranked.pod.nominated_to("")))
+            self._queue.add(self.state.infos[outranked.pod.key])
+        for victim in plan.victims if plan else ():
+            self.evict(victim, f"{PREEMPTION} by {pod.key}")
+
+    def _reserve(self, pod: Pod, chosen: Chosen) -> None:
+        """Counts volumes and devices as taken, as a binding cycle and the controllers after it do."""
+        table = self.state.table
+        for claim, volume in chosen.volumes.bind:
+            table.set_object(type(volume).__name__, bound(volume, claim))
+            table.set_object(type(claim).__name__, replace(claim, spec=replace(claim.spec, volume_name=volume.name)))
+        for claim in chosen.volumes.provision:
+            table.set_object(type(claim).__name__, selected(claim, chosen.node_name))
+        for device_claim, allocation in chosen.devices.allocate:
+            if device_claim.name == CLAIM_NAME:
+                pending = pending_claim(device_claim, allocation)
+                table.set_object(type(pending).__name__, pending)
+                continue
+            consumers = [ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)]
+            status = replace(device_claim.status, allocation=allocation, reserved_for=consumers)
+            table.set_object(type(device_claim).__name__, replace(device_claim, status=status))
+
+    def _labelled(self, pod: Pod) -> Pod:
+        """The pod with the zone and region of its node (upstream PodTopologyLabelsAdmission)."""
+        labels = self.state.node(pod.node_name).labels
+        topology = {key: labels[key] for key in (ZONE, REGION) if key in labels}
+        if not topology:
+            return pod
+        return replace(pod, metadata=replace(pod.metadata, labels={**pod.labels, **topology}))
+
+    def _anew(self, pod: Pod) -> Pod:
+        """The pod as its controller makes it again."""
+        self._made_anew += 1
+        labels = {key: value for key, value in pod.labels.items() if key not in (ZONE, REGION)}
+        metadata = replace(
+            pod.metadata, uid=f"{pod.uid}~{self._made_anew}", labels=labels or None, deletion_timestamp=None
+        )
+        return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
+
+    def _disruptions(self, info: PodInfo, by: int) -> None:
+        """Changes how many more disruptions the budgets of the pod allow, as their controller does."""
+        for key in list(self.state.table.budgets.covering(info.group)):
+            budget = self.state.table.objects.all(PodDisruptionBudget)[key]
+            allowed = max(budget.status.disruptions_allowed + by, 0)
+            status = replace(budget.status, disruptions_allowed=allowed)
+            self.state.table.set_object(type(budget).__name__, replace(budget, status=status))
+
+
+def in_order(infos: Iterable[PodInfo]) -> Sequence[PodInfo]:
+    """The pods as they came, the oldest first."""
+
+    def came(info: PodInfo) -> tuple[float, str]:
+        created = info.pod.metadata.creation_timestamp
+        return created.timestamp() if created else 0.0, info.pod.key
+
+    return sorted(infos, key=came)

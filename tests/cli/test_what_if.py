@@ -1,0 +1,109 @@
+"""`extender simulate`, `capacity` and `compare`: what they print and how they exit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.builders import make_node, make_pod
+from tests.cli.test_main import extender
+
+NODES = [make_node(name).capacity(cpu="4").obj() for name in ("one", "two")]
+STANDING = (
+    make_pod("web-5d8f-a", "shop").label(app="web").req(cpu="1").owner("ReplicaSet", "web-5d8f").node("one").obj()
+)
+WAITING = make_pod("waiting").req(cpu="2").obj()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*NODES, STANDING, WAITING]}))
+    return str(path)
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> str:
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(make_pod("new").req(cpu="1").obj()))
+    return str(path)
+
+
+def test_what_waits_is_placed(cluster: str) -> None:
+    told = extender("simulate", "--cluster", cluster)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith("1 pods placed, 0 left over, 0 evicted\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "placed"),
+    [
+        pytest.param(["--drain", "one"], 0, {"shop/web-5d8f-a": "two"}, id="drain"),
+        pytest.param(["--remove-node", "one", "--delete", "waiting"], 0, {"shop/web-5d8f-a": "two"}, id="remove"),
+        pytest.param(["--cordon", "one"], 0, {"default/waiting": "two"}, id="cordon"),
+        pytest.param(["-n", "shop", "--scale", "deploy/web=4", "--cordon", "one"], 3, {}, id="scale"),
+        pytest.param(["--scale", "shop/deploy/web=2", "--add-node", "two=2"], 0, {}, id="add"),
+    ],
+)
+def test_changes_first(changes: list[str], status: int, placed: dict[str, str], cluster: str) -> None:
+    told = extender("simulate", "--cluster", cluster, "-o", "json", *changes)
+    assert told.returncode == status
+    homes = {each["pod"]: each["node"] for each in json.loads(told.stdout)["placements"]}
+    assert homes.items() >= placed.items()
+
+
+def test_new_pods_and_a_new_node_of_a_file(cluster: str, pod: str, tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(yaml.safe_dump(make_node("big").capacity(cpu="64").obj()))
+    many = extender("simulate", "--cluster", cluster, "-f", pod, "--replicas", "10")
+    assert (many.returncode, many.stdout.splitlines()[0]) == (3, "6 pods placed, 5 left over, 0 evicted")
+    more = extender(
+        "simulate", "--cluster", cluster, "-f", pod, "--replicas", "10", "--add-node", str(tmp_path / "node.yaml")
+    )
+    assert more.returncode == 0
+
+
+def test_room_for_more(cluster: str, pod: str) -> None:
+    told = extender("capacity", "--cluster", cluster, "-f", pod)
+    assert told.returncode == 0
+    assert told.stdout.startswith("room for 7 more pods\n")
+    assert json.loads(extender("capacity", "--cluster", cluster, "-f", pod, "-o", "json").stdout)["pods"] == {
+        "Pod default/new": 7
+    }
+
+
+@pytest.mark.parametrize(("limits", "status"), [([], 0), (["--max-moved", "1"], 0), (["--max-pending", "0"], 3)])
+def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, pod: str, tmp_path: Path) -> None:
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    (tmp_path / "next.yaml").write_text(yaml.safe_dump({**kind, "profiles": [{"schedulerName": "default-scheduler"}]}))
+    common = ["--cluster", cluster, "-f", pod, "--replicas", "9", "--with", str(tmp_path / "next.yaml")]
+    told = extender("compare", *common, *limits)
+    assert told.returncode == status
+    assert "defaults" in told.stdout
+    assert "next.yaml" in told.stdout
+    assert ("left over: 4, the limit is 0" in told.stderr) is (status == 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param(["simulate", "--drain", "three"], "no node three", id="node"),
+        pytest.param(["simulate", "--scale", "web"], "--scale web: want [NAMESPACE/]KIND/NAME=N", id="scale"),
+        pytest.param(["simulate", "--scale", "deploy/x=2"], "no pod of default/deploy/x", id="workload"),
+        pytest.param(["simulate", "-f", "/none"], "/none", id="no file"),
+        pytest.param(["simulate", "--add-node", "{cluster}"], "want a file with one Node, not 2", id="two nodes"),
+        pytest.param(["capacity"], "give a template with -f FILE", id="no template"),
+        pytest.param(
+            ["capacity", "-f", "{cluster}", "--weight", "1"], "as many --weight as templates: 2", id="weights"
+        ),
+        pytest.param(["compare", "--with", "/none"], "policy /none", id="no policy"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:
+    told = extender(*(each.format(cluster=cluster) for each in arguments), "--cluster", cluster)
+    assert told.returncode == 2
+    assert error in told.stderr
+    assert "Traceback" not in told.stderr
+    assert told.stdout == ""

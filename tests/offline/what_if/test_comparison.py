@@ -1,0 +1,42 @@
+"""The same pods under two configurations."""
+
+from __future__ import annotations
+
+from extender import Cluster
+from extender.framework.profile import Profiles
+from extender.offline.what_if.comparison import as_text
+from extender.policy.loading import read
+from tests.builders import make_node, make_pod
+
+KIND = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+FULL = make_pod("f").req(cpu="2", memory="2Gi").node("a").obj()
+OBJECTS = [*(make_node(name).capacity(cpu="8", memory="8Gi").obj() for name in "ab"), FULL]
+
+
+def packing() -> Profiles:
+    strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]}
+    arguments = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}]
+    return Profiles(
+        read({**KIND, "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": arguments}]}).profiles
+    )
+
+
+def test_the_same_configuration_changes_nothing() -> None:
+    found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()]).compare(None)
+    assert found.moved == []
+    assert "every pod ends on the same node" in "\n".join(as_text(found, ("one", "other")))
+
+
+def test_who_moves_and_by_whose_scores() -> None:
+    found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()]).compare(packing())
+    assert [(each.pod, each.first, each.second) for each in found.moved] == [("default/p", "b", "a")]
+    assert found.plugins["NodeResourcesFit"] > 0
+    assert found.second.after.imbalance["cpu"] > found.first.after.imbalance["cpu"]
+
+
+def test_who_stays_pending_under_one_alone() -> None:
+    off = {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}
+    without = Profiles(read({**KIND, "profiles": [{"schedulerName": "default-scheduler", "plugins": off}]}).profiles)
+    found = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="9").obj()]).compare(without)
+    assert (len(found.first.remaining), len(found.second.remaining)) == (1, 0)
+    assert found.moved[0].first == ""

@@ -1,0 +1,197 @@
+"""Pods placed on a copy of a cluster: as one decision after another would, and after changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from extender import Cluster
+from extender.errors import ConfigurationError, UnknownNode, UnknownPod
+from extender.offline.manifests.templates import workload_of
+from extender.offline.what_if.result import SimulationResult, as_text
+from extender.offline.what_if.scenario import Scenario
+from tests.builders import Object, make_node, make_pdb, make_pod
+from tests.builders.pod import PodBuilder
+
+ZONE = "topology.kubernetes.io/zone"
+NODES = [make_node(f"n{zone}").capacity(cpu="4").label({ZONE: zone}).obj() for zone in "abc"]
+
+
+def owned(name: str, kind: str = "ReplicaSet", owner: str = "web-5d8f") -> PodBuilder:
+    return make_pod(name).label(app="web").req(cpu="1").owner(kind, owner)
+
+
+def budget(allowed: int) -> Object:
+    return {**make_pdb("web", {"app": "web"}), "status": {"disruptionsAllowed": allowed}}
+
+
+def simulated(*objects: Object, **scenario: Any) -> SimulationResult:
+    return Cluster.from_objects(objects).simulate(Scenario(**scenario))
+
+
+def homes(result: SimulationResult) -> dict[str, str]:
+    return {each.pod: each.node for each in result.placements}
+
+
+@st.composite
+def backlogs(draw: Any) -> list[Object]:
+    objects = [
+        make_node(f"n{number}").capacity(cpu=str(draw(st.integers(1, 4)))).label(zone=draw(st.sampled_from("ab"))).obj()
+        for number in range(draw(st.integers(1, 4)))
+    ]
+    for number in range(draw(st.integers(1, 8))):
+        # One priority for all: nobody preempts, so that one decision after another is all there is to it.
+        pod = (
+            make_pod(f"p{number}")
+            .req(cpu=draw(st.sampled_from(("500m", "1", "3"))))
+            .label(app=draw(st.sampled_from("xy")))
+        )
+        if draw(st.integers(0, 2)) == 0:
+            pod.spread("zone", labels={"app": "x"})
+        if draw(st.integers(0, 3)) == 0:
+            pod.anti_affinity("kubernetes.io/hostname", labels={"app": "y"})
+        objects.append(pod.created(f"2026-11-21T09:00:{number:02}Z").obj())
+    return objects
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(backlogs(), st.integers(0, 3))
+def test_the_result_is_that_of_one_decision_after_another(objects: list[Object], seed: int) -> None:
+    result = Cluster.from_objects(objects).simulate(seed=seed)
+    cluster = Cluster.from_objects(objects)
+    placed = homes(result)
+    left = [pod for pod in cluster.pending if pod.key not in placed]
+    for placement in result.placements:
+        decision = cluster.decide(cluster.pod(placement.pod))
+        assert placement.node in decision.best
+        cluster.bind(decision.pod, placement.node)
+    for pod in left:
+        assert cluster.decide(pod).feasible == []
+        assert pod.key in result.remaining
+
+
+def test_the_cluster_itself_stays_as_it_is() -> None:
+    cluster = Cluster.from_objects([*NODES, make_pod("p").req(cpu="1").obj(), owned("q").node("na").obj()])
+    cluster.simulate(Scenario(drain=["na"], add_nodes=[("nb", 2)], remove_nodes=["nc"]))
+    assert cluster.nodes == ["na", "nb", "nc"]
+    assert [pod.key for pod in cluster.pending] == ["default/p"]
+    assert cluster.pod("default/q").node_name == "na"
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    cluster = Cluster.from_objects([*NODES, *(make_pod(f"p{n}").req(cpu="1").obj() for n in range(6))])
+    assert cluster.simulate(seed=7).to_dict() == cluster.simulate(seed=7).to_dict()
+
+
+def test_the_more_important_pod_goes_first_and_evicts() -> None:
+    low = owned("low").req(cpu="3").priority(1).node("na").obj()
+    high, small = make_pod("high").req(cpu="3").priority(9).obj(), make_pod("small").req(cpu="2").obj()
+    result = simulated(NODES[0], low, small, high)
+    assert homes(result) == {"default/high": "na"}
+    assert [(e.pod, e.cause, e.comes_back) for e in result.evictions] == [
+        ("default/low", "preemption by default/high", True)
+    ]
+    assert result.remaining.keys() == {"default/low", "default/small"}
+
+
+def test_pods_that_no_scheduler_tries_are_left_over_with_the_reason() -> None:
+    leaving = make_pod("leaving").obj()
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
+    result = simulated(*NODES, leaving, make_pod("gated").gate("quota").obj())
+    assert "being deleted" in result.remaining["default/leaving"]
+    assert "gated" in result.remaining["default/gated"]
+
+
+def test_a_pod_is_labelled_with_its_zone_as_it_is_bound() -> None:
+    wanting = make_pod("z").affinity("kubernetes.io/hostname", labels={ZONE: "a"}).obj()
+    first = make_pod("a").node_selector({ZONE: "a"}).priority(5).obj()
+    assert homes(simulated(*NODES, first, wanting)) == {"default/a": "na", "default/z": "na"}
+
+
+def test_drained_pods_find_new_homes_but_for_daemons() -> None:
+    daemon = owned("agent", "DaemonSet", "agent").node("na").obj()
+    bare = make_pod("bare").req(cpu="1").node("na").obj()
+    result = simulated(*NODES[:2], owned("w1").node("na").obj(), daemon, bare, drain=["na"])
+    assert homes(result) == {"default/w1": "nb"}
+    assert result.placements[0].previous == "na"
+    assert result.lost == ["default/bare"]
+
+
+def test_a_drain_waits_for_budgets_round_by_round() -> None:
+    pods = [owned(f"w{n}").node("na").obj() for n in range(3)]
+    assert len(homes(simulated(*NODES, *pods, budget(1), drain=["na"]))) == 3
+    blocked = simulated(*NODES, *pods, budget(0), drain=["na"])
+    assert blocked.evictions == []
+    assert blocked.kept == {f"default/w{n}": "na" for n in range(3)}
+
+
+def test_what_does_not_fit_elsewhere_is_left_over() -> None:
+    pods = [owned(f"w{n}").req(cpu="2").node("na").obj() for n in range(2)]
+    result = simulated(NODES[0], make_node("small").capacity(cpu="2").obj(), *pods, drain=[f"{ZONE}=a"])
+    assert (len(result.placements), len(result.remaining)) == (1, 1)
+
+
+def test_nodes_come_and_go() -> None:
+    waiting = make_pod("p").req(cpu="4").obj()
+    full = [owned(f"w{zone}").req(cpu="1").node(f"n{zone}").obj() for zone in "abc"]
+    assert homes(simulated(*NODES, *full, waiting)) == {}
+    assert homes(simulated(*NODES, *full, waiting, add_nodes=[("na", 1)])) == {"default/p": "na-new-1"}
+    gone = simulated(*NODES, *full, remove_nodes=["na"])
+    assert homes(gone).keys() == {"default/wa"}
+    assert homes(gone)["default/wa"] != "na"
+    assert homes(simulated(*NODES, make_pod("q").obj(), cordon=["na", "nb"])) == {"default/q": "nc"}
+
+
+@pytest.mark.parametrize(
+    ("count", "placed", "standing"), [(4, 2, 4), (1, 0, 1), (2, 0, 2)], ids=["more", "fewer", "the same"]
+)
+def test_workloads_are_scaled(count: int, placed: int, standing: int) -> None:
+    pods = [owned(f"web-5d8f-{n}").node("na").obj() for n in range(2)]
+    result = simulated(*NODES, *pods, scale=[("default/deploy/web", count)])
+    assert len(result.placements) == placed
+    assert round(result.after.utilisation["cpu"] * 12) == standing
+
+
+def test_workloads_are_made_and_deleted() -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "new"},
+        "spec": {
+            "template": {"metadata": {"labels": {"app": "new"}}, "spec": make_pod("x").limit(cpu="1").obj()["spec"]}
+        },
+    }
+    workload = workload_of(deployment, "app")
+    assert workload is not None
+    old = [owned(f"web-5d8f-{n}").req(cpu="4").node(f"n{zone}").obj() for n, zone in enumerate("abc")]
+    result = simulated(*NODES, *old, create=[(workload, 5)], delete=["default/deploy/web"])
+    assert len(result.placements) == 5
+    assert len({each.node for each in result.placements}) == 3
+    assert any("requests cpu=1, from its limits" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "error", "told"),
+    [
+        pytest.param({"drain": ["nowhere"]}, UnknownNode, "no node nowhere", id="node"),
+        pytest.param({"cordon": ["a=b"]}, UnknownNode, "no node has the label a=b", id="label"),
+        pytest.param({"scale": [("default/deploy/x", 2)]}, UnknownPod, "no pod of default/deploy/x", id="workload"),
+        pytest.param({"delete": ["default/x"]}, UnknownPod, "no pod default/x", id="pod"),
+        pytest.param({"delete": ["a/b/c/d"]}, ConfigurationError, "want NAMESPACE/KIND/NAME", id="form"),
+    ],
+)
+def test_what_is_not_there_is_named(scenario: dict[str, Any], error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        simulated(*NODES, **scenario)
+
+
+def test_the_text_names_what_matters() -> None:
+    pods = [owned("w1").node("na").obj(), make_pod("huge").req(cpu="9").obj()]
+    shown = "\n".join(as_text(simulated(*NODES, *pods, drain=["na"])))
+    assert shown.startswith("1 pods placed, 1 left over, 1 evicted")
+    assert "default/w1  na    drain" in shown
+    assert "3 Insufficient cpu" in shown or "2 Insufficient cpu" in shown
+    assert "<table>" in simulated(*NODES)._repr_html_()
