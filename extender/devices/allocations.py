@@ -147,6 +147,8 @@ class Allocations:
     def _find(self, number: int, limit: TimeLimit) -> int:
         views = self._devices.inventories.views[number]
         self._results.pop(number, None)
+        if gathering := self._devices.inventories.fault:
+            return self._failure(AllocationFailure(Code.ERROR, f"gather pool information: {gathering}"))
         try:
             results = allocate(self._claims, views, self._devices.allocated, limit)
         except AllocationError as fault:

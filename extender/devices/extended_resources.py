@@ -57,12 +57,14 @@ class _ClassesByResource:
 
     def _read(self) -> dict[str, DeviceClass]:
         by_resource: dict[str, DeviceClass] = {}
-        classes = sorted(self._objects.all(DeviceClass).values(), key=lambda each: each.name, reverse=True)
-        # Of classes with one name for their resource the newest counts, of equally old ones the first by name.
-        for each in sorted(classes, key=_created):
+        for _, each in sorted(self._objects.all(DeviceClass).items()):  # the order of a list
+            named = each.spec.extended_resource_name
+            other = by_resource.get(named) if named is not None else None
+            if other is not None and _created(each) <= _created(other):
+                continue  # upstream gives such a class no implicit resource either
             by_resource[f"{IMPLICIT_PREFIX}{each.name}"] = each
-            if each.spec.extended_resource_name is not None:
-                by_resource[each.spec.extended_resource_name] = each
+            if named is not None:
+                by_resource[named] = each
         return by_resource
 
 

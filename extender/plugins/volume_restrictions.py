@@ -64,7 +64,8 @@ class _Check(Check):
         self._clashing = np.array(sorted(table.storage.usage.clashing(pod.mounts)), np.intp)
 
     def refuse(self, rows: Rows) -> Verdict:
-        return self._verdict(rows, self._clashes(), np.full(self._table.nodes.capacity, self._taken))
+        awaited = self._sum((self._uses(info), row) for info, row in self._table.supposed.values())
+        return self._verdict(rows, self._clashes(), self._taken + awaited)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
         left = gone.tally((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_awaited(gone))
@@ -105,7 +106,9 @@ class _Check(Check):
 
 
 def _in_use(claim: str, table: Table) -> bool:
-    rows = table.pods.row[list(table.storage.usage.users(claim))]
+    """Tells whether a placed pod uses the claim; pods that are only supposed to stand somewhere do not count."""
+    supposed = [table.pods.slot_of[uid] for uid in table.supposed]
+    rows = table.pods.row[list(table.storage.usage.users(claim).difference(supposed))]
     return bool(table.nodes.present[rows].any())
 
 

@@ -40,8 +40,8 @@ class Difference:
 def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]:
     """What differs between the oracle's answer and our decision on a case; nothing where they are equal.
 
-    Reasons are compared without order, for stock goes through maps. Victims of equal importance may change places, and
-    of nodes that are equally cheap to preempt on stock takes any.
+    Reasons are compared without order, for stock goes through maps. Of nodes that are equally cheap to preempt on stock
+    takes any.
     """
     found = [*_feasible(stock, ours), *_refusals(stock, ours)]
     if stock.get("scores"):
@@ -62,7 +62,8 @@ def _refusals(stock: Object, ours: Decision) -> Iterator[Difference]:
         theirs = stock.get("filter", {}).get(node) or stock["prefilter"]
         told = (refusal.code.title, refusal.plugin, sorted(refusal.reasons))
         wanted = (theirs["code"], theirs.get("plugin", ""), sorted(theirs.get("reasons") or ()))
-        same = told[0] == wanted[0] if _BETWEEN_PLUGINS in wanted[2] else told == wanted
+        only_code = _BETWEEN_PLUGINS in wanted[2] or wanted[0] == "Error"  # errors are worded as Go prints values
+        same = told[0] == wanted[0] if only_code else told == wanted
         if not same and theirs["code"] != "Success":
             yield Difference("refusal", node, wanted, told)
 
@@ -97,8 +98,8 @@ def _preemption(case: Object, stock: Object, ours: Decision) -> Iterator[Differe
     theirs: Mapping[str, Any] = stock.get("candidates") or {}
     told = ours.preemption.candidates if ours.preemption else {}
     for node in sorted(theirs.keys() | told.keys()):
-        wanted = _wanted(theirs[node], pods) if node in theirs else None
-        given = _told(told[node], pods) if node in told else None
+        wanted = _wanted(theirs[node]) if node in theirs else None
+        given = _told(told[node]) if node in told else None
         if wanted != given:
             yield Difference("victims", node, theirs.get(node), given)
     chosen = ours.preemption.nominated_node if ours.preemption else None
@@ -111,13 +112,12 @@ def _pods(case: Object) -> Iterator[Object]:
     return (item for item in case["cluster"]["items"] if item["kind"] == "Pod")
 
 
-def _wanted(victims: Object, pods: Mapping[str, Object]) -> tuple[object, ...]:
-    return sorted(victims["pods"]), [_importance(pods[key]) for key in victims["pods"]], victims["numPDBViolations"]
+def _wanted(victims: Object) -> tuple[object, ...]:
+    return victims["pods"], victims["numPDBViolations"]
 
 
-def _told(candidate: Candidate, pods: Mapping[str, Object]) -> tuple[object, ...]:
-    keys = [victim.pod.key for victim in candidate.victims]
-    return sorted(keys), [_importance(pods[key]) for key in keys], candidate.num_pdb_violations
+def _told(candidate: Candidate) -> tuple[object, ...]:
+    return [victim.pod.key for victim in candidate.victims], candidate.num_pdb_violations
 
 
 def _importance(pod: Object) -> tuple[int, str]:

@@ -33,6 +33,7 @@ class Inventories:
         number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
         views: by number, the pools in the order in which they are tried.
         pools: those of all nodes.
+        fault: an error that keeps every node from gathering its pools; empty without one.
     """
 
     def __init__(self, table: Table) -> None:
@@ -47,16 +48,20 @@ class Inventories:
         self._views_of: defaultdict[int, list[PoolView]] = defaultdict(list)
         self._rows_of: defaultdict[PoolID, list[int]] = defaultdict(list)
         self.views: list[Views] = []
+        self.fault = ""
         self._start_over()
 
     def _start_over(self) -> None:
         """Gives the numbers out anew: no result for one of them holds."""
-        for number in range(len(self.views)):
-            self._table.journal.note(INVENTORIES, number)
+        self._note_all()
         self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
         self._reaching: dict[PoolID, set[int]] = {}
         self.number: Rows = np.zeros(self._table.nodes.capacity, np.intp)
+
+    def _note_all(self) -> None:
+        for number in range(len(self.views)):
+            self._table.journal.note(INVENTORIES, number)
 
     def reaching(self, pool: PoolID) -> set[int]:
         """The numbers of the inventories that a pool belongs to."""
@@ -72,6 +77,10 @@ class Inventories:
             changed |= self.pools.keys()
         if changed:
             self._assign(changed)
+            fault = next((pool.fault for pool in self.pools.values() if pool.fault), "")
+            if fault != self.fault:
+                self.fault = fault
+                self._note_all()
         missing = self._table.nodes.capacity - len(self.number)
         if missing > 0:
             self.number = np.pad(self.number, (0, missing))
@@ -180,7 +189,7 @@ class Inventories:
         for position, row in enumerate(rows.tolist()):
             reached = sorted([*(index for index, mask in selected.items() if mask[position]), *local.get(row, ())])
             if reached:
-                masks = [mask for index in reached for mask in devices.get(index, ())]
+                masks = [mask for index in pool.newest(reached) for mask in devices.get(index, ())] if devices else []
                 apart = frozenset(device for device, mask in masks if not mask[position]) if masks else NOWHERE
                 grouped[tuple(reached), apart].append(row)
         for (slices, apart), its_rows in grouped.items():

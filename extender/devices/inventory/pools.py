@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from extender.devices.cel.device import CounterKey, DeviceID, PoolDevice, PoolID
-from extender.model.devices.slices import ResourceSlice
+from extender.framework.node_affinity import is_well_formed
+from extender.model.devices.slices import Device, ResourceSlice, ResourceSliceSpec
 from extender.model.quantity import nano
 
 DevicesOf = Callable[[ResourceSlice], Sequence[PoolDevice]]
@@ -44,6 +45,7 @@ class Pool:
         local: indices of the slices that name a node, by the node.
         shared: indices of the slices that select nodes otherwise.
         names_nodes_only: every slice names a node, and leaves nothing to its devices.
+        fault: a node selector that cannot be parsed, with its slice; empty without one.
     """
 
     def __init__(self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices_of: DevicesOf) -> None:
@@ -56,9 +58,12 @@ class Pool:
         self.names_nodes_only = not any(
             each.spec.per_device_node_selection or not each.spec.node_name for each in self.slices
         )
+        self.fault = ""
         for index, each in enumerate(self.slices):
             if not _is_understood(each):
                 continue
+            if not _selects_well(each):
+                self.fault = f"failed to perform node selection for slice {each.name}"
             if each.spec.node_name:
                 self.local[each.spec.node_name].append(index)
             else:
@@ -68,16 +73,20 @@ class Pool:
         """The devices of one slice."""
         return self._devices_of(self.slices[index])
 
+    def newest(self, reached: Iterable[int]) -> list[int]:
+        """Those of the slices that are of the latest generation among them."""
+        generation = max(self.slices[index].spec.pool.generation for index in reached)
+        return [index for index in reached if self.slices[index].spec.pool.generation == generation]
+
     def view(self, reached: tuple[int, ...], unreachable: frozenset[DeviceID] = NOWHERE) -> PoolView | None:
         """The pool for nodes with access to these slices; None where newer ones elsewhere replace them."""
         key = reached, unreachable
         if key not in self._views:
-            self._views[key] = self._make_view([self.slices[index] for index in reached], unreachable)
+            self._views[key] = self._make_view([self.slices[index] for index in self.newest(reached)], unreachable)
         return self._views[key]
 
     def _make_view(self, reached: list[ResourceSlice], unreachable: frozenset[DeviceID]) -> PoolView | None:
-        generation = max(each.spec.pool.generation for each in reached)
-        reached = [each for each in reached if each.spec.pool.generation == generation]
+        generation = reached[0].spec.pool.generation
         whole = reached
         if len(reached) != reached[0].spec.pool.resource_slice_count:
             if any(each.spec.pool.generation > generation for each in self.slices):
@@ -118,6 +127,19 @@ def _is_understood(each: ResourceSlice) -> bool:
     spec = each.spec
     selects = spec.node_name or spec.all_nodes or spec.node_selector is not None or spec.per_device_node_selection
     return bool(selects) and not _uses_compatibility_groups(each)
+
+
+def _selects_well(each: ResourceSlice) -> bool:
+    """Tells whether the node selectors of the slice and its devices can be parsed, as far as nodes look at them."""
+    selecting: list[ResourceSliceSpec | Device] = [each.spec]
+    if each.spec.per_device_node_selection:
+        selecting += each.devices
+    return all(
+        is_well_formed(term)
+        for one in selecting
+        if one.node_selector is not None and not (one.node_name or one.all_nodes)
+        for term in one.node_selector.node_selector_terms or ()
+    )
 
 
 def _uses_compatibility_groups(each: ResourceSlice) -> bool:
