@@ -61,7 +61,7 @@ class WitnessedCache(Cache):
     def check(self, binding: Callable[[str], bool]) -> None:
         """What must hold at every moment; `binding`: whether somebody is about to bind the pod of this UID."""
         require, name = self.judge.require, self.process.name
-        for placement in self.assumed():
+        for placement in self.view.overview().assumed:
             leaked = placement.state is PodState.ASSUMED and not binding(placement.info.uid)
             require(not leaked, f"{name}: {placement.info.pod.key} is assumed, and nobody binds it")
         with self.snapshot("check") as table:
