@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from random import Random
@@ -17,11 +17,13 @@ import msgspec
 
 from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, let_expire, limit_process, prepare
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, compare, let_expire, limit_process, prepare
 from extender.app.loop import LoopPorts, QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
-from extender.app.readiness import Readiness
+from extender.app.readiness import Readiness, Staleness
 from extender.cache.cache import Cache
+from extender.cache.debugger.comparer import Comparer
+from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.cluster.election.fence import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
@@ -46,7 +48,8 @@ from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.workers import WorkerPool
-from extender.web.answers import Answer, health_answer
+from extender.web.answers import Answer, error_answer, health_answer
+from extender.web.debug import COMPARE, DUMP
 from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
@@ -93,6 +96,7 @@ def schedule(settings: Settings, options: Options) -> None:
     process = Process(settings, options, stopping)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    signal.signal(signal.SIGUSR2, lambda *_: process.compare())
     process.run()
 
 
@@ -185,10 +189,14 @@ class Process:
         self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, queue)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(self._loop.queue.pending)
-        self._ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
+        self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
+        self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
+        comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
+        self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, self._cycles)
         host, _, port = settings.bind.rpartition(":")
-        self._pages = PageServer(host.strip("[]"), int(port), self._pages_of(metrics))
+        actions = {COMPARE: lambda *_: self._debug(comparer.compare)}
+        self._pages = PageServer(host.strip("[]"), int(port), self._pages_of(metrics), actions)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
@@ -196,6 +204,7 @@ class Process:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
         self._feed.start()
+        self._comparing.start()
         try:
             while any(self._waiting_for().values()):
                 if self._stopping.wait(PAUSE_SECONDS):
@@ -207,6 +216,10 @@ class Process:
                 self._loop.scheduler.schedule_one(POP_SECONDS)
         finally:
             self._stop()
+
+    def compare(self) -> None:
+        """Has the cache compared with the API server soon; safe in a signal handler."""
+        self._comparing.wake()
 
     def _start(self) -> None:
         self._scheduling = True
@@ -223,7 +236,8 @@ class Process:
             for ticker in self._tickers:
                 ticker.stop()
             self._writers.stop()
-        self._feed.stop()
+        self._feed.stop()  # which ends the calls that a comparison may be waiting for
+        self._comparing.stop()
         self._client.close()
         self._pages.stop()
 
@@ -242,7 +256,7 @@ class Process:
         return all(self._feed.leading().values())
 
     def _waiting_for(self) -> Mapping[str, str]:
-        return {**self._ready.waiting_for(), **self._feed.waiting_for()}
+        return {**self._ready.waiting_for(), **self._freshness.waiting_for(), **self._feed.waiting_for()}
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
         return {
@@ -252,7 +266,13 @@ class Process:
             ),
             "/metrics": lambda _, accept: _rendered(*metrics.render(accept)),
             "/debug/pods": lambda *_: self._queue_status(),
+            DUMP: lambda *_: self._debug(lambda: dump(self._cache)),
         }
+
+    def _debug(self, look: Callable[[], object]) -> Answer:
+        if missing := self._ready.waiting_for()["cache"]:
+            return error_answer(503, f"the scheduler is not ready: {missing}")
+        return Answer(200, msgspec.json.encode(look()) + b"\n")
 
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()

@@ -27,13 +27,22 @@ _log = logging.getLogger(__name__)
 class PageServer:
     """Serves `pages` by path from `start` to `stop`. Raises OSError where it cannot listen on `host`:`port`.
 
-    `is_loopback`: tells whether a client's address is one of this machine; only such a client gets pages below /debug/.
+    Args:
+        pages: answered to GET and HEAD.
+        actions: answered to POST, for they change something.
+        is_loopback: tells whether a client's address is one of this machine; only such a client gets what is below
+            /debug/.
     """
 
     def __init__(
-        self, host: str, port: int, pages: Mapping[str, Page], is_loopback: Callable[[str], bool] = is_loopback
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Page],
+        actions: Mapping[str, Page] | None = None,
+        is_loopback: Callable[[str], bool] = is_loopback,
     ) -> None:
-        self._pages, self._is_loopback = pages, is_loopback
+        self._pages, self._actions, self._is_loopback = pages, actions or {}, is_loopback
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
@@ -62,11 +71,12 @@ class PageServer:
         return lambda _body: self._answer(head, str(connected.getpeername()[0]))
 
     def _answer(self, head: Head, client: str) -> Answer:
-        page = self._pages.get(head.path)
+        action = self._actions.get(head.path)
+        page, methods = (action, ("POST",)) if action else (self._pages.get(head.path), ("GET", "HEAD"))
         if page is None:
             return error_answer(404, f"nothing is served at {head.path}")
-        if head.method not in ("GET", "HEAD"):
-            return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", "GET, HEAD"),))
+        if head.method not in methods:
+            return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))
         host = head.fields.get(b"host", b"").decode("latin-1")
         if head.path.startswith(DEBUG) and not is_local_call(client, host, self._is_loopback):
             return error_answer(403, ONLY_LOCAL)
@@ -74,7 +84,7 @@ class PageServer:
             query = parse_qs(head.query, keep_blank_values=True)
             return page(query, head.fields.get(b"accept", b"").decode("latin-1"))
         except Exception:
-            _log.exception("GET %s failed", head.path)
+            _log.exception("%s %s failed", head.method, head.path)
             return error_answer(500, "internal error: the log has the cause")
 
 

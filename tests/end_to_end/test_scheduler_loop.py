@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 from random import Random
@@ -49,6 +51,22 @@ def test_a_pod_without_room_is_told_why_and_placed_once_there_is(
         assert (waiting["name"], waiting["refusedBy"]) == ("big", ["NodeResourcesFit"])
         client.create(sized("large", "4").obj())
         assert wait_until(lambda: placed(control_plane) == {"big": "large"})
+
+
+def test_the_cache_is_compared_at_sigusr2_and_on_demand_and_dumped(
+    control_plane: ControlPlane, start_scheduler: StartScheduler
+) -> None:
+    control_plane.client.create(sized("n1", "4").obj(), asking("p", "1").obj())
+    with start_scheduler() as scheduler:
+        assert wait_until(lambda: placed(control_plane) == {"p": "n1"})
+        os.kill(scheduler.process.pid, signal.SIGUSR2)
+        assert wait_until(lambda: "compared the cache: " in scheduler.process.log.read_text())
+        assert wait_until(lambda: not json.loads(scheduler.get("/debug/pods")[1])["assumed"])
+        dumped = json.loads(scheduler.get("/debug/cache/dump")[1])
+        assert [(pod["key"], pod["node"]) for pod in dumped["pods"]] == [("default/p", "n1")]
+        status, report = scheduler.get("/debug/cache/compare", "POST")
+        assert (status, json.loads(report)["differences"]) == (200, [])
+        assert scheduler.get("/readyz?verbose")[1].count("watches") == 1
 
 
 def test_of_two_only_the_leader_schedules_and_the_other_takes_over(

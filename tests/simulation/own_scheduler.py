@@ -136,7 +136,7 @@ class Pages:
 
     simulation: Simulation
 
-    def __init__(self, _host: str, _port: int, pages: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, _host: str, _port: int, pages: Mapping[str, Callable[..., Any]], _actions: object) -> None:
         assert self.simulation.current is not None
         self.simulation.current.process.facts["pages"] = pages
 

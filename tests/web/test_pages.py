@@ -32,7 +32,8 @@ def served() -> Iterator[PageServer]:
 
 @contextmanager
 def serving(is_loopback: Callable[[str], bool]) -> Iterator[PageServer]:
-    server = PageServer("127.0.0.1", 0, {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}, is_loopback)
+    pages = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}
+    server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, is_loopback)
     server.start()
     yield server
     server.stop()
@@ -70,6 +71,13 @@ def test_other_machines_get_the_pages_about_the_process_only() -> None:
 
 def connect(server: PageServer) -> Wire:
     return Wire(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+
+
+def test_what_changes_something_is_posted_to(served: PageServer) -> None:
+    with (wire := connect(served)).socket:
+        assert wire.send(post(b"{}", "/act")).reply().status == 200
+        reply = wire.send(get("/act")).reply()
+        assert (reply.status, reply.headers["allow"]) == (405, "POST")
 
 
 def test_pages_are_read_and_not_posted_to(served: PageServer) -> None:
