@@ -10,4 +10,5 @@ ENV PYTHONUNBUFFERED=1
 USER 65532:65532
 EXPOSE 8888
 ENTRYPOINT ["/opt/extender/bin/extender"]
-CMD ["serve", "--bind", "0.0.0.0:8888"]
+# On loopback, for whoever may call bind decides where pods run.
+CMD ["serve"]

@@ -1,36 +1,40 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench` and `bench-cluster`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster` and `test-upstream`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test soak lint bench bench-cluster clean
+.PHONY: help setup run test test-upstream soak lint bench bench-cluster clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(READY) ## make .venv with the console script `extender` and all test packages in it
 
-$(READY): setup.cfg pyproject.toml
+$(INSTALLED): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "extender needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(READY): $(INSTALLED)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
-run: $(READY) ## serve the example cluster on 127.0.0.1:8888
-	@echo "A made-up cluster of 20 nodes, served on $(BIND) until Ctrl-C. Try in another terminal:"
-	@echo "  curl -s $(BIND)/readyz?verbose"
-	@echo "  curl -s $(BIND)/scheduler/filter -H 'Content-Type: application/json' -d @tests/recordings/filter-api.json"
-	@echo "  .venv/bin/extender explain ml/recommend-7f6d-v4nzs --cluster extender/offline/example.yaml"
-	@exec $(VENV)/bin/extender serve --cluster extender/offline/example.yaml --bind $(BIND) --log-format text
+run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test packages
+	@exec $(VENV)/bin/extender demo --bind $(BIND)
 
 test: $(READY) ## run all tests; builds the stock control plane on first use
 	$(VENV)/bin/pytest
 
 soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
+
+test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
+	@$(VENV)/bin/python -m tests.upstream $(ARGS)
 
 lint: $(READY) ## ruff, mypy and vulture
 	$(VENV)/bin/ruff check .

@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 from extender.app.schedule import Process as SchedulerProcess
 from extender.app.serve import build
+from extender.cli.sources import DOES_NOT_FIT
 from extender.cli.status import FIELDS, table
 from extender.config.settings import Settings
 from extender.offline.manifests.files import load as load_cluster
@@ -22,6 +25,7 @@ from extender.policy.loading import load
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users import examples
+from tests.running import EXTENDER
 from tests.stock.process import Process, free_port
 
 ROOT = Path(__file__).parents[1]
@@ -34,30 +38,61 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    """`make run`, on a port of its own; its address."""
+def demo(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    """What `make run` starts, on a port of its own: its address, and the commands that it says to try."""
     address = f"127.0.0.1:{free_port()}"
-    command: list[str | Path] = ["make", "-C", ROOT, "run", f"BIND={address}"]
-    process = Process("make", command, tmp_path / "log")
+    process = Process("demo", [EXTENDER, "demo", "--bind", address], tmp_path / "log")
     try:
-        process.wait_until(lambda: "Booting worker" in process.log.read_text(), timeout_seconds=120)
+        process.wait_until(lambda: "Booting worker" in process.log.read_text(), timeout_seconds=60)
         subprocess.run(["curl", "-s", "--retry", "20", "--retry-connrefused", f"{address}/readyz"], check=True)
-        yield address
+        yield address, [line.strip() for line in process.log.read_text().splitlines() if line.startswith("  ")]
     finally:
         process.stop()
 
 
-def test_the_recorded_call_gets_the_answer_that_is_shown(served: str) -> None:
-    command, shown = re.findall(r"^\$ (curl .*)\n((?:.*\n)*?)\n", README, re.MULTILINE)[0]
-    answered = subprocess.run(
-        command.replace("127.0.0.1:8888", served), shell=True, cwd=ROOT, capture_output=True, text=True, check=True
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    command = re.sub(r"^(\.venv/bin/)?extender ", f"{EXTENDER} ", command)
+    return subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_make_run_starts_the_demo_and_installs_nothing_for_tests() -> None:
+    told = subprocess.run(
+        ["make", "-C", ROOT, "-n", "-W", "setup.cfg", "run"], capture_output=True, text=True, check=True
     )
-    answer = json.loads(answered.stdout)
+    assert "extender demo" in told.stdout
+    assert "--editable .\n" in told.stdout
+    assert "[test]" not in told.stdout
+
+
+def test_each_command_of_the_demo_works(demo: tuple[str, list[str]]) -> None:
+    filtered, bound, explained = (shell(command) for command in demo[1])
+    node = json.loads(shell("extender demo bind").stdout)["Node"]
+    assert node in json.loads(filtered.stdout)["NodeNames"]
+    assert json.loads(bound.stdout) == {"Error": ""}
+    assert (explained.returncode, explained.stderr) == (DOES_NOT_FIT, "")
+
+
+def test_the_call_gets_the_answer_that_is_shown(demo: tuple[str, list[str]]) -> None:
+    command, shown = re.findall(r"^\$ (.*\| curl .*)\n((?:.*\n)*?)\n", README, re.MULTILINE)[0]
+    answer = json.loads(shell(command.replace("127.0.0.1:8888", demo[0])).stdout)
     names = re.search(r'"NodeNames":(\[.*?\])', shown)
     assert names is not None
     assert answer["NodeNames"] == json.loads(names[1])
-    for node, reason in re.findall(r'"([\w-]+)":"(node\(s\)[^"]*)"', shown):
+    refusals = re.findall(r'"([\w-]+)":"(node\(s\)[^"]*)"', shown)
+    assert len(refusals) > 2
+    for node, reason in refusals:
         assert {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}[node] == reason
+
+
+def test_the_image_has_the_tag_that_the_manifests_ask_for() -> None:
+    built = re.search(r"docker build -t (\S+) \.", README)
+    assert built is not None
+    assert built[1] == f"extender:{version('extender')}"
+    kustomizations = [path for path in ROOT.glob("manifests/*/kustomization.yaml") if "images:" in path.read_text()]
+    assert kustomizations
+    for path in kustomizations:
+        (image,) = yaml.safe_load(path.read_text())["images"]
+        assert f"{image['name']}:{image['newTag']}" == built[1], path
 
 
 def test_explain_prints_what_is_shown() -> None:
@@ -69,7 +104,9 @@ def test_explain_prints_what_is_shown() -> None:
 
 
 def test_the_targets_named_are_there() -> None:
-    for target in re.findall(r"^\$ make (\w+)", README, re.MULTILINE):
+    targets = re.findall(r"^\$ make (\w+)", README, re.MULTILINE)
+    assert len(targets) > 1
+    for target in targets:
         assert subprocess.run(["make", "-C", ROOT, "-n", target], capture_output=True, check=False).returncode == 0
 
 
@@ -98,8 +135,9 @@ def test_the_library_example_runs() -> None:
 
 
 def test_every_endpoint_is_documented() -> None:
-    app = build(Settings(cluster=EXAMPLE))
-    for rule in app.url_map.iter_rules():
+    rules = list(build(Settings(cluster=EXAMPLE)).url_map.iter_rules())
+    assert len(rules) > 5
+    for rule in rules:
         assert f"/{rule.rule.rsplit('/', 1)[-1]}`" in README, rule.rule
 
 

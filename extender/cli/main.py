@@ -7,6 +7,7 @@ from importlib.metadata import version as installed_version
 
 import click
 
+from extender.cli.demo import demo
 from extender.cli.explain import explain
 from extender.cli.reference import reference
 from extender.cli.schedule import schedule
@@ -19,13 +20,13 @@ USAGE_ERROR, FAILURE = 2, 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="extender", message="%(package)s %(version)s")
 def cli() -> None:
     """A kube-scheduler extender with an engine and a cache of its own.
 
     \b
     Try it without a cluster:
-      extender serve --cluster nodes-and-pods.yaml
-      curl -s 127.0.0.1:8888/readyz?verbose
+      extender demo
     """
 
 
@@ -35,7 +36,7 @@ def version() -> None:
     click.echo(f"extender {installed_version('extender')}")
 
 
-for command in (serve, schedule, explain, simulate, capacity, compare, status, reference):
+for command in (demo, serve, schedule, explain, simulate, capacity, compare, status, reference):
     cli.add_command(command)
 
 

@@ -67,7 +67,7 @@ def build(report: Report = print) -> Binaries:
 
     Raises GoMissingError where something is missing and Go cannot be had, BuildError where Go says no.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "extender-stock"
+    cache = cache_directory()
     binaries = {program.name: cache / program.key() / program.name for program in PROGRAMS}
     if any(not path.exists() for path in binaries.values()):
         go = find_go()
@@ -77,6 +77,10 @@ def build(report: Report = print) -> Binaries:
                 if not binaries[program.name].exists():
                     _build_program(go, program, binaries[program.name], report)
     return binaries
+
+
+def cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "extender-stock"
 
 
 def find_go() -> str:
@@ -103,7 +107,7 @@ def _build_program(go: str, program: Program, path: Path, report: Report) -> Non
     started = time.monotonic()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    command = [go, "build", "-ldflags", _link_flags(), "-o", str(partial), program.package]
+    command = [go, "build", "-ldflags", link_flags(), "-o", str(partial), program.package]
     result = subprocess.run(command, cwd=_MODULES / program.module, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         output = result.stderr.strip()[-4000:]
@@ -112,7 +116,7 @@ def _build_program(go: str, program: Program, path: Path, report: Report) -> Non
     report(f"built {program.name} in {time.monotonic() - started:.0f} s")
 
 
-def _link_flags() -> str:
+def link_flags() -> str:
     """Without symbols, and with the version that a release would state."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     variables = {"gitVersion": f"v{KUBERNETES_VERSION}", "gitMajor": major, "gitMinor": minor}

@@ -11,7 +11,7 @@ import http.client
 import json
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -34,12 +34,14 @@ _START_ATTEMPTS = 3
 class ControlPlane:
     """`with ControlPlane(binaries, directory) as plane:` starts and stops it; `plane.client` is the administrator."""
 
+    apiserver_flags: Sequence[str] = (f"--disable-admission-plugins={','.join(_ADMISSION_OFF)}",)
+
     def __init__(self, binaries: Binaries, directory: Path) -> None:
         self.directory = directory
         self.client: ApiClient
         self.kubeconfig: Path
         self.processes: list[Process] = []
-        self._binaries = binaries
+        self.binaries = binaries
         self._port = 0
         self._ca_file = directory / "ca.pem"
 
@@ -100,7 +102,7 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What kubectl prints, as the administrator. Raises AssertionError with its complaint where it fails."""
-        command: list[str | Path] = [self._binaries["kubectl"], "--kubeconfig", self.kubeconfig, *arguments]
+        command: list[str | Path] = [self.binaries["kubectl"], "--kubeconfig", self.kubeconfig, *arguments]
         environment = {"HOME": str(self.directory), "KUBECACHEDIR": str(self.directory / "kubectl-cache")}
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, check=False)
         if result.returncode != 0:
@@ -118,7 +120,7 @@ class ControlPlane:
         path = self.directory / f"scheduler-{number}.yaml"
         path.write_text(json.dumps(self._scheduler_configuration(configuration or {})))
         command: list[str | Path] = [
-            self._binaries["kube-scheduler"],
+            self.binaries["kube-scheduler"],
             f"--config={path}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
@@ -129,7 +131,7 @@ class ControlPlane:
             "--authorization-always-allow-paths=/readyz,/metrics",
             f"-v={verbosity}",
         ]
-        process = self._spawn("kube-scheduler", command, f"scheduler-{number}.log")
+        process = self.spawn("kube-scheduler", command, f"scheduler-{number}.log")
         try:
             process.wait_until(lambda: self._https_ok(port, "/readyz"), timeout_seconds=60)
             yield process
@@ -148,16 +150,16 @@ class ControlPlane:
 
     def _start(self) -> None:
         etcd_port, peer_port, self._port = free_port(), free_port(), free_port()
-        etcd = self._spawn("etcd", self._etcd_command(etcd_port, peer_port), "etcd.log")
+        etcd = self.spawn("etcd", self._etcd_command(etcd_port, peer_port), "etcd.log")
         etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=30)
-        apiserver = self._spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
+        apiserver = self.spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
         apiserver.wait_until(lambda: self._https_ok(self._port, "/readyz"), timeout_seconds=120)
         self.client = self.client_of(ADMIN_TOKEN)
 
     def _etcd_command(self, port: int, peer_port: int) -> list[str | Path]:
         client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
         return [
-            self._binaries["etcd"],
+            self.binaries["etcd"],
             f"--data-dir={self.directory / f'etcd-{port}'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
@@ -171,7 +173,7 @@ class ControlPlane:
     def _apiserver_command(self, etcd_port: int) -> list[str | Path]:
         key = self.directory / "server.key"
         return [
-            self._binaries["kube-apiserver"],
+            self.binaries["kube-apiserver"],
             f"--etcd-servers=http://127.0.0.1:{etcd_port}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -184,7 +186,7 @@ class ControlPlane:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            f"--disable-admission-plugins={','.join(_ADMISSION_OFF)}",
+            *self.apiserver_flags,
             "--endpoint-reconciler-type=none",
             "--max-requests-inflight=4000",
             "--max-mutating-requests-inflight=2000",
@@ -199,7 +201,7 @@ class ControlPlane:
             "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 10000},
         }
 
-    def _spawn(self, name: str, command: list[str | Path], log: str) -> Process:
+    def spawn(self, name: str, command: list[str | Path], log: str) -> Process:
         process = Process(name, command, self.directory / log)
         self.processes.append(process)
         return process

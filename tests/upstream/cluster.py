@@ -1,0 +1,165 @@
+"""A control plane with controllers and fake kubelets, and the schedulers that the specs are run against."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from tests.running import schedule, serve
+from tests.stock.cleaning import SYSTEM_NAMESPACES
+from tests.stock.control_plane import ControlPlane
+from tests.stock.process import free_port
+from tests.stock.waiting import wait_until
+
+NODES = 6
+NAMESPACE = "extender-system"
+_MANIFESTS = Path(__file__).parents[2] / "manifests"
+_RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+# Those that the specs' framework looks for on each node; without, it waits a minute before each spec.
+_DAEMONS = ("kube-proxy", "fluentd-elasticsearch", "node-problem-detector")
+
+
+class UpstreamCluster(ControlPlane):
+    """`with UpstreamCluster(binaries, directory) as plane:` has nodes whose pods run, and the shipped accounts."""
+
+    apiserver_flags: Sequence[str] = (
+        "--allow-privileged=true",
+        "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
+    )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            self._start_controllers()
+            self._apply_rights()
+            kubelet = [self.binaries["fakekubelet"], "--kubeconfig", self.kubeconfig, "--nodes", str(NODES)]
+            self.spawn("fakekubelet", kubelet, "fakekubelet.log")
+            assert wait_until(lambda: len(self.client.list("Node")) == NODES)
+            self._apply(_daemon_set(name) for name in _DAEMONS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def account(self, name: str) -> Path:
+        """The kubeconfig of a service account that the manifests have made."""
+        return self.write_kubeconfig(name, self.service_account_token(NAMESPACE, name))
+
+    def _start_controllers(self) -> None:
+        config = self.kubeconfig
+        command: list[str | Path] = [
+            self.binaries["kube-controller-manager"],
+            f"--kubeconfig={config}",
+            f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_port()}",
+            f"--cert-dir={self.directory / 'controller-manager'}",
+            "--leader-elect=false",
+            f"--service-account-private-key-file={self.directory / 'server.key'}",
+            f"--root-ca-file={self.ca_file}",
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+        ]
+        self.spawn("kube-controller-manager", command, "kube-controller-manager.log")
+        assert wait_until(lambda: len(self.client.list("ServiceAccount")) >= len(SYSTEM_NAMESPACES))
+
+    def _apply_rights(self) -> None:
+        self.kubectl("create", "namespace", NAMESPACE)
+        for manifests in ("base", "scheduler"):
+            built = list(yaml.safe_load_all(self.kubectl("kustomize", str(_MANIFESTS / manifests))))
+            self._apply(item for item in built if item["kind"] in _RIGHTS)
+
+    def _apply(self, items: Iterator[dict[str, Any]]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(items))
+
+
+@contextmanager
+def stock(plane: UpstreamCluster) -> Iterator[None]:
+    with plane.scheduler():
+        yield
+
+
+@contextmanager
+def webhook(plane: UpstreamCluster) -> Iterator[None]:
+    """The stock scheduler, and `extender serve` for all four verbs beside its own plugins."""
+    with serve(plane.account("extender"), plane.directory) as extender, plane.scheduler(extender.configuration()):
+        yield
+
+
+@contextmanager
+def loop(plane: UpstreamCluster) -> Iterator[None]:
+    """`extender schedule` in the place of the stock scheduler."""
+    with schedule(plane.account("extender-schedule"), plane.directory):
+        yield
+
+
+MODES: dict[str, Callable[[UpstreamCluster], AbstractContextManager[None]]] = {
+    "stock": stock,
+    "webhook": webhook,
+    "loop": loop,
+}
+
+# What needs a kubelet that is not a fake.
+_NEEDS_A_KUBELET = (
+    "on single node (supports|retries|runs|must)|on multiple nodes|CRUD Tests|registers plugin|NodePrepareResources|"
+    "if a claim is not ready|force-delete|map configs and devices|metadata|must manage ResourceSlices|"
+    "ReconcilePoolWithName|runs pod after driver starts|update|with multiple drivers|device health|"
+    "[Dd]evice [Pp]lugin|creates slices"
+)
+GROUPS = {
+    "scheduling": (r"\[sig-scheduling\]", ""),
+    "local volumes": ("Pod with node different|StatefulSet with pod affinity|Stress with local volumes", ""),
+    "devices": (r"\[sig-node\] \[DRA\]", f"DRAExtendedResource|{_NEEDS_A_KUBELET}"),
+    "extended resources": ("FeatureGate:DRAExtendedResource", _NEEDS_A_KUBELET),
+}
+"""(focus, skip) of the specs, by name."""
+
+
+def run_specs(plane: UpstreamCluster, group: str, report: Path, timeout_minutes: int) -> None:
+    """Runs the specs of a group; ginkgo writes its report. Specs may fail; a run that gives no report raises."""
+    focus, skip = GROUPS[group]
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    command: list[str | Path] = [
+        plane.binaries["e2e.test"],
+        f"--kubeconfig={plane.kubeconfig}",
+        "--provider=skeleton",
+        f"--ginkgo.focus={focus}",
+        f"--ginkgo.skip={'|'.join(filter(None, ('OffByDefault', skip)))}",
+        "--ginkgo.seed=7",
+        "--ginkgo.v",
+        f"--ginkgo.timeout={timeout_minutes}m",
+        f"--ginkgo.json-report={report}",
+        "--disable-log-dump=true",
+        "--dump-logs-on-failure=false",
+        "--num-nodes=-1",
+        "--test.timeout=0",
+    ]
+    with (report.with_suffix(".log")).open("w") as log:
+        subprocess.run(command, cwd=plane.directory, stdout=log, stderr=subprocess.STDOUT, check=False)
+    if not report.exists():
+        raise RuntimeError(f"no specs were run; see {log.name}")
+
+
+def _daemon_set(name: str) -> dict[str, Any]:
+    labels = {"app": name}
+    spec = {
+        "tolerations": [{"operator": "Exists"}],
+        "priorityClassName": "system-node-critical",
+        "containers": [{"name": "c", "image": "registry.example/pause:3.10"}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
