@@ -38,6 +38,10 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type informa
         """SIGUSR2 compares the cache, as in kube-scheduler; gunicorn would start a second server."""
         self.kill_workers(signal.SIGUSR2)
 
+    def handle_ttin(self) -> None:
+        """Refuses SIGTTIN, with which gunicorn would start a second worker."""
+        self.log.warning("SIGTTIN is refused: a second worker would be a second cache")
+
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type information
     """The gunicorn application; `build` runs in the worker, after the fork."""

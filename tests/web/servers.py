@@ -121,6 +121,7 @@ class Server:
     @property
     def worker_pid(self) -> int:
         """The process that answers."""
+        self.until_logged("Booting worker with pid: ")
         found = re.search(r"Booting worker with pid: (\d+)", self.log)
         assert found
         return int(found[1])

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import select
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import msgspec
 
 LogFormat = Literal["json", "text"]
+_PATIENCE_SECONDS = 1.0
+_log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _encode_ascii = json.JSONEncoder(default=str).encode
 
 
 Event = tuple[float, Mapping[str, object]]
-"""When it happened, in seconds since the epoch, and the fields of its line."""
+"""The time in seconds since the epoch, and the fields of the line."""
 
 
 def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> None:
@@ -40,6 +45,46 @@ def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> Non
         record = logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields})
         record.created = seconds
         logger.handle(record)
+
+
+class BoundedStream:
+    """Writes lines to a file as long as somebody reads it; else it drops them, and says so when they are read again.
+
+    A pipe that nobody reads holds the first writer up for `_PATIENCE_SECONDS`, and nobody after it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._fd = stream.fileno()
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLOUT)
+        self._dropped = 0
+
+    def write(self, text: str) -> None:
+        if self._dropped and self._is_read(0):
+            dropped, self._dropped = self._dropped, 0
+            _log.warning("%d log lines were dropped, for nobody read them", dropped)
+        piece = b""
+        for line in text.splitlines(keepends=True):
+            data = line.encode("utf-8", "backslashreplace")
+            if piece and len(piece) + len(data) > select.PIPE_BUF:
+                self._put(piece)
+                piece = b""
+            piece += data
+        self._put(piece)
+
+    def _put(self, lines: bytes) -> None:
+        for start in range(0, len(lines), select.PIPE_BUF):  # so much does not block where anything can be written
+            if not self._is_read(0 if self._dropped else _PATIENCE_SECONDS):
+                self._dropped += lines.count(b"\n")
+                return
+            with suppress(OSError):  # a pipe that is closed has no reader
+                os.write(self._fd, lines[start : start + select.PIPE_BUF])
+
+    def flush(self) -> None:
+        """Is called by `logging`."""
+
+    def _is_read(self, seconds: float) -> bool:
+        return bool(self._poll.poll(seconds * 1000))
 
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
@@ -84,7 +129,11 @@ class TextFormatter(logging.Formatter):
 
 def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> None:
     """Sends all logging of the process to `stream` (standard error if not given)."""
-    handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(stream or sys.stderr)
+    try:
+        bounded: Any = BoundedStream(stream or sys.stderr)
+    except (OSError, ValueError):  # no file, but a stream in memory
+        bounded = stream or sys.stderr
+    handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(bounded)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     # Nobody reads these, and finding the caller's line costs more than writing it (the module's own advice).
     logging._srcfile = ""

@@ -30,7 +30,9 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
     def check_config(cls, cfg: Any, log: Any) -> None:
         """Gunicorn calls this before the first fork."""
         if cfg.workers > 1:
-            log.warning("%d workers keep a cache each and do not know each other's assumed pods: use 1", cfg.workers)
+            raise SystemExit(
+                "Error: each worker has a cache of its own and does not know the other's assumed pods: use 1"
+            )
         for name in ("max_requests", "accesslog", "proxy_protocol"):
             if getattr(cfg, name) not in (0, None, "off", False):
                 log.warning("%s has no effect with this worker class", name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 
@@ -99,3 +100,30 @@ def test_a_traceback_is_kept() -> None:
     lines = written("text", "failed").splitlines()
     assert all(line.startswith("    ") for line in lines[1:])
     assert lines[-2:] == ["    ValueError: broken", "    in two"]
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_pipe_that_nobody_reads_holds_nobody_up_and_the_lines_lost_are_counted(log_format: LogFormat) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as stream:
+        configure(log_format, "info", stream)
+        logger = logging.getLogger("extender.test")
+        for number in range(2000):
+            logger.info("%d %s", number, "x" * 100)
+        written = reader.read1(1 << 20).splitlines()
+        logger.info("again")
+        dropped, again = reader.read1(1 << 20).splitlines()
+    assert b"%d log lines were dropped" % (2000 - len(written)) in dropped
+    assert b"again" in again
+
+
+def test_long_lines_and_many_are_written_whole() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as stream:
+        configure("json", "info", stream)
+        events = [(1767225600.25, {"n": number, "pad": "x" * 300}) for number in range(50)]
+        inform(logging.getLogger("extender.test"), "call", events)
+        logging.getLogger("extender.test").info("y" * 20_000)
+        lines = [json.loads(line) for line in reader.read1(1 << 20).splitlines()]
+    assert [line.get("n") for line in lines[:-1]] == list(range(50))
+    assert lines[-1]["msg"] == "y" * 20_000

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from tests.web.servers import OURS, PATIENCE_SECONDS, Server, extender, get, gunicorn, post
+from tests.stock.process import free_port
+from tests.web.servers import OURS, PATIENCE_SECONDS, ROOT, Server, extender, get, gunicorn, post
 
 
 def test_readiness_goes_down_while_calls_are_still_answered() -> None:
@@ -94,3 +101,71 @@ def _until_refused(server: Server) -> None:
             return
         time.sleep(0.02)
     pytest.fail("the door stayed open")
+
+
+def test_sigttin_starts_no_second_worker() -> None:
+    with extender() as server:
+        server.process.send_signal(signal.SIGTTIN)
+        server.until_logged("SIGTTIN is refused")
+        assert server.ask(get("/readyz")).status == 200
+    assert server.log.count("Booting worker") == 1
+
+
+def test_a_second_worker_is_refused() -> None:
+    command = [sys.executable, "-m", "gunicorn", "--workers", "2", "--worker-class", OURS, "tests.web.served:app"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert ended.returncode != 0
+    assert "each worker has a cache of its own" in ended.stderr
+
+
+def test_a_log_that_nobody_reads_holds_up_neither_metrics_nor_the_end() -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "tests.web.served", "--bind", f"127.0.0.1:{port}", "--drain-seconds", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        server = Server(process, port)
+        try:
+            _until_answered(server)
+            with (wire := server.connect()).socket:
+                for _ in range(1500):  # a line each, more than a pipe holds
+                    assert wire.send(post()).reply().status == 200
+                assert b"extender_verb_duration_seconds_count" in wire.send(get("/metrics")).reply().body
+            server.terminate()
+            assert server.exit_code() == 0
+        finally:
+            process.kill()
+
+
+def test_out_of_file_descriptors_an_idle_connection_makes_way() -> None:
+    with extender() as server:
+        idle = [server.connect() for _ in range(5)]
+        for wire in idle:
+            assert wire.send(get("/livez")).reply().status == 200
+        used = len(list(Path(f"/proc/{server.worker_pid}/fd").iterdir()))
+        resource.prlimit(server.worker_pid, resource.RLIMIT_NOFILE, (used, used))
+        assert server.ask(get("/livez")).status == 200
+        assert server.ask(post()).status == 200
+    assert "cannot accept a connection" in server.log
+
+
+def test_a_thread_that_cannot_be_started_costs_a_connection_and_not_the_worker() -> None:
+    with extender() as server:
+        server.until_logged("application started")
+        limit = resource.prlimit(server.worker_pid, resource.RLIMIT_AS)
+        used = int(Path(f"/proc/{server.worker_pid}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(server.worker_pid, resource.RLIMIT_AS, (used, limit[1]))
+        refused = [server.connect() for _ in range(4)]
+        assert all(wire.ended() for wire in refused)
+        resource.prlimit(server.worker_pid, resource.RLIMIT_AS, limit)
+        assert server.ask(get("/livez")).status == 200
+    assert "cannot serve a connection" in server.log
+    assert server.log.count("Booting worker") == 1
+
+
+def _until_answered(server: Server) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(ConnectionError):
+            server.ask(get("/livez"))
+            return
+        time.sleep(0.05)
+    pytest.fail("nobody answers")
