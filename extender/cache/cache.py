@@ -1,6 +1,6 @@
 """The assumed-pod cache: what the watches told, and what was decided since.
 
-The cache owns the lock; what it guards is in cluster_state. Readers get a table of their own: `snapshot` lends one (see
+The cache owns the lock; what it guards is in state. Readers get a table of their own: `snapshot` lends one (see
 table_pool). So the lock is held for what has changed, never for a decision: `assume` has the node checked without it,
 and confirms under it that nothing has changed that the check has seen.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from extender.cache.changes import NODE, POD, Reference
-from extender.cache.cluster_state import ClusterState, Listener
 from extender.cache.placements import Placement
 from extender.cache.pod_states import PodEvent
+from extender.cache.state import CacheState, Listener
 from extender.cache.table_pool import TablePool
 from extender.cache.view import CacheSize, CacheView
 from extender.errors import MalformedInput, Outdated
@@ -41,7 +41,7 @@ class Cache:
     def __init__(self, clock: Clock, telemetry: Telemetry, ttl_seconds: float = 30.0) -> None:
         self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
         self._locked = TimedLock(clock, telemetry)
-        self._state = ClusterState()
+        self._state = CacheState()
         self.view = CacheView(self._state, self._notifying)
         self._tables = TablePool(self._state.changes, self._locked)
         self._templates = Templates()

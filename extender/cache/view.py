@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.changes import POD, Reference
-from extender.cache.cluster_state import ClusterState
 from extender.cache.placements import Placement
 from extender.cache.pod_states import PodState
+from extender.cache.state import CacheState
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.table import PodInfo
@@ -56,7 +56,7 @@ class CacheView:
         locked: takes the cache's lock, on behalf of the caller that it names, and tells the listener afterwards.
     """
 
-    def __init__(self, state: ClusterState, locked: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(self, state: CacheState, locked: Callable[[str], AbstractContextManager[None]]) -> None:
         self._state, self._locked = state, locked
 
     def overview(self) -> Overview:

@@ -238,7 +238,7 @@ class World:
         """It holds what the API server holds, and nothing that is only assumed."""
         require, cache = self.judge.require, replica.cache
         name = replica.process.name
-        require(not cache.view.overview().assumed, f"{name}: assumed in peace: {cache.assumed()}")
+        require(not cache.view.overview().assumed, f"{name}: assumed in peace: {cache.view.overview().assumed}")
         shown = {
             pod["metadata"]["uid"]: (pod["metadata"]["resourceVersion"], pod["spec"].get("nodeName", ""))
             for pod in self.api.pods()

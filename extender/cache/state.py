@@ -33,7 +33,7 @@ class Listener(Protocol):
         """The pod no longer counts on the node where it did: it was removed or forgotten, or has expired."""
 
 
-class ClusterState:
+class CacheState:
     """Nodes, pods, places, nominations and the other objects."""
 
     def __init__(self) -> None:
