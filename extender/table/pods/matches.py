@@ -1,8 +1,7 @@
-"""How many pods a selector finds on each node, kept as a standing answer.
+"""The number of pods on each node that a selector matches, kept as a standing answer.
 
-The first question for a selector counts the pods that stand; from then on each pod that comes or goes adds or subtracts
-one, so that asking again costs nothing. Pods are counted by group, and a selector is tried once per group that shares a
-label with it, never per pod.
+The first query for a selector counts the pods that stand; from then on each pod that comes or goes adds or subtracts
+one, so that asking again costs nothing. Pods are counted by group, and a selector is evaluated over all groups at once.
 """
 
 from __future__ import annotations
@@ -13,44 +12,51 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.model.selectors import Selector
-from extender.table.label_index import LabelIndex, SelectorIndex
-from extender.table.labels import BoolColumn
+from extender.table.label_index import SelectorIndex
+from extender.table.labels import BoolColumn, Rows
 from extender.table.podinfo import Group
 from extender.table.pods.counts import NodeCounts
+from extender.table.pods.group_labels import GroupLabels
 
 _KEPT = 512
+_FEW = 64
+"""So many groups are looked at one after another, more of them all at once."""
 
 
 class PodCountQuery(NamedTuple):
-    """Which pods are to be counted. `namespaces` None: all of them."""
+    """The pods to be counted. `namespaces` None: all of them."""
 
     namespaces: frozenset[str] | None
     selector: Selector
     terminating: bool = True
 
     def finds(self, group: Group) -> bool:
-        """Whether pods of this group are counted."""
+        """Returns True if pods of this group are counted."""
         if self.namespaces is not None and group.namespace not in self.namespaces:
             return False
         return self.selector.matches(dict(group.labels))
 
 
 class MatchCount(NodeCounts):
-    """The standing answer to one question. `groups`: the groups that it counts."""
+    """The standing answer to one query.
 
-    __slots__ = ("groups", "question")
+    `groups`: the groups that it counts, where they are few; else `index` is its row in the matrix of matches, or -1.
+    """
+
+    __slots__ = ("groups", "index", "question")
 
     def __init__(self, question: PodCountQuery, capacity: int) -> None:
         super().__init__(capacity)
-        self.question = question
+        self.question, self.index = question, -1
         self.groups: set[Group] = set()
 
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group that has pods: its slot, where they stand (pods by row), and the answers that count them."""
+    """A group that has pods: its slot, where they stand (pods by row), and the narrow answers that count them."""
 
     slot: int
     standing: Counter[int] = field(default_factory=Counter)
@@ -58,17 +64,33 @@ class GroupEntry:
     answers: list[MatchCount] = field(default_factory=list)
 
 
+class _Places(NamedTuple):
+    """Every place where pods of a group stand, as columns: [place] each."""
+
+    slot: Rows
+    row: Rows
+    pods: NDArray[np.int64]
+    terminating: BoolColumn
+
+
 class Matches:
-    """All groups with pods, and the standing answers about them."""
+    """All groups with pods, and the standing answers about them.
+
+    An answer that few groups match is noted with each of them. One that many match is a row of `_wide`, bool[answer,
+    slot]: a query like `key Exists` costs a pass of NumPy over 20,000 groups, and not a step for each.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._entries: dict[Group, GroupEntry] = {}
         self._slots = 0
         self._free: list[int] = []
+        self._labels = GroupLabels()
         self._answers: OrderedDict[PodCountQuery, MatchCount] = OrderedDict()
-        self._groups_by_label: LabelIndex[Group] = LabelIndex()
         self._answers_by_selector: SelectorIndex[MatchCount] = SelectorIndex()
+        self._wide = np.zeros((0, self._labels.capacity), np.bool_)
+        self._wide_answers: dict[int, MatchCount] = {}
+        self._places: _Places | None = None
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
         """A pod of `group` stands on `row` now; returns the group's slot, which no other group has meanwhile."""
@@ -84,7 +106,7 @@ class Matches:
             self._dismiss(group)
 
     def ask(self, question: PodCountQuery) -> MatchCount:
-        """The standing answer, made now if the question was not asked before."""
+        """Returns the standing answer, made now if the query was not asked before."""
         answer = self._answers.get(question)
         if answer is None:
             return self._keep(question)
@@ -92,17 +114,21 @@ class Matches:
         return answer
 
     def asked(self) -> tuple[PodCountQuery, ...]:
-        """The questions that have a standing answer."""
+        """Returns the queries that have a standing answer."""
         return tuple(self._answers)
 
     def groups(self) -> Mapping[Group, GroupEntry]:
-        """Every group that has pods."""
+        """Returns every group that has pods."""
         return self._entries
 
     def found(self, question: PodCountQuery) -> BoolColumn:
-        """Which group slots the question finds: bool[slot]."""
+        """Returns the group slots that the query finds: bool[slot]; those of no group do not count."""
+        answer = self.ask(question)
+        if answer.index >= 0:
+            wide: BoolColumn = self._wide[answer.index]
+            return wide
         found = np.zeros(self._slots, np.bool_)
-        found[[self._entries[group].slot for group in self.ask(question).groups]] = True
+        found[[self._entries[group].slot for group in answer.groups]] = True
         return found
 
     def grow(self, capacity: int) -> None:
@@ -115,33 +141,32 @@ class Matches:
     def _keep(self, question: PodCountQuery) -> MatchCount:
         answer = self._answers[question] = MatchCount(question, self._capacity)
         self._answers_by_selector.add(question.selector, answer)
-        for group in self._groups_by_label.candidates(question.selector):
-            if question.finds(group):
-                self._connect(answer, group)
+        candidates = self._labels.candidates(question.selector)
+        if len(candidates) <= _FEW:
+            for group in candidates:
+                if question.finds(group):
+                    self._connect(answer, group)
+        else:
+            self._evaluate(answer)
         if len(self._answers) > _KEPT:
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 
-    def _drop(self, answer: MatchCount) -> None:
-        self._answers_by_selector.remove(answer.question.selector, answer)
-        for group in answer.groups:
-            self._entries[group].answers.remove(answer)
-
-    def _admit(self, group: Group) -> GroupEntry:
-        entry = self._entries[group] = GroupEntry(self._free.pop() if self._free else self._slots)
-        self._slots = max(self._slots, entry.slot + 1)
-        self._groups_by_label.add(group.labels, group)
-        for answer in self._answers_by_selector.candidates(group.labels):
-            if answer.question.finds(group):
-                self._connect(answer, group)
-        return entry
-
-    def _dismiss(self, group: Group) -> None:
-        entry = self._entries.pop(group)
-        self._free.append(entry.slot)
-        self._groups_by_label.remove(group.labels, group)
-        for answer in entry.answers:
-            answer.groups.remove(group)
+    def _evaluate(self, answer: MatchCount) -> None:
+        """Finds the groups among many, and counts their pods."""
+        mask = self._labels.matching(answer.question.namespaces, answer.question.selector)
+        slots = np.flatnonzero(mask)
+        if len(slots) <= _FEW:
+            for slot in slots.tolist():
+                self._connect(answer, self._labels.group(slot))
+            return
+        rows = len(self._wide)
+        answer.index = next((row for row in range(rows) if row not in self._wide_answers), rows)
+        if answer.index == rows:
+            self._wide = np.pad(self._wide, ((0, max(rows, 4)), (0, 0)))
+        self._wide[answer.index] = mask
+        self._wide_answers[answer.index] = answer
+        self._count_everywhere(answer, mask)
 
     def _connect(self, answer: MatchCount, group: Group) -> None:
         entry = self._entries[group]
@@ -151,11 +176,64 @@ class Matches:
         if answer.question.terminating:
             answer.add_all(entry.terminating.items())
 
+    def _count_everywhere(self, answer: MatchCount, mask: BoolColumn) -> None:
+        places = self._places = self._places or self._all_places()
+        counted = mask[places.slot]
+        if not answer.question.terminating:
+            counted &= ~places.terminating
+        by_node = np.bincount(places.row[counted], places.pods[counted], self._capacity)
+        answer.by_node = by_node.astype(np.int64)
+        answer.total = int(places.pods[counted].sum())
+
+    def _all_places(self) -> _Places:
+        places = [
+            (entry.slot, row, pods, terminating)
+            for entry in self._entries.values()
+            for terminating, counts in ((False, entry.standing), (True, entry.terminating))
+            for row, pods in counts.items()
+        ]
+        columns = np.array(places, np.int64).reshape(-1, 4).T
+        return _Places(columns[0], columns[1], columns[2], columns[3].astype(np.bool_))
+
+    def _drop(self, answer: MatchCount) -> None:
+        self._answers_by_selector.remove(answer.question.selector, answer)
+        for group in answer.groups:
+            self._entries[group].answers.remove(answer)
+        if answer.index >= 0:
+            del self._wide_answers[answer.index]
+            self._wide[answer.index] = False
+
+    def _admit(self, group: Group) -> GroupEntry:
+        entry = self._entries[group] = GroupEntry(self._free.pop() if self._free else self._slots)
+        self._slots = max(self._slots, entry.slot + 1)
+        self._labels.add(entry.slot, group)
+        if self._labels.capacity > self._wide.shape[1]:
+            self._wide = np.pad(self._wide, ((0, 0), (0, self._labels.capacity - self._wide.shape[1])))
+        for answer in self._answers_by_selector.candidates(group.labels):
+            if answer.question.finds(group):
+                if answer.index >= 0:
+                    self._wide[answer.index, entry.slot] = True
+                else:
+                    self._connect(answer, group)
+        return entry
+
+    def _dismiss(self, group: Group) -> None:
+        entry = self._entries.pop(group)
+        for answer in entry.answers:
+            answer.groups.remove(group)
+        self._wide[:, entry.slot] = False
+        self._labels.remove(entry.slot)
+        self._free.append(entry.slot)
+
     def _count(self, entry: GroupEntry, row: int, terminating: bool, pods: int) -> None:
+        self._places = None
         counts = entry.terminating if terminating else entry.standing
         counts[row] += pods
         if not counts[row]:
             del counts[row]
-        for answer in entry.answers:
+        answers = entry.answers
+        if self._wide_answers:
+            answers = [*answers, *(self._wide_answers[i] for i in np.flatnonzero(self._wide[:, entry.slot]).tolist())]
+        for answer in answers:
             if answer.question.terminating or not terminating:
                 answer.add(row, pods)

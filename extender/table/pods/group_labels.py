@@ -1,0 +1,108 @@
+"""The labels of groups by slot: a selector is evaluated over all groups at once, whatever its operators.
+
+Slots are filed under the namespace, the keys and the (key, value) pairs of their groups, so a requirement costs what it
+meets and not what there is; a selector like `key Exists` or `NotIn` over 20,000 groups is one pass of NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from extender.model.selectors import Requirement, Selector
+from extender.table.label_index import filing_pairs
+from extender.table.labels import BoolColumn
+from extender.table.podinfo import Group
+
+_FIRST_CAPACITY = 64
+_Slots = dict[int, None]
+
+
+class GroupLabels:
+    """The groups that have pods, by slot.
+
+    Attributes:
+        capacity: the width of the masks that `matching` gives.
+    """
+
+    def __init__(self) -> None:
+        self.capacity = _FIRST_CAPACITY
+        self._groups: dict[int, Group] = {}
+        self._taken = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self._by_namespace: dict[str, _Slots] = {}
+        self._by_key: dict[str, _Slots] = {}
+        self._by_pair: dict[tuple[str, str], _Slots] = {}
+
+    def add(self, slot: int, group: Group) -> None:
+        """Gives the slot to the group."""
+        while slot >= self.capacity:
+            self._taken = np.pad(self._taken, (0, self.capacity))
+            self.capacity *= 2
+        self._groups[slot] = group
+        self._taken[slot] = True
+        self._by_namespace.setdefault(group.namespace, {})[slot] = None
+        for pair in group.labels:
+            self._by_key.setdefault(pair[0], {})[slot] = None
+            self._by_pair.setdefault(pair, {})[slot] = None
+
+    def remove(self, slot: int) -> None:
+        """Takes the slot back."""
+        group = self._groups.pop(slot)
+        self._taken[slot] = False
+        _unfile(self._by_namespace, group.namespace, slot)
+        for pair in group.labels:
+            _unfile(self._by_key, pair[0], slot)
+            _unfile(self._by_pair, pair, slot)
+
+    def group(self, slot: int) -> Group:
+        """Returns the group that has the slot."""
+        return self._groups[slot]
+
+    def candidates(self, selector: Selector) -> Collection[Group]:
+        """Returns every group that the selector matches, and some that it does not match; each once."""
+        pairs = filing_pairs(selector)
+        if pairs is None:
+            return self._groups.values()
+        return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair, ())]
+
+    def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
+        """Returns bool[capacity]: the slot's group is in one of the namespaces (None: any) and matches."""
+        if selector.nothing:
+            return np.zeros(self.capacity, np.bool_)
+        mask = self._taken.copy()
+        for requirement in selector.requirements:
+            self._require(requirement, mask)
+        if namespaces is not None:
+            mask &= self._mask(self._by_namespace.get(each, {}) for each in namespaces)
+        return mask
+
+    def _require(self, requirement: Requirement, mask: BoolColumn) -> None:
+        key = requirement.key
+        having = [self._by_pair.get((key, value), {}) for value in requirement.values]
+        match requirement.operator:
+            case "In":
+                mask &= self._mask(having)
+            case "Exists":
+                mask &= self._mask((self._by_key.get(key, {}),))
+            case "NotIn":
+                mask &= ~self._mask(having)
+            case "DoesNotExist":
+                mask &= ~self._mask((self._by_key.get(key, {}),))
+            case _:  # none that the API lets a label selector have
+                for slot in np.flatnonzero(mask).tolist():
+                    mask[slot] = requirement.matches(dict(self._groups[slot].labels))
+
+    def _mask(self, slots: Iterable[_Slots]) -> BoolColumn:
+        mask = np.zeros(self.capacity, np.bool_)
+        for each in slots:
+            if each:
+                mask[np.fromiter(each, np.intp, len(each))] = True
+        return mask
+
+
+def _unfile(filed: dict[str, _Slots] | dict[tuple[str, str], _Slots], key: str | tuple[str, str], slot: int) -> None:
+    slots = filed[key]  # type: ignore[index]  # each dictionary is given its own kind of key
+    del slots[slot]
+    if not slots:
+        del filed[key]  # type: ignore[arg-type]  # as above
