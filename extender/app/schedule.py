@@ -276,7 +276,7 @@ class Process:
 
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()
-        return Answer(200, msgspec.json.encode(self._modeler.picture(leading=leading)) + b"\n")
+        return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
 
 
 def _bucket(per_second: float) -> TokenBucket:

@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere, in the scheduler's words and in the queue's terms.
+"""The reasons why a pod fits nowhere, in the scheduler's words and in the queue's terms.
 
 Source: upstream framework.FitError, Diagnosis.
 """
@@ -22,7 +22,7 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
 def fit_message(fit: Fit) -> str:
-    """`0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`"""
+    """Returns `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`"""
     if fit.refused_at_once:
         return f"{_none_of(len(fit.rows))}: {', '.join(fit.refusals[0].reasons)}."
     counts: Counter[str] = Counter()
@@ -32,9 +32,9 @@ def fit_message(fit: Fit) -> str:
 
 
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
-    """What preemption adds to it; nothing where it makes room.
+    """Returns what preemption adds to the message; nothing where it makes room.
 
-    A node where evictions could help but would not be enough is told by what it lacks now. Upstream tells what it
+    A node where evictions could help but would not be enough is counted by what it lacks now. Upstream counts what it
     would lack without the victims, which is the same text as a rule: a node that still lacks cpu lacks it now.
     """
     if preemption.nominated_node is not None:
@@ -55,7 +55,7 @@ def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Ta
 
 
 def rejection(fit: Fit, profile: Profile) -> Rejection:
-    """Which plugins the pod waits for. Nodes that none was named for are put down to those that named others."""
+    """Returns the plugins that the pod waits for. Nodes that no plugin named count for those that named others."""
     codes: dict[str, set[Code]] = {}
     for refusal, rows in zip(fit.refusals, _rows_of_each(fit), strict=True):
         for plugin in [refusal.plugin] if refusal.plugin else fit.narrowed_by or _names(profile):
@@ -67,7 +67,7 @@ def rejection(fit: Fit, profile: Profile) -> Rejection:
 
 
 def rejection_by_all(profile: Profile) -> Rejection:
-    """For a pod that no rule was asked about, for want of nodes: any node that could take it wakes it.
+    """Returns the rejection for a pod that no rule was asked about, for want of nodes: any fitting node wakes it.
 
     Upstream names no plugin here, so that such pods are tried again and again.
     """
@@ -75,7 +75,7 @@ def rejection_by_all(profile: Profile) -> Rejection:
 
 
 def failure(fit: Fit) -> str:
-    """What a plugin that could not tell has said; empty where all could."""
+    """Returns the error of a plugin that could not decide; empty where all could."""
     failed = (refusal for refusal in fit.refusals if refusal.code is Code.ERROR)
     return next((f"running {refusal.plugin}: {', '.join(refusal.reasons)}" for refusal in failed), "")
 
@@ -94,5 +94,5 @@ def _none_of(nodes: int) -> str:
 
 
 def _histogram(nodes: int, counts: Counter[str]) -> str:
-    told = ", ".join(sorted(f"{rows} {reason}" for reason, rows in counts.items()))
-    return f"{_none_of(nodes)}: {told}." if told else f"{_none_of(nodes)}:"
+    parts = ", ".join(sorted(f"{rows} {reason}" for reason, rows in counts.items()))
+    return f"{_none_of(nodes)}: {parts}." if parts else f"{_none_of(nodes)}:"

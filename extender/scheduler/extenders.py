@@ -31,10 +31,10 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 NAME = "Extender"
-"""What stands for all extenders where plugins are named: pods that it refused are tried again on any event."""
+"""The plugin name of all extenders: pods that one of them refused are tried again on any event."""
 NO_CANDIDATE = "no candidate node for preemption"
 SCALE = 10
-"""What an extender's score, 0..10, counts by, so that it weighs as a plugin's of 0..100."""
+"""The factor by which an extender's score, 0..10, weighs as much as a plugin's of 0..100."""
 _HIGHEST = 2**62  # so that no sum of scores runs over
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Transport(Protocol):
     """The way to one extender."""
 
     def post(self, verb: str, body: bytes) -> bytes:
-        """The body of the answer.
+        """Returns the body of the answer.
 
         Raises:
             Refused: nothing was done.
@@ -58,13 +58,13 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """One of them. Every method raises ExtenderError where there is no answer, or none that can be used."""
+    """One extender. Every method raises ExtenderError where there is no answer, or none that can be used."""
 
     config: ExtenderConfig
     transport: Transport
 
     def filter(self, pod: Pod, table: Table, rows: Rows) -> Filtered:
-        """Which of the nodes can take the pod."""
+        """Returns the nodes that can take the pod."""
         body = self.transport.post(self.config.filter_verb, self._args(pod, table, rows))
         answer = self._read(lambda: wire_client.decode_filtered(body, names=self.config.node_cache_capable))
         if answer.error:
@@ -72,12 +72,12 @@ class Extender:
         return answer
 
     def prioritize(self, pod: Pod, table: Table, rows: Rows) -> Priorities:
-        """The scores of the nodes."""
+        """Returns the scores of the nodes."""
         body = self.transport.post(self.config.prioritize_verb, self._args(pod, table, rows))
         return self._read(lambda: wire_client.decode_priorities(body))
 
     def preempt(self, pod: Pod, candidates: Mapping[str, Candidate]) -> dict[str, Offer]:
-        """Which of the candidates are left, and with which victims."""
+        """Returns the candidates that are left, with their victims."""
         names = self.config.node_cache_capable
         offers = {name: _offer(candidate, whole=not names) for name, candidate in candidates.items()}
         asked = wire_client.encode_preemption_args(document_of(pod), offers, names=names)
@@ -113,15 +113,15 @@ class Extender:
 
 
 def in_turn(ask: Asking, extenders: Iterable[Extender]) -> Iterator[Priorities]:
-    """Asks one after the other."""
+    """Asks the extenders one after the other."""
     return map(ask, extenders)
 
 
 class Extenders:
-    """All of them, in the order in which they are asked.
+    """All extenders, in the order in which they are asked.
 
     Args:
-        side_by_side: how those that prioritize are asked; `in_turn`, or the map of a pool of threads.
+        side_by_side: asks those that prioritize: `in_turn`, or the map of a pool of threads.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Extenders:
         self._extenders, self._side_by_side = extenders, side_by_side
 
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
-        """Has what is feasible in `fit` filtered: what each extender lets pass goes on to the next.
+        """Has the feasible rows of `fit` filtered; each extender is asked about those that the last one let pass.
 
         Raises:
             ExtenderError: one that cannot be done without has failed.
@@ -151,7 +151,7 @@ class Extenders:
                 fit.refuse(positions[at], refusal)
 
     def prioritize(self, pod: PodInfo, table: Table, rows: Rows) -> Scores:
-        """What the extenders add to the nodes' totals: int64[n]. One that fails has no opinion."""
+        """Returns what the extenders add to the nodes' totals: int64[n]. One that fails adds nothing."""
         total = np.zeros(len(rows), np.int64)
         asked = [*self._asked(pod.pod, lambda config: config.prioritize_verb)]
         position_of = {table.nodes.names[row]: position for position, row in enumerate(rows.tolist())} if asked else {}
@@ -165,7 +165,7 @@ class Extenders:
         return total
 
     def preempt(self, pod: PodInfo, table: Table, found: Preemption) -> Preemption:
-        """The preemption with what the extenders make of its candidates; its reason says so where they leave none."""
+        """Returns the preemption with the candidates that the extenders leave, or the reason why they leave none."""
         asked = [*self._asked(pod.pod, lambda config: config.preempt_verb)]
         if not asked or not found.candidates:
             return found
@@ -182,7 +182,7 @@ class Extenders:
         return Preemption(candidates, candidates.best, "" if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
-        """Those that may bind the pod: the first that does not fail does."""
+        """Yields the extenders that may bind the pod: the first that does not fail binds it."""
         return self._asked(pod, lambda config: config.bind_verb)
 
     def _asked(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
@@ -190,7 +190,7 @@ class Extenders:
 
     @staticmethod
     def pass_over(extender: Extender, verb: str, error: ExtenderError) -> None:
-        """Goes on without an extender that can be done without; raises the error of any other."""
+        """Logs the error of an ignorable extender; raises that of any other."""
         if not extender.config.ignorable:
             raise error
         _log.warning("going on without extender %s, %s: %s", extender.config.url_prefix, verb, error)
@@ -223,11 +223,11 @@ class ExtenderBinder:
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
-    """Positions in `rows` by what is held against them; nodes that the answer is silent about are lost for good."""
+    """Returns positions in `rows` by their refusal; nodes that the answer leaves out are unresolvable."""
     names = [table.nodes.names[row] for row in rows.tolist()]
     passed = set(answer.passed)
-    if strangers := passed.difference(names):
-        raise extender.malformed(f"filter lets {min(strangers)} pass, which it was not asked about")
+    if unasked := passed.difference(names):
+        raise extender.malformed(f"filter lets {min(unasked)} pass, which it was not asked about")
     refused: dict[Refusal, list[int]] = defaultdict(list)
     for position, name in enumerate(names):
         if name not in passed:
@@ -237,11 +237,11 @@ def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> 
 
 def _refusal(answer: Filtered, name: str) -> Refusal:
     if name in answer.failed and name not in answer.unresolvable:
-        return unschedulable(NAME, *_told(answer.failed[name]))
-    return unresolvable(NAME, *_told(answer.unresolvable.get(name, "")))
+        return unschedulable(NAME, *_reasons(answer.failed[name]))
+    return unresolvable(NAME, *_reasons(answer.unresolvable.get(name, "")))
 
 
-def _told(reason: str) -> tuple[str, ...]:
+def _reasons(reason: str) -> tuple[str, ...]:
     return (reason,) if reason else ()
 
 
@@ -259,7 +259,7 @@ def _offer(candidate: Candidate, *, whole: bool) -> Offer:
 
 
 def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> dict[str, Candidate]:
-    """The candidates of an answer. Raises MalformedAnswer where it names what is not there, or no victims."""
+    """Returns the candidates of an answer. Raises MalformedAnswer where it names what is not there, or no victims."""
     candidates: dict[str, Candidate] = {}
     for name, offer in offers.items():
         row = table.nodes.row_of.get(name)

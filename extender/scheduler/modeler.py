@@ -1,4 +1,4 @@
-"""Every pod that concerns the loop, and where it is, at one moment (upstream's SimpleModeler of old had the idea)."""
+"""Every pod that concerns the loop, and its place, at one moment (the idea of upstream's early SimpleModeler)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Every pod in exactly one section; of those whose place the watch has confirmed the number alone.
+    """Every pod in exactly one section; pods whose place the watch has confirmed are only counted.
 
     Attributes:
-        arriving: the watch has told of them, and the queue is about to hear of it.
+        arriving: pods that the cache knows, and the queue is about to.
         leading: whether this process schedules; another may.
     """
 
@@ -58,14 +58,14 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Modeler:
-    """Takes pictures of the queue and the cache. `scheduler_names`: of the pods that are ours to place."""
+    """Reads the queue and the cache; `scheduler_names` are those of the pods that the loop places."""
 
     def __init__(self, cache: Cache, queue: PriorityQueue, clock: Clock, scheduler_names: Collection[str]) -> None:
         self._cache, self._queue, self._clock = cache, queue, clock
         self._scheduler_names = frozenset(scheduler_names)
 
-    def picture(self, *, leading: bool) -> QueueStatus:
-        """What there is now. Both locks are held for it, the queue's first, as when a PreEnqueue rule looks at pods."""
+    def status(self, *, leading: bool) -> QueueStatus:
+        """Returns all pods as of now. Both locks are held for it, the queue's first, as in PreEnqueue rules."""
         with self._queue.lock:
             sections = self._sections()
         rows: dict[str, list[PodView]] = {
@@ -97,7 +97,7 @@ _NO_SECTIONS = ("scheduled", "leading")
 
 
 def _assume(views: dict[str, tuple[Section, PodView]], overview: Overview, nominations: Mapping[str, str]) -> None:
-    """Puts the assumed pods where they belong; the queue may know them still, or know some of them again."""
+    """Moves the assumed pods to their section; the queue may know them still, or know some of them again."""
     for placement in overview.assumed:
         known = views.get(placement.info.uid)
         view = known[1] if known else _view(placement.info, nominations)

@@ -1,4 +1,4 @@
-"""What an earlier scheduler has left half done, put right before the first decision.
+"""The remains of an earlier scheduler, put right before the first decision.
 
 A scheduler that was killed between a decision and the Binding leaves
 - claims that are reserved for pods which are not bound: they are released, and their devices given back;
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class StartupRecovery:
-    """Of the pods that are ours to place; `put_right` is for the leader, once the cache is in sync."""
+    """Cleans up for the pods that the loop places; `put_right` is for the leader, once the cache is in sync."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class StartupRecovery:
         self._claims, self._nominations = claims, nominations
 
     def put_right(self) -> None:
-        """Does what can be done; what fails is logged, for the pods' own attempts come upon it again."""
+        """Releases claims and ends nominations; a failure is logged, for the pods' own attempts come upon it again."""
         waiting = {pod.uid: pod for pod in self._waiting_pods()}
         for claim in self._cache.view.objects(ResourceClaim.__name__).values():
             if isinstance(claim, ResourceClaim):

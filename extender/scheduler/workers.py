@@ -1,4 +1,4 @@
-"""Threads for what the loop must not wait for."""
+"""Threads for calls that the loop must not wait for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerPool:
-    """A scheduler.ports.Workers of so many threads; `submit` waits while each has `backlog` tasks before it.
+    """A scheduler.ports.Workers of `threads` threads; `submit` waits while each has `backlog` tasks before it.
 
-    Lighter than concurrent.futures, for nobody asks what came of a task.
+    Lighter than concurrent.futures, for nobody asks for a task's result.
     """
 
     def __init__(self, name: str, threads: int, backlog: int = 2) -> None:
@@ -22,7 +22,7 @@ class WorkerPool:
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
 
     def start(self) -> None:
-        """Begins to work."""
+        """Starts the threads."""
         for thread in self._threads:
             thread.start()
 

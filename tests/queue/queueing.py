@@ -1,4 +1,4 @@
-"""What the tests of the scheduling queue share: pods as the queue takes them, and telemetry that can be read."""
+"""Shared by the tests of the scheduling queue: pods as the queue takes them, and telemetry that can be read."""
 
 from __future__ import annotations
 

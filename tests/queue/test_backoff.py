@@ -1,4 +1,4 @@
-"""How long pods back off, and in which order they come out."""
+"""The time for which pods back off, and the order in which they come out."""
 
 from __future__ import annotations
 

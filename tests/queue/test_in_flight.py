@@ -1,4 +1,4 @@
-"""What is remembered for pods that are being scheduled, and for how long."""
+"""The events that are kept for pods that are being scheduled."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Modelled:
         return told & self.rules
 
     def go_back(self, helped: set[str], now: float) -> None:
-        """Where the pod goes that `helped` may let pass."""
+        """Moves the pod to where it goes once `helped` may let it pass."""
         immediately = bool(helped & self.pending)
         if self.gated:
             self.tier, self.gated_by, self.rules = "gated", GATE, self.rules | {GATE}

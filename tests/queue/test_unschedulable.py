@@ -1,4 +1,4 @@
-"""Which waiting pods are looked at for an event, and which are not."""
+"""The waiting pods that are looked at for an event."""
 
 from __future__ import annotations
 

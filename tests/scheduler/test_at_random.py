@@ -117,7 +117,7 @@ class Story:
         return [each for each in self.world.objects.values() if isinstance(each, ResourceClaim)]
 
     def given(self) -> Counter[str]:
-        """How many claims have each device."""
+        """Counts the claims that have each device."""
         allocated = (claim.allocation for claim in self._claims() if claim.allocation is not None)
         return Counter(result.device for allocation in allocated for result in allocation.results)
 

@@ -1,4 +1,4 @@
-"""Which change becomes which event, and which pods it wakes."""
+"""The events that changes become, and the pods that they wake."""
 
 from __future__ import annotations
 

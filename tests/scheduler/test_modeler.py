@@ -23,12 +23,12 @@ def modeler(world: World) -> Modeler:
 
 def sections(world: World) -> dict[str, list[str]]:
     """The sections that are not empty, by the names of their pods."""
-    picture = modeler(world).picture(leading=True)
+    picture = modeler(world).status(leading=True)
     return {name: [view.name for view in views] for name in SECTIONS if (views := getattr(picture, name))}
 
 
 def only(world: World, section: str) -> PodView:
-    (view,) = getattr(modeler(world).picture(leading=True), section)
+    (view,) = getattr(modeler(world).status(leading=True), section)
     assert isinstance(view, PodView)
     return view
 
@@ -45,7 +45,7 @@ def test_a_pod_on_its_way_from_the_queue_to_its_node() -> None:
     assert sections(world) == {"assumed": ["p"]}
     world.watch()
     assert sections(world) == {}
-    assert modeler(world).picture(leading=True).scheduled == 1
+    assert modeler(world).status(leading=True).scheduled == 1
 
 
 def test_a_pod_in_flight_is_in_no_tier() -> None:
@@ -123,7 +123,7 @@ def test_no_picture_is_torn(seed: int) -> None:
 
     def take() -> None:
         while not over.is_set():
-            pictures.append(modeler(world).picture(leading=True))
+            pictures.append(modeler(world).status(leading=True))
 
     photographer = threading.Thread(target=take)
     photographer.start()
@@ -138,7 +138,7 @@ def test_no_picture_is_torn(seed: int) -> None:
 
 
 def test_it_is_told_in_the_names_of_the_api() -> None:
-    told = msgspec.to_builtins(modeler(World(pod("p"))).picture(leading=False))
+    told = msgspec.to_builtins(modeler(World(pod("p"))).status(leading=False))
     assert told["leading"] is False
     assert told["inFlight"] == []
     assert told["active"][0].keys() >= {"namespace", "name", "refusedBy", "sinceSeconds", "nominatedNode"}

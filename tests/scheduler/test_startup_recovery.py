@@ -1,4 +1,4 @@
-"""What an earlier scheduler has left half done, and what of it the next one puts right before it begins."""
+"""The remains of an earlier scheduler, as far as the next one puts them right before it begins."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ NAME = "default-scheduler"
 
 
 class Telemetry(NullTelemetry):
-    """What the loop told, as lists."""
+    """The loop's metrics, as lists."""
 
     def __init__(self) -> None:
         self.results: list[str] = []

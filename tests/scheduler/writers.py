@@ -1,4 +1,4 @@
-"""What writes volumes and claims, on the objects of a world: with versions as preconditions, as the API server does."""
+"""Writers of volumes and claims, on the objects of a world: with versions as preconditions, as the API server does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Store(Protocol):
-    """Where the objects are; `put_object` gives the object its next version and returns it."""
+    """Holds the objects; `put_object` gives the object its next version and returns it."""
 
     objects: dict[tuple[str, str], Object]
 

@@ -1,4 +1,4 @@
-"""What a pod needs on its node besides room: taken with the decision, written and awaited before the Binding.
+"""Reservations of what a pod needs besides room: taken with the decision, written and awaited before the Binding.
 
 Source: upstream extension points Reserve, PreBind, Unreserve.
 """

@@ -18,7 +18,7 @@ def pod(name: str, cpu: str) -> PodBuilder:
 
 
 def calls_to_place_pods(waiting: int) -> int:
-    """How many functions are called to place pods beside so many, of different sizes, that fit nowhere."""
+    """Counts the functions that are called to place pods beside so many, of different sizes, that fit nowhere."""
     world = World(*(make_node(f"n{i}").capacity(cpu="8") for i in range(NODES)))
     for i in range(waiting):
         world.put(pod(f"large-{i}", f"{9 + i % 50}"))
