@@ -36,7 +36,7 @@ RANGE = {"min": "1Gi", "max": "8Gi", "step": "2Gi"}
         pytest.param("3Gi", {"default": "1Gi", "validRange": RANGE}, "3Gi", id="on a step"),
         pytest.param("8Gi", {"default": "1Gi", "validRange": RANGE}, None, id="a step above the maximum"),
         pytest.param(
-            "600m", {"default": "500m", "validRange": {"min": "500m", "step": "250m"}}, "750m", id="in thousandths"
+            "600m", {"default": "500m", "validRange": {"min": "500m", "step": "250m"}}, "1", id="in whole units"
         ),
         pytest.param("7Gi", {"default": "1Gi", "validRange": {"min": "1Gi"}}, "7Gi", id="no steps"),
     ],
@@ -56,7 +56,7 @@ def test_a_device_without_the_capacity_will_not_do() -> None:
         pytest.param("-1", {}, "capacity value is negative", id="negative"),
         pytest.param(
             "9223372036854775807",
-            {"default": "1", "validRange": {"min": "1", "step": "2"}},
+            {"default": "1", "validRange": {"min": "1", "step": "4"}},
             "passes|representable|exceeds",
             id="beyond int64",
         ),

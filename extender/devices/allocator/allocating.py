@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from extender.devices.allocator.consumable_capacity import has_room
 from extender.devices.allocator.requests import AttributeValue, ClaimsToAllocate, RequestData
-from extender.devices.cel.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
+from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import PoolView
 from extender.model.devices.slices import DeviceTaint, DeviceToleration

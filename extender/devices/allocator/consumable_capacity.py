@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from extender.devices.cel.device import Amounts
+from extender.devices.device import Amounts
 from extender.model.devices.slices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
 
-_MILLI = NANO // 1000
 _BEYOND = "capacity request cannot be represented in the device's range arithmetic"
 
 
@@ -74,25 +73,20 @@ def _into_range(name: str, requested: int, valid: CapacityRange) -> int:
     lowest = nano(valid.min)
     if requested < lowest or valid.step is None:
         return max(requested, lowest)
-    unit = _unit(valid)
     text = quantity_of(requested)
-    if unit == _MILLI and requested % _MILLI:
-        raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} is not a representable milli value')
-    if requested > INT64_MAX * unit:
+    if requested > INT64_MAX * NANO:
         raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} exceeds MaxInt64')
-    first, step = -(-lowest // unit), -(-nano(valid.step) // unit)
-    amount = first + -(-(-(-requested // unit) - first) // step) * step
+    first, step = _whole(lowest), _whole(nano(valid.step))
+    amount = first + -(-(_whole(requested) - first) // step) * step
     if amount > INT64_MAX:
-        past = "the milli-value range" if unit == _MILLI else "MaxInt64"
-        raise CapacityError(f'capacity "{name}": {_BEYOND}: rounding request {text} up to the next step passes {past}')
-    return amount * unit
+        beyond = f"rounding request {text} up to the next step passes MaxInt64"
+        raise CapacityError(f'capacity "{name}": {_BEYOND}: {beyond}')
+    return amount * NANO
 
 
-def _unit(valid: CapacityRange) -> int:
-    """Thousandths where the whole range is a multiple of them (DRAFractionalCapacityRange), else whole units."""
-    bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
-    in_milli = all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)
-    return _MILLI if in_milli and nano(valid.step) >= _MILLI else NANO
+def _whole(nanos: int) -> int:
+    """Whole units, rounded up: DRAFractionalCapacityRange is off by default."""
+    return -(-nanos // NANO)
 
 
 def _violates(amount: int, policy: CapacityRequestPolicy | None) -> bool:
@@ -108,7 +102,4 @@ def _out_of_range(amount: int, valid: CapacityRange) -> bool:
         return True
     if valid.step is None:
         return False
-    unit = _unit(valid)
-    if amount % unit and unit == _MILLI:
-        return True
-    return (-(-amount // unit) - -(-nano(valid.min) // unit)) % -(-nano(valid.step) // unit) != 0
+    return (_whole(amount) - _whole(nano(valid.min))) % _whole(nano(valid.step)) != 0

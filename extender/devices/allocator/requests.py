@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from extender.devices.cel.device import PoolDevice
+from extender.devices.device import PoolDevice
 from extender.model.devices.claims import (
     ALL,
     EXACT_COUNT,

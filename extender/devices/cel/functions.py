@@ -1,4 +1,4 @@
-"""The operators of CEL, its conversions, and the functions of strings, lists, sets and optional values.
+"""The operators of CEL, its conversions, and the functions of strings.
 
 By signature: `receiver::name(parameters) result` for a method, else `name(parameters) result`; A and B are any types.
 Source: cel-go common/stdlib and ext; k8s.io/apiserver/pkg/cel/library/lists.go.
@@ -9,21 +9,16 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable
-from functools import cmp_to_key
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 from extender.devices.cel.format import formatted, go_float
 from extender.devices.cel.values import (
     INT64,
-    NO_OVERLOAD,
     NONE,
     UINT64,
     EvaluationError,
     OptionalValue,
-    Quantity,
-    Semver,
     TypeName,
     Uint,
     compare,
@@ -33,14 +28,12 @@ from extender.devices.cel.values import (
     type_name,
 )
 
-_MAX_RANGE = 10_000_000
-
 
 def fail(message: str) -> Any:
     raise EvaluationError(message)
 
 
-def _checked(function: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
+def checked(function: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
     """Arithmetic of integers that fails where the result is none of 64 bits."""
 
     def apply(left: int, right: int) -> int:
@@ -171,72 +164,6 @@ def _join(parts: list[Any], separator: str = "") -> str:
     )
 
 
-def _flatten(values: list[Any], depth: int = 1) -> list[Any]:
-    if depth < 0:
-        raise EvaluationError("level must be non-negative")
-    flat: list[Any] = []
-    for value in values:
-        flat.extend(_flatten(value, depth - 1) if isinstance(value, list) and depth else [value])
-    return flat
-
-
-def _distinct(values: list[Any]) -> list[Any]:
-    kept: list[Any] = []
-    for value in values:
-        if not contains(kept, value):
-            kept.append(value)
-    return kept
-
-
-def _range(size: int) -> list[int]:
-    return list(range(size)) if size <= _MAX_RANGE else fail("lists.range: too large")
-
-
-def _slice(values: list[Any], start: int, end: int) -> list[Any]:
-    fits = 0 <= start <= end <= len(values)
-    return values[start:end] if fits else fail(f"cannot slice({start}, {end}), list is length {len(values)}")
-
-
-def sorted_by(values: list[Any], keys: list[Any]) -> list[Any]:
-    """The values in the order of their keys, which must be comparable and of one type."""
-    if keys and any(type(key) is not type(keys[0]) for key in keys):
-        raise EvaluationError("list elements must have the same type")
-    ordered = cmp_to_key(compare)
-    return [value for _, value in sorted(zip(keys, values, strict=True), key=lambda pair: ordered(pair[0]))]
-
-
-def _sum(values: list[Any]) -> Any:
-    total = values[0] if values else 0
-    for value in values[1:]:
-        if type(value) is not type(total) or type(value) not in (int, Uint, float):
-            raise EvaluationError(NO_OVERLOAD)
-        total = total + value if isinstance(total, float) else _checked(operator.add)(total, value)
-    return total
-
-
-def _extreme(name: str, sign: int) -> Callable[[list[Any]], Any]:
-    def apply(values: list[Any]) -> Any:
-        best = values[0] if values else fail(f"{name} called on empty list")
-        for value in values[1:]:
-            best = value if compare(value, best) * sign > 0 else best
-        return best
-
-    return apply
-
-
-def _position(values: Iterable[Any], value: object) -> int:
-    return next((at for at, each in enumerate(values) if contains((value,), each)), -1)
-
-
-def _last_position(values: list[Any], value: object) -> int:
-    found = _position(reversed(values), value)
-    return found if found < 0 else len(values) - 1 - found
-
-
-def _is_zero(value: Any) -> bool:
-    return value is None or (not isinstance(value, OptionalValue | Quantity | Semver) and not value)
-
-
 def _differ(left: Any, right: Any) -> bool:
     try:
         return not equal(left, right)
@@ -256,7 +183,7 @@ _QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t"
 _QUOTED |= {'"': '\\"'}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "!(bool) bool": operator.not_,
-    "neg(int) int": lambda value: _checked(operator.sub)(0, value),
+    "neg(int) int": lambda value: checked(operator.sub)(0, value),
     "neg(double) double": operator.neg,
     "==(A, A) bool": equal,
     "!=(A, A) bool": _differ,
@@ -274,7 +201,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"{symbol}(double, double) double": function for symbol, function in (("-", operator.sub), ("*", operator.mul))},
     "/(double, double) double": _divide_floats,
     **{
-        f"{symbol}({kind}, {kind}) {kind}": _checked(function)
+        f"{symbol}({kind}, {kind}) {kind}": checked(function)
         for symbol, function in (
             ("+", operator.add),
             ("-", operator.sub),
@@ -335,36 +262,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "strings.quote(string) string": lambda text: f'"{"".join(_QUOTED.get(mark, mark) for mark in text)}"',
     "list(string)::join() string": _join,
     "list(string)::join(string) string": _join,
-    "list(A)::slice(int, int) list(A)": _slice,
-    "list(A)::flatten() list(dyn)": _flatten,
-    "list(dyn)::flatten(int) list(dyn)": _flatten,
-    "list(A)::sort() list(A)": lambda values: sorted_by(values, values),
-    "list(A)::reverse() list(A)": lambda values: values[::-1],
-    "list(A)::distinct() list(A)": _distinct,
-    "lists.range(int) list(int)": _range,
-    "list(A)::isSorted() bool": lambda values: all(compare(left, right) <= 0 for left, right in pairwise(values)),
-    **{f"list({kind})::sum() {kind}": _sum for kind in ("int", "uint", "double")},
-    "list(A)::min() A": _extreme("min", -1),
-    "list(A)::max() A": _extreme("max", 1),
-    "list(A)::indexOf(A) int": _position,
-    "list(A)::lastIndexOf(A) int": _last_position,
-    "dyn::includes(dyn) bool": lambda values, value: (
-        _position(values, value) >= 0 if isinstance(values, list) else equal(values, value)
-    ),
-    "list(A)::first() optional(A)": lambda values: OptionalValue(True, values[0]) if values else NONE,
-    "list(A)::last() optional(A)": lambda values: OptionalValue(True, values[-1]) if values else NONE,
-    "sets.contains(list(A), list(A)) bool": lambda left, right: all(contains(left, each) for each in right),
-    "sets.equivalent(list(A), list(A)) bool": lambda left, right: (
-        all(contains(left, each) for each in right) and all(contains(right, each) for each in left)
-    ),
-    "sets.intersects(list(A), list(A)) bool": lambda left, right: any(contains(right, each) for each in left),
-    "optional.of(A) optional(A)": lambda value: OptionalValue(True, value),
-    "optional.ofNonZeroValue(A) optional(A)": lambda value: NONE if _is_zero(value) else OptionalValue(True, value),
-    "optional.none() optional(A)": lambda: NONE,
-    "optional.unwrap(list(optional(A))) list(A)": lambda values: [each.value for each in values if each.present],
-    "list(optional(A))::unwrapOpt() list(A)": lambda values: [each.value for each in values if each.present],
-    "optional(A)::value() A": lambda each: each.value if each.present else fail("optional.none() dereference"),
-    "optional(A)::hasValue() bool": lambda each: each.present,
-    "optional(A)::or(optional(A)) optional(A)": lambda each, other: each if each.present else other,
-    "optional(A)::orValue(A) A": lambda each, other: each.value if each.present else other,
 }

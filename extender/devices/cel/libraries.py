@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from extender.devices.cel import regex
 from extender.devices.cel.functions import FUNCTIONS, attempt, fail, order, parsed
+from extender.devices.cel.lists import LIST_FUNCTIONS
 from extender.devices.cel.values import Quantity, Semver
 
 Type = str
@@ -132,6 +133,6 @@ def _overload(signature: str, function: Callable[..., Any]) -> Overload:
 
 
 OVERLOADS: dict[tuple[str, bool], list[Overload]] = {}
-for _signature, _implementation in {**FUNCTIONS, **_LIBRARIES}.items():
+for _signature, _implementation in {**FUNCTIONS, **LIST_FUNCTIONS, **_LIBRARIES}.items():
     _each = _overload(_signature, _implementation)
     OVERLOADS.setdefault((_each.name, _each.method), []).append(_each)

@@ -12,23 +12,24 @@ from typing import Any
 
 import msgspec
 
-from extender.devices.cel.device import PoolDevice
-from extender.devices.cel.program import Compiler, Evaluate, evaluated
-from extender.devices.cel.syntax import (
-    Bind,
-    Call,
+from extender.devices.cel.comprehensions import Evaluate
+from extender.devices.cel.nodes import (
+    BindNode,
+    CallNode,
     CompileError,
-    Comprehension,
-    Ident,
-    ListOf,
-    Literal,
-    MapOf,
+    ComprehensionNode,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
     Node,
-    parse,
+    SelectNode,
 )
-from extender.devices.cel.syntax import Select as SelectNode
+from extender.devices.cel.program import Compiler, evaluated
+from extender.devices.cel.syntax import parse
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
-from extender.model.devices.slices import DeviceAttribute
+from extender.devices.device import PoolDevice
+from extender.model.devices.slices import Device, DeviceAttribute
 
 Verdict = bool | str  # whether it matches, or why it cannot be told
 _KEPT = 65536
@@ -94,7 +95,7 @@ class _Selector:
 
     def _key(self, device: PoolDevice) -> Hashable:
         spec, driver = device.spec, device.id.driver
-        if self._reads is None or device.fault:
+        if self._reads is None or _fault(device):
             seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations)
             return driver, msgspec.json.encode(seen, order="deterministic")
         attributes, capacity = spec.attributes or {}, spec.capacity or {}
@@ -107,8 +108,8 @@ class _Selector:
 
     def _find(self, device: PoolDevice) -> Verdict:
         try:
-            if device.fault:
-                raise EvaluationError(device.fault)
+            if fault := _fault(device):
+                raise EvaluationError(fault)
             value = evaluated(self._evaluate, {"device": _variables(device)})
         except EvaluationError as error:
             message = str(error)
@@ -140,6 +141,22 @@ def _by_domain(values: Mapping[str, Any], driver: str) -> _ByDomain:
     return by_domain
 
 
+def _fault(device: PoolDevice) -> str:
+    if device.fault is None:
+        device.fault = _attribute_fault(device.spec)
+    return device.fault
+
+
+def _attribute_fault(spec: Device) -> str:
+    for name, attribute in (spec.attributes or {}).items():
+        if attribute.version_value is not None:
+            if Semver.parse(attribute.version_value) is None:
+                return f"attribute {name}: parse semantic version: {attribute.version_value!r} is not one"
+        elif (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
+            return f"attribute {name}: unsupported attribute value"
+    return ""
+
+
 def _native(attribute: DeviceAttribute) -> Any:
     if attribute.version_value is not None:
         return Semver.parse(attribute.version_value)
@@ -150,9 +167,9 @@ def _native(attribute: DeviceAttribute) -> Any:
 def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
     """(attributes or capacity, domain, name) of all that it reads by constant names; None if it reads otherwise."""
     match node:
-        case Ident(name):
+        case IdentNode(name):
             return None if name == "device" else frozenset()
-        case SelectNode(Ident("device"), "driver" | "allowMultipleAllocations"):
+        case SelectNode(IdentNode("device"), "driver" | "allowMultipleAllocations"):
             return frozenset()  # always part of the key
         case SelectNode(operand, name):
             domain = _domain(operand)
@@ -169,22 +186,24 @@ def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
 def _domain(node: Node) -> tuple[str, str] | None:
     """(attributes or capacity, domain) where the node is a look-up of a constant domain."""
     match node:
-        case Call("[]" | "[?]", (SelectNode(Ident("device"), "attributes" | "capacity" as kind), Literal(str(domain)))):
+        case CallNode(
+            "[]" | "[?]", (SelectNode(IdentNode("device"), "attributes" | "capacity" as kind), LiteralNode(str(domain)))
+        ):
             return kind, domain
     return None
 
 
 def _children(node: Node) -> Iterator[Node]:
     match node:
-        case Call(_, args, target):
+        case CallNode(_, args, target):
             yield from args if target is None else (target, *args)
-        case ListOf(elements):
+        case ListNode(elements):
             yield from elements
-        case MapOf(entries):
+        case MapNode(entries):
             yield from (each for entry in entries for each in entry)
-        case Bind(_, _, value, body):
+        case BindNode(_, _, value, body):
             yield from (value, body)
-        case Comprehension(_, over, _, bodies):
+        case ComprehensionNode(_, over, _, bodies):
             yield from (over, *bodies)
 
 

@@ -1,91 +1,26 @@
-"""The CEL language: text to a tree of nodes, with the macros expanded. Source: cel-spec, cel-go parser and macros."""
+"""The parser of CEL, which expands macros too. Source: cel-spec, cel-go parser and macros."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from extender.devices.cel.nodes import (
+    BindNode,
+    CallNode,
+    CompileError,
+    ComprehensionNode,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
+    Node,
+    SelectNode,
+)
 from extender.devices.cel.values import Uint
 
 MAX_DEPTH = 250
-
-
-class CompileError(Exception):
-    """An expression that is not valid CEL; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A constant."""
-
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
-class Ident:
-    """A variable, or the name of a type."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """A field of an operand; with `test` whether it is there (has), with `optional` an optional value (`.?`)."""
-
-    operand: Node
-    field: str
-    test: bool = False
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function, a method of `target`, or an operator (by its symbol)."""
-
-    function: str
-    args: tuple[Node, ...]
-    target: Node | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    """A list; elements marked optional (`[?x]`) are left out where they have no value."""
-
-    elements: tuple[Node, ...]
-    optional: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class MapOf:
-    """A map; entries marked optional (`{?k: v}`) are left out where they have no value."""
-
-    entries: tuple[tuple[Node, Node], ...]
-    optional: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Comprehension:
-    """A macro over a list or a map: `kind` is the macro's name, `bodies` its expressions after the variables."""
-
-    kind: str
-    range: Node
-    variables: tuple[str, ...]
-    bodies: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """cel.bind, optMap and optFlatMap: `body` with a variable that holds `value`, or the value of the optional."""
-
-    kind: str
-    variable: str
-    value: Node
-    body: Node
-
-
-Node = Literal | Ident | Select | Call | ListOf | MapOf | Comprehension | Bind
 
 
 class _Token(NamedTuple):
@@ -109,28 +44,8 @@ _ESCAPE = re.compile(
 )
 _ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)) | {mark: mark for mark in "\\'\"`?"}
 _LITERALS = {"true": True, "false": False, "null": None}
-_RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
+_RESERVED = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in"))
+_RESERVED |= frozenset(("let", "loop", "package", "namespace", "return", "var", "void", "while"))
 _RELATIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "in"))
 # name: (numbers of arguments; how many of them are variables)
 _COMPREHENSIONS = {
@@ -176,16 +91,19 @@ class _Parser:
         self._tokens, self._at, self._depth = tokens, 0, 0
 
     def expression(self) -> Node:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise CompileError(f"expression recursion limit exceeded: {MAX_DEPTH}")
+        self._enter()
         node = self._binary(0)
         if self._taken("?"):
             then = self._binary(0)
             self.expect(":")
-            node = Call("?:", (node, then, self.expression()))
+            node = CallNode("?:", (node, then, self.expression()))
         self._depth -= 1
         return node
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise CompileError(f"expression recursion limit exceeded: {MAX_DEPTH}")
 
     def expect(self, text: str) -> None:
         if not self._taken(text):
@@ -219,7 +137,7 @@ class _Parser:
         node = self._binary(level + 1)
         while self._token.kind in ("symbol", "ident") and self._token.text in self._LEVELS[level]:
             symbol = self._next().text
-            node = Call(symbol, (node, self._binary(level + 1)))
+            node = CallNode(symbol, (node, self._binary(level + 1)))
         return node
 
     def _unary(self) -> Node:
@@ -227,10 +145,8 @@ class _Parser:
             if self._taken(symbol):
                 if symbol == "-" and self._token.kind in ("int", "float"):
                     return self._member(self._number(self._next(), "-"))
-                self._depth += 1
-                if self._depth > MAX_DEPTH:
-                    raise CompileError(f"expression recursion limit exceeded: {MAX_DEPTH}")
-                node = Call("neg" if symbol == "-" else "!", (self._unary(),))
+                self._enter()
+                node = CallNode("neg" if symbol == "-" else "!", (self._unary(),))
                 self._depth -= 1
                 return node
         return self._member(self._primary())
@@ -238,13 +154,13 @@ class _Parser:
     def _member(self, node: Node) -> Node:
         while True:
             if self._taken(".?"):
-                node = Select(node, self._field(), optional=True)
+                node = SelectNode(node, self._field(), optional=True)
             elif self._taken("."):
                 name = self._field()
-                node = _call(name, self._list(")")[0], node) if self._taken("(") else Select(node, name)
+                node = _call(name, self._list(")")[0], node) if self._taken("(") else SelectNode(node, name)
             elif self._taken("[?") or self._taken("["):
                 symbol = self._tokens[self._at - 1].text
-                node = Call("[?]" if symbol == "[?" else "[]", (node, self.expression()))
+                node = CallNode("[?]" if symbol == "[?" else "[]", (node, self.expression()))
                 self.expect("]")
             else:
                 return node
@@ -263,30 +179,30 @@ class _Parser:
             self.expect(")")
             return node
         if self._taken("[?") or self._taken("["):
-            return ListOf(*self._list("]", first_optional=token.text == "[?"))
+            return ListNode(*self._list("]", first_optional=token.text == "[?"))
         if self._taken("{"):
             return self._map()
         if token.kind in ("int", "float"):
             return self._number(self._next())
         if token.kind in ("string", "raw"):
-            return Literal(_text(self._next()))
+            return LiteralNode(_text(self._next()))
         self._taken(".")
         if self._token.kind != "ident" or self._token.text in _RESERVED:
             raise self._error("expecting an expression")
         name = self._next().text
         if name in _LITERALS and token.kind == "ident":
-            return Literal(_LITERALS[name])
-        return _call(name, self._list(")")[0], None) if self._taken("(") else Ident(name)
+            return LiteralNode(_LITERALS[name])
+        return _call(name, self._list(")")[0], None) if self._taken("(") else IdentNode(name)
 
-    def _number(self, token: _Token, sign: str = "") -> Literal:
+    def _number(self, token: _Token, sign: str = "") -> LiteralNode:
         text = token.text
         if token.kind == "float":
-            return Literal(float(sign + text))
+            return LiteralNode(float(sign + text))
         number = int(sign + text.rstrip("uU"), 0 if "x" in text.lower() else 10)
         unsigned = text[-1] in "uU"
         if number not in (range(2**64) if unsigned else range(-(2**63), 2**63)):
             raise CompileError(f"invalid {'uint' if unsigned else 'int'} literal: {sign}{text}")
-        return Literal(Uint(number) if unsigned else number)
+        return LiteralNode(Uint(number) if unsigned else number)
 
     def _list(self, end: str, *, first_optional: bool = False) -> tuple[tuple[Node, ...], frozenset[int]]:
         nodes: list[Node] = []
@@ -300,7 +216,7 @@ class _Parser:
                 break
         return tuple(nodes), frozenset(optional)
 
-    def _map(self) -> MapOf:
+    def _map(self) -> MapNode:
         entries: list[tuple[Node, Node]] = []
         optional: set[int] = set()
         while not self._taken("}"):
@@ -312,7 +228,7 @@ class _Parser:
             if not self._taken(","):
                 self.expect("}")
                 break
-        return MapOf(tuple(entries), frozenset(optional))
+        return MapNode(tuple(entries), frozenset(optional))
 
 
 def _text(token: _Token) -> str | bytes:
@@ -345,24 +261,24 @@ def _call(name: str, args: tuple[Node, ...], target: Node | None) -> Node:
     """A call, or what its macro stands for."""
     if target is None:
         if name == "has" and len(args) == 1:
-            if not isinstance(args[0], Select):
+            if not isinstance(args[0], SelectNode):
                 raise CompileError("invalid argument to has() macro")
-            return Select(args[0].operand, args[0].field, test=True, optional=args[0].optional)
-        return Call(name, args)
-    if name == "bind" and len(args) == 3 and target == Ident("cel"):
-        return Bind(name, _variable(args[0]), args[1], args[2])
+            return SelectNode(args[0].operand, args[0].field, test=True, optional=args[0].optional)
+        return CallNode(name, args)
+    if name == "bind" and len(args) == 3 and target == IdentNode("cel"):
+        return BindNode(name, _variable(args[0]), args[1], args[2])
     if name in ("optMap", "optFlatMap") and len(args) == 2:
-        return Bind(name, _variable(args[0]), target, args[1])
+        return BindNode(name, _variable(args[0]), target, args[1])
     if len(args) in _COMPREHENSIONS.get(name, ()):
         count = _COMPREHENSIONS[name][len(args)]
         variables = tuple(map(_variable, args[:count]))
         if len(set(variables)) < count:
             raise CompileError(f"duplicate variable name: {variables[0]}")
-        return Comprehension(name.replace("existsOne", "exists_one"), target, variables, args[count:])
-    return Call(name, args, target)
+        return ComprehensionNode(name.replace("existsOne", "exists_one"), target, variables, args[count:])
+    return CallNode(name, args, target)
 
 
 def _variable(node: Node) -> str:
-    if not isinstance(node, Ident):
+    if not isinstance(node, IdentNode):
         raise CompileError("argument must be a simple name")
     return node.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from extender.devices.cel.device import Amounts, DeviceID, PoolID
+from extender.devices.device import Amounts, DeviceID, PoolID
 from extender.model.devices.claims import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     DeviceRequestAllocationResult,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from extender.devices.cel.device import PoolDevice, PoolID
 from extender.devices.cel.selectors import SelectorError, matches
+from extender.devices.device import PoolDevice, PoolID
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import Pool
 from extender.framework.node_affinity import nodes_in_selector

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from extender.devices.cel.device import PREVENTING_EFFECTS, DeviceID, PoolDevice, PoolID
+from extender.devices.device import PREVENTING_EFFECTS, DeviceID, PoolDevice, PoolID
 from extender.devices.inventory.pools import NOWHERE, Pool, PoolView
 from extender.framework.node_affinity import nodes_in_selector
 from extender.model.devices.slices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from extender.devices.cel.device import CounterKey, DeviceID, PoolDevice, PoolID
+from extender.devices.device import CounterKey, DeviceID, PoolDevice, PoolID
 from extender.framework.node_affinity import is_well_formed
 from extender.model.devices.slices import Device, ResourceSlice, ResourceSliceSpec
 from extender.model.quantity import nano

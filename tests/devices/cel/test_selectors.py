@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.devices.cel.device import PoolDevice
 from extender.devices.cel.selectors import SelectorError, matches
 from extender.devices.cel.values import Semver
+from extender.devices.device import PoolDevice
 from extender.model.devices.slices import Device, ResourceSlice
 from tests.builders import Object, make_device, make_slice, version
 

@@ -1,10 +1,9 @@
-"""Devices as selectors and the allocator see them."""
+"""A device of a slice, as selectors and the allocator see it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from extender.devices.cel.values import Semver
 from extender.model.devices.slices import Device, DeviceTaint, ResourceSlice
 from extender.model.quantity import nano
 
@@ -37,10 +36,10 @@ class PoolDevice:
     Attributes:
         taints: those that keep pods away, its own and the rules'.
         counters: what it consumes of its pool's shared counters, in billionths.
-        shareable: whether it may be allocated to several claims at once (KEP-5075).
-        fault: what is wrong with its attributes, if anything is; then no selector can be evaluated for it.
-        verdicts: by CEL expression whether it matches, or why that cannot be told.
-        amounts: what requests without wishes take of its capacity, once known; None inside: they cannot have it.
+        shareable: it may be allocated to several claims at once (KEP-5075).
+        fault: an error in its attributes, which fails every selector; empty without one, None: not looked at.
+        verdicts: by CEL expression True, False, or the error.
+        amounts: the amounts for requests without capacity, once known; None inside: it has not enough.
     """
 
     __slots__ = ("amounts", "counters", "fault", "id", "shareable", "slice", "spec", "taints", "verdicts")
@@ -49,7 +48,7 @@ class PoolDevice:
         self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
         self.spec, self.slice, self.taints = spec, of_slice, taints
         self.shareable = bool(spec.allow_multiple_allocations)
-        self.fault = _fault(spec)
+        self.fault: str | None = None
         self.verdicts: dict[str, bool | str] = {}
         self.amounts: tuple[Amounts | None] | None = None
         self.counters: tuple[tuple[CounterKey, int], ...] = tuple(
@@ -57,13 +56,3 @@ class PoolDevice:
             for consumption in spec.consumes_counters or ()
             for name, counter in (consumption.counters or {}).items()
         )
-
-
-def _fault(spec: Device) -> str:
-    for name, attribute in (spec.attributes or {}).items():
-        if attribute.version_value is not None:
-            if Semver.parse(attribute.version_value) is None:
-                return f"attribute {name}: parse semantic version: {attribute.version_value!r} is not one"
-        elif (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
-            return f"attribute {name}: unsupported attribute value"
-    return ""

@@ -1,0 +1,98 @@
+"""The static types of CEL expressions. Source: cel-go checker.
+
+Types are text: `int`, `list(A)`, `map(string,dyn)`. Unknown ones are `dyn`, and checked at run time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from extender.devices.cel.libraries import Overload, Type
+from extender.devices.cel.nodes import CompileError
+from extender.devices.cel.values import OPAQUE, TYPES, type_name
+
+_PARTS = re.compile(r"(\w+)\((.*)\)")
+
+
+def parts_of(kind: Type) -> tuple[str, list[Type]]:
+    """`map(string,list(int))` -> `map`, [`string`, `list(int)`]."""
+    match = _PARTS.fullmatch(kind)
+    if match is None:
+        return kind, ["dyn", "dyn"]
+    arguments, depth = [""], 0
+    for mark in match[2]:
+        depth += (mark == "(") - (mark == ")")
+        if mark == "," and not depth:
+            arguments.append("")
+        else:
+            arguments[-1] += mark
+    return match[1], arguments
+
+
+def optional(kind: Type) -> Type:
+    return kind if kind.startswith("optional(") else f"optional({kind})"
+
+
+def unwrapped(kind: Type) -> Type:
+    name, arguments = parts_of(kind)
+    return arguments[0] if name == "optional" else "dyn"
+
+
+def element_types(kinds: Sequence[Type], optional: frozenset[int]) -> list[Type]:
+    """The types of a literal's elements, but of those optional ones that have no value anyway."""
+    types = [unwrapped(kind) if at in optional else kind for at, kind in enumerate(kinds)]
+    return [kind for at, kind in enumerate(types) if kind != "dyn" or at not in optional]
+
+
+def joined(kinds: Sequence[Type]) -> Type:
+    """The one type of a literal's elements."""
+    for kind in kinds[1:]:
+        if kind != kinds[0] and ("dyn" in (kind, kinds[0]) or not assignable(kinds[0], kind, {})):
+            raise CompileError(f"expected type '{kinds[0]}' but found '{kind}'")
+    return kinds[0] if kinds else "dyn"
+
+
+def require_bool(kind: Type, where: str) -> None:
+    if kind not in ("bool", "dyn"):
+        raise CompileError(f"expected type 'bool' but found '{kind}' in '{where}'")
+
+
+def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
+    """The type of the overload's result for arguments of these types; empty where they do not fit."""
+    bound: dict[str, Type] = {}
+    if not all(assignable(parameter, kind, bound) for parameter, kind in zip(overload.parameters, kinds, strict=True)):
+        return ""
+    return re.sub(r"\b[AB]\b", lambda letter: bound.get(letter[0], "dyn"), overload.result)
+
+
+def assignable(parameter: Type, kind: Type, bound: dict[str, Type]) -> bool:
+    if parameter in ("A", "B"):
+        known = bound.get(parameter)
+        if known is None or known == "dyn":
+            bound[parameter] = kind
+            return True
+        return assignable(known, kind, bound)
+    if "dyn" in (parameter, kind) or parameter == kind:
+        return True
+    (name, inner), (other, others) = parts_of(parameter), parts_of(kind)
+    if "(" in parameter and kind in (name,):
+        return True
+    if kind == "null_type" or parameter == "null_type":
+        return (parameter if kind == "null_type" else kind) in OPAQUE or name == "optional"
+    if name != other or "(" not in parameter:
+        return False
+    return all(assignable(left, right, bound) for left, right in zip(inner, others, strict=True))
+
+
+def runtime_test(parameter: Type) -> Callable[[Any], bool]:
+    """A test of values for a type, as far as their own types tell."""
+    name = parts_of(parameter)[0]
+    if name in ("A", "B", "dyn"):
+        return lambda _: True
+    if name in ("list", "map"):
+        of = TYPES[name]
+        return lambda value: isinstance(value, of)
+    name = "optional_type" if name == "optional" else name
+    return lambda value: type_name(value) == name

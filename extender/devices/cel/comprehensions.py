@@ -1,0 +1,116 @@
+"""The macros over lists and maps at run time. Source: cel-go parser/macro.go, ext/comprehensions.go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from extender.devices.cel.lists import sorted_by
+from extender.devices.cel.values import (
+    NO_OVERLOAD,
+    NONE,
+    EvaluationError,
+    OptionalValue,
+    equal,
+    find,
+    type_name,
+)
+
+Variables = dict[str, Any]
+Evaluate = Callable[[Variables], Any]
+BUDGET = "@iterations"
+"""The variable that holds the number of iterations left, in a list of one."""
+
+
+def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
+    if not isinstance(over, list | dict):
+        raise EvaluationError(NO_OVERLOAD)
+    budget = variables[BUDGET]
+    pairs = enumerate(over) if isinstance(over, list) else over.items()
+    for key, value in pairs:
+        budget[0] -= 1
+        if budget[0] < 0:
+            raise EvaluationError("operation cancelled: actual cost limit exceeded")
+        yield (
+            {names[0]: value if isinstance(over, list) else key}
+            if len(names) == 1
+            else {names[0]: key, names[1]: value}
+        )
+
+
+def _quantified(scopes: Any, body: Evaluate, decisive: bool) -> bool:
+    return decided((lambda _, inner=inner: body(inner) for inner in scopes), {}, decisive)
+
+
+def _kept(scopes: Any, functions: Sequence[Evaluate]) -> Any:
+    """The scopes that the predicate, if there is one before the last function, lets pass."""
+    return (inner for inner in scopes if len(functions) == 1 or as_bool(functions[0](inner)))
+
+
+def _to_map(scopes: Any, functions: Sequence[Evaluate], names: Sequence[str], *, entries: bool) -> dict[Any, Any]:
+    mapping: dict[Any, Any] = {}
+    for inner in _kept(scopes, functions):
+        made = functions[-1](inner)
+        for key, value in made.items() if entries else ((inner[names[0]], made),):
+            insert(mapping, key, value, once=True)
+    return mapping
+
+
+def _sort_by(scopes: Any, functions: Sequence[Evaluate], names: Sequence[str]) -> list[Any]:
+    inners = list(scopes)
+    return sorted_by([inner[names[0]] for inner in inners], [functions[0](inner) for inner in inners])
+
+
+COMPREHENSIONS: dict[str, Callable[[Any, Sequence[Evaluate], Sequence[str]], Any]] = {
+    "all": lambda scopes, functions, _: _quantified(scopes, functions[0], False),
+    "exists": lambda scopes, functions, _: _quantified(scopes, functions[0], True),
+    "exists_one": lambda scopes, functions, _: sum(as_bool(functions[0](inner)) for inner in scopes) == 1,
+    "filter": lambda scopes, functions, names: [inner[names[0]] for inner in scopes if as_bool(functions[0](inner))],
+    "map": lambda scopes, functions, _: [functions[-1](inner) for inner in _kept(scopes, functions)],
+    "transformList": lambda scopes, functions, _: [functions[-1](inner) for inner in _kept(scopes, functions)],
+    "transformMap": lambda scopes, functions, names: _to_map(scopes, functions, names, entries=False),
+    "transformMapEntry": lambda scopes, functions, names: _to_map(scopes, functions, names, entries=True),
+    "sortBy": _sort_by,
+}
+
+
+def decided(functions: Any, variables: Variables, decisive: bool) -> bool:
+    """The first operand that decides; an error counts only where none does."""
+    error: EvaluationError | None = None
+    for function in functions:
+        try:
+            if as_bool(function(variables)) is decisive:
+                return decisive
+        except EvaluationError as failure:
+            error = failure
+    if error is not None:
+        raise error
+    return not decisive
+
+
+def as_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise EvaluationError(NO_OVERLOAD)
+    return value
+
+
+def is_present(value: Any) -> bool:
+    if not isinstance(value, OptionalValue):
+        raise EvaluationError(NO_OVERLOAD)
+    return value.present
+
+
+def field_of(value: Any, name: str) -> OptionalValue:
+    if isinstance(value, OptionalValue):
+        return field_of(value.value, name) if value.present else NONE
+    if not isinstance(value, dict):
+        raise EvaluationError(NO_OVERLOAD)
+    return OptionalValue(True, value[name]) if hasattr(value, "__missing__") else find(value, name)
+
+
+def insert(mapping: dict[Any, Any], key: Any, value: Any, *, once: bool = False) -> None:
+    if type_name(key) not in ("bool", "int", "uint", "string"):
+        raise EvaluationError("unsupported key type")
+    if once and any(equal(key, each) for each in mapping):
+        raise EvaluationError(f"insert failed: key {key} already exists")
+    mapping[key] = value

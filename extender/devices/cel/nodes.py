@@ -1,0 +1,81 @@
+"""The tree of an expression: one class for each kind of node; and the error of one that is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class CompileError(Exception):
+    """An expression that is not valid CEL; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralNode:
+    """A constant."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class IdentNode:
+    """A variable, or the name of a type."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectNode:
+    """A field of an operand; with `test` whether it is there (has), with `optional` an optional value (`.?`)."""
+
+    operand: Node
+    field: str
+    test: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallNode:
+    """A function, a method of `target`, or an operator (by its symbol)."""
+
+    function: str
+    args: tuple[Node, ...]
+    target: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    """A list; elements marked optional (`[?x]`) are left out where they have no value."""
+
+    elements: tuple[Node, ...]
+    optional: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """A map; entries marked optional (`{?k: v}`) are left out where they have no value."""
+
+    entries: tuple[tuple[Node, Node], ...]
+    optional: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ComprehensionNode:
+    """A macro over a list or a map: `kind` is the macro's name, `bodies` its expressions after the variables."""
+
+    kind: str
+    range: Node
+    variables: tuple[str, ...]
+    bodies: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BindNode:
+    """cel.bind, optMap and optFlatMap: `body` with a variable that holds `value`, or the value of the optional."""
+
+    kind: str
+    variable: str
+    value: Node
+    body: Node
+
+
+Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | ComprehensionNode | BindNode
