@@ -31,6 +31,8 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder, Lister, Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
 
+RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it is not ready meanwhile
+
 
 class ClusterFeed(Protocol):
     """What keeps a cache filled, and where its binds go.
@@ -174,7 +176,7 @@ class ElectedFeed:
         timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
         namespace = settings.lease_namespace or settings.own_namespace
         identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-        writes = WritesInFlight()
+        writes, self._clock, self._complete_at = WritesInFlight(), clock, float("-inf")
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, silence_seconds=timing.call_seconds),
             Election(identity, timing, random.Random()),  # noqa: S311  for pauses
@@ -205,7 +207,10 @@ class ElectedFeed:
 
     def _eligible(self) -> bool:
         # A stale process is not ready, so nothing is lost if it gives up; one that is no better does not stand.
-        return not self.missing() and not self._freshness.waiting_for()["watches"]
+        now = self._clock.monotonic()
+        if not self.missing():
+            self._complete_at = now
+        return now - self._complete_at < RELIST_SECONDS and not self._freshness.waiting_for()["watches"]
 
 
 def _kinds(names: Sequence[str]) -> list[Kind]:

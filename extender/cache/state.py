@@ -131,6 +131,8 @@ class CacheState:
         self.remembered.drop(info.uid)
         if info.pod.node_name:
             self.placements.confirm(info)
+        else:
+            self.placements.drop(info.uid)  # confirmed, and bound no more: the API server was restored from a copy
         self._note_pod(info.uid)
         self._notify(POD, before, self.described(info.uid))
 

@@ -44,6 +44,9 @@ class InMemoryCluster:
         with self._lock:
             return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
 
+    def relist(self, kind: str, why: str) -> None:
+        """See ports.Lister; nothing comes between this cluster and the sink."""
+
     def has_told(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
         """See ports.Lister: the sink is told at once."""
         return True

@@ -120,5 +120,8 @@ class Lister(Protocol[Listed]):
             ClusterError: it cannot be had.
         """
 
+    def relist(self, kind: str, why: str) -> None:
+        """Has the kind listed anew for the cache: what it was told cannot be trusted."""
+
     def has_told(self, kind: str, version: str) -> bool:
         """Whether the cache has been told of everything up to that version of the list or of an object."""

@@ -369,3 +369,13 @@ def test_a_slow_check_of_what_never_rests_ends_in_an_error() -> None:
     with pytest.raises(Outdated, match="default/new: each time that n was checked the cluster has changed"):
         cache.assume(PodInfo(pod("new")), "n", bystander.check)
     assert cache.placement(pod("new").uid) is None
+
+
+def test_a_confirmed_pod_that_a_list_shows_without_a_node_counts_nowhere() -> None:
+    """As after the API server was restored from a copy."""
+    cache = Cache(ManualClock(), NullTelemetry())
+    cache.changed("Node", node("n"))
+    cache.changed("Pod", pod("p", "n"))
+    cache.replaced("Pod", [pod("p")])
+    held = cache.view.pods()[pod("p").uid]
+    assert (held.node_name, held.state) == ("", PodState.INITIAL)

@@ -152,6 +152,7 @@ def test_a_wrong_object_is_found_and_put_right(
     found = compare_in_peace(cluster).differences
     assert [(difference.kind, difference.key) for difference in found if difference.kind != "Table"] == [(kind, key)]
     assert (kind, key) in [told[:2] for told in cluster.alarms.told]
+    assert cluster.relisted == [kind]
     assert compare(cluster).differences == []
     cluster.deliver_all()
     assert_true(cluster)
@@ -162,7 +163,7 @@ class Still:
 
     def __init__(self, cluster: WatchedCluster) -> None:
         self._cluster = cluster
-        self.kinds, self.has_told = cluster.kinds, cluster.has_told
+        self.kinds, self.has_told, self.relist = cluster.kinds, cluster.has_told, cluster.relist
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
         return str(10**9), [obj for (its_kind, _), obj in self._cluster.objects.items() if its_kind == kind]

@@ -46,6 +46,7 @@ class WatchedCluster:
         self._random, self._version, self._made = random, 0, 0
         self._events: defaultdict[str, deque[tuple[int, Object | None, Object]]] = defaultdict(deque)
         self._told = dict.fromkeys(KINDS_HERE, 0)
+        self.relisted: list[str] = []
         self._binding: set[str] = set()
         for i in range(3):
             self.put(
@@ -148,6 +149,9 @@ class WatchedCluster:
         listed = str(self._version), [obj for (its_kind, _), obj in self.objects.items() if its_kind == kind]
         self.live(self._random.randrange(4))  # while the answer is on its way
         return listed
+
+    def relist(self, kind: str, why: str) -> None:
+        self.relisted.append(kind)
 
     def has_told(self, kind: str, version: str) -> bool:
         return self._told[kind] >= int(version)

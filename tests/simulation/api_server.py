@@ -65,6 +65,9 @@ class Judge(Protocol):
     def status(self, caller: Process, pod: Json, patch: Json) -> None:
         """The pod's status is being patched."""
 
+    def silenced(self) -> None:
+        """A watch delivers no events any more."""
+
 
 class ApiServer:
     """All objects, by the path of their collection and by key.
@@ -75,9 +78,10 @@ class ApiServer:
     """
 
     def __init__(self, simulation: Simulation, judge: Judge, paths: list[str]) -> None:
-        self._simulation, self._judge = simulation, judge
+        self._simulation, self.judge = simulation, judge
         self.collections: dict[str, dict[str, Json]] = {path: {} for path in (*paths, LEASES)}
         self.watchers: list[Watcher] = []
+        self._since: dict[Watcher, int] = {}
         self.version, self.forgotten, self.down = 100, 0, False
         self._log: list[Event] = []
 
@@ -115,6 +119,15 @@ class ApiServer:
         """Forgets what has happened so far."""
         self.forgotten, self._log = self.version + 1, []
 
+    def snapshot(self) -> tuple[int, dict[str, dict[str, Json]]]:
+        """A copy of everything, for `restore`."""
+        return self.version, {path: dict(objects) for path, objects in self.collections.items()}
+
+    def restore(self, copy: tuple[int, dict[str, dict[str, Json]]]) -> None:
+        """Everything is as it was then, versions too; what has happened since never did."""
+        self.version, self.collections = copy
+        self._log = [event for event in self._log if event.version <= self.version]
+
     def _end(self, key: str, uid: str) -> None:
         pod = self.collections[PODS].get(key)
         if pod and pod["metadata"]["uid"] == uid:
@@ -122,9 +135,9 @@ class ApiServer:
 
     def _note(self, event: Event) -> None:
         self._log.append(event)
-        self._judge.changed(event)
+        self.judge.changed(event)
         for watcher in tuple(self.watchers):
-            if watcher.path == event.path and (line := _line(event)):
+            if watcher.path == event.path and event.version > self._since[watcher] and (line := _line(event)):
                 watcher.send(line)
 
     # ---- calls
@@ -139,7 +152,7 @@ class ApiServer:
         if "/leases" in url.path:
             return self._lease(method, url.path, sent)
         if method != "GET":
-            self._judge.writing(caller, f"{method} {url.path}", self._holder())
+            self.judge.writing(caller, f"{method} {url.path}", self._holder())
         if "/events" in url.path:
             return Reply(201, b"{}")
         if last in ("binding", "status"):
@@ -158,13 +171,16 @@ class ApiServer:
             if event.path == watcher.path and event.version > since and (line := _line(event)):
                 watcher.send(line)
         self.watchers.append(watcher)
+        self._since[watcher] = since
         self._simulation.after(float(query["timeoutSeconds"]), watcher.end)
         self._simulation.after(_BOOKMARK_SECONDS, lambda: self._bookmark(watcher))
         return None
 
     def _bookmark(self, watcher: Watcher) -> None:
         if watcher in self.watchers:
-            watcher.send(_encode({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}}))
+            if self.version >= self._since[watcher]:  # of a version from the future nothing is told, ever
+                bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}}
+                watcher.send(_encode(bookmark))
             self._simulation.after(_BOOKMARK_SECONDS, lambda: self._bookmark(watcher))
 
     def _list(self, path: str) -> Reply:
@@ -197,7 +213,7 @@ class ApiServer:
         if what == "delete":
             self.delete_pod(key)
             return Reply(200, b"{}")
-        self._judge.status(caller, pod, sent["status"])
+        self.judge.status(caller, pod, sent["status"])
         self.put(PODS, {**pod, "status": _patched(pod.get("status", {}), sent["status"])})
         return Reply(200, b"{}")
 
@@ -207,7 +223,7 @@ class ApiServer:
             return refusal(409, f"pod {name} is being deleted, cannot be assigned to a host")
         if bound := pod["spec"].get("nodeName"):
             return refusal(409, f'pod {name} is already assigned to node "{bound}"')
-        self._judge.binding(caller, pod, node)
+        self.judge.binding(caller, pod, node)
         self.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}})
         return Reply(201, b"{}")
 

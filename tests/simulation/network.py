@@ -34,11 +34,12 @@ class Weather:
     doubled: float = 0.03
     stuck: float = 0.05
     failed: float = 0.02
+    garbled: float = 0.01
     truncated: float = 0.02
     longest_seconds: float = 1.5
 
 
-CALM = Weather(0, 0, 0, 0, 0, 0, 0)
+CALM = Weather(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Network:
@@ -125,7 +126,7 @@ class SimulatedKubeClient(KubeClient):
         self, method: str, path: str, body: bytes, content_type: str = "", silence_seconds: float | None = None
     ) -> bytes:
         answer = self._exchange(method, path, body, CALL_SECONDS if silence_seconds is None else silence_seconds)
-        if answer.status >= 300:
+        if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         return answer.body
 
@@ -139,8 +140,12 @@ class SimulatedKubeClient(KubeClient):
             raise BrokenExchange("no answer")
         failed = network.happens(network.weather.failed)
         doubled = network.happens(network.weather.doubled)
+        garbled = network.happens(network.weather.garbled)
 
         def serve() -> Reply:
+            if garbled:  # it is done, and somebody on the way says something else
+                api.handle(self._process, method, target, body)
+                return Reply(network.simulation.random.choice((302, 403, 408, 500, 502)), b"\xff\xfe not now")
             if failed:
                 return reply(network.simulation.random.choice((429, 500, 503)), "not now")
             if doubled:
@@ -188,7 +193,7 @@ class Stream:
         self.path, self.process, self.status = path, process, 200
         self._network, self._simulation = network, network.simulation
         self._silence_seconds = silence_seconds
-        self._arrived, self._over, self._hung = b"", False, False
+        self._arrived, self._over, self._hung, self.muted = b"", False, False, False
         self._latest = 0.0
         self._reader: Task | None = None
         network.streams.append(self)
@@ -196,6 +201,8 @@ class Stream:
     # ---- the server's end
 
     def send(self, line: bytes) -> None:
+        if self.muted and b"BOOKMARK" not in line:
+            return
         now = self._simulation.now
         self._latest = max(self._latest + 1e-6, now + self._network.delay())
         self._simulation.after(self._latest - now, lambda: self._arrive(line + b"\n"))
@@ -214,6 +221,11 @@ class Stream:
         if self._simulation.random.random() < 0.5:
             self._arrived += b'{"type":"MODI'
         self._finish()
+
+    def mute(self) -> None:
+        """Bookmarks pass, and events vanish."""
+        self.muted = True
+        self._network.api.judge.silenced()
 
     def hang(self) -> None:
         """Nothing arrives any more, and no end either."""

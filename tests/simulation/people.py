@@ -142,7 +142,7 @@ class Misfortune:
             deeds = (
                 [self._cut] * 4
                 + [self._compact] * 2
-                + [self._hang, self._outage, self._pause, self._skew, self._depose]
+                + [self._hang, self._mute, self._outage, self._pause, self._skew, self._depose]
             )
             self._random.choice(deeds)()
             self._simulation.after(self._random.expovariate(0.3), self._act)
@@ -159,6 +159,11 @@ class Misfortune:
     def _hang(self) -> None:
         if self._network.streams and self._random.random() < 0.5:
             self._random.choice(self._network.streams).hang()
+
+    def _mute(self) -> None:
+        if self._network.streams and self._random.random() < 0.5:
+            self._simulation.tell("misfortune: a watch delivers no events any more")
+            self._random.choice(self._network.streams).mute()
 
     def _outage(self) -> None:
         self._simulation.tell("misfortune: the API server is down")

@@ -29,6 +29,9 @@ class LateWatch:
         self._cache.replaced("Pod", [])
         return "10", [self._pod]
 
+    def relist(self, kind: str, why: str) -> None:
+        pass
+
     def has_told(self, kind: str, version: str) -> bool:
         return True
 

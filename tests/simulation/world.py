@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from extender.model.kinds import KINDS
-from tests.simulation.api_server import FINISHED, NODES, ApiServer
+from tests.simulation.api_server import FINISHED, NODES, ApiServer, Json
 from tests.simulation.judge import Judge
 from tests.simulation.network import Network, SimulatedKubeClient, Weather
 from tests.simulation.own_scheduler import OwnScheduler, Pages, WitnessedPreemptions, WitnessedQueue
@@ -27,6 +27,7 @@ SHORTEST_RESTART_SECONDS = 3.5
 GRACE_SECONDS = 8.0
 PEACE_SECONDS, SETTLED_SECONDS = 130.0, 60.0
 TROUBLE_SECONDS = (45.0, 90.0, 90.0, 180.0)
+RESTORED_SHARE = 0.2
 _SLOWEST, _FASTEST = 0.95, 1.05
 
 
@@ -117,6 +118,8 @@ class World:
         if self.plan.crashes:
             self.simulation.after(self.simulation.random.expovariate(1 / 20), self._crash)
         self.misfortune.busy = self.plan.misfortune
+        if self.plan.misfortune and self.simulation.random.random() < RESTORED_SHARE:
+            self.simulation.after(self.simulation.random.uniform(10, 40), self._back_up)
 
     def _stand_ins(self) -> Mapping[str, object]:
         shared = {"simulation": self.simulation, "judge": self.judge}
@@ -203,6 +206,21 @@ class World:
         if replica.process.alive:
             self.simulation.tell(f"{replica.process.name} is killed")
             self._restart(index)
+
+    def _back_up(self) -> None:
+        copy = self.api.snapshot()
+        self.simulation.after(self.simulation.random.uniform(1, 20), lambda: self._restore(copy))
+
+    def _restore(self, copy: tuple[int, dict[str, dict[str, Json]]]) -> None:
+        """The API server is back with what it held some time ago; the stock scheduler has to be started anew."""
+        self.simulation.tell(f"misfortune: the API server is restored, from version {self.api.version} to {copy[0]}")
+        self.api.restore(copy)
+        self.judge.restored(copy[0], self.api.pods())
+        for stream in tuple(self.network.streams):
+            stream.cut()
+        if self.scheduler:
+            self.simulation.kill(self.scheduler.process)
+            self.simulation.after(1.0, self._start_scheduler)
 
     def _make_peace(self) -> None:
         self.simulation.tell("peace")

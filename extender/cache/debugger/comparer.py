@@ -120,7 +120,10 @@ class Comparer:
             return
         report.compared[kind] = len(objects)
         decided, undecided = self._decided(list(self._suspects(kind, version, objects)), begin)
-        report.differences += [suspect.difference for suspect in decided if self._put_right(suspect, begin)]
+        found = [suspect.difference for suspect in decided if self._put_right(suspect, begin)]
+        if found:
+            self._lister.relist(kind, f"the cache had not been told the truth of {len(found)} objects")
+        report.differences += found
         report.undecided += [suspect.difference for suspect in undecided]
 
     def _suspects(self, kind: str, version: str, objects: Sequence[Object]) -> Iterator[_Suspect]:

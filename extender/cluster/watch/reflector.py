@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,14 @@ class WatchEvent(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
+class Told(NamedTuple):
+    """An object that the sink was told of: its version, its UID, and whether it was told to be gone."""
+
+    version: int
+    uid: str = ""
+    gone: bool = False
+
+
 _DECODE_EVENT = msgspec.json.Decoder(WatchEvent).decode
 _DECODE_BOOKMARK = msgspec.json.Decoder(Object).decode
 _DECODE_STATUS = msgspec.json.Decoder(Status).decode
@@ -33,7 +42,7 @@ class Reflector:
 
     Attributes:
         version_seen: the version of the last list, event or bookmark.
-        version_told: the newest version of an object that the sink was told of, by a list or an event.
+        newest: the newest version of an object that the sink was told of, by a list or an event.
         version_listed: the version of the last whole list.
         told_at: when the last list or event came, in monotonic seconds.
     """
@@ -46,7 +55,8 @@ class Reflector:
         self._listed: list[Object] = []
         self._told = False  # the sink may hold objects
         self._rest = b""
-        self.version_seen = self.version_told = self.version_listed = 0
+        self.version_seen = self.version_listed = 0
+        self.newest = Told(0)
         self.told_at = 0.0
 
     @property
@@ -137,10 +147,10 @@ class Reflector:
 
     def _tell_list(self, version: int, now: float) -> None:
         listed, self._listed = self._listed, []
-        newest = max((version_number(obj.metadata.resource_version) for obj in listed), default=0)
+        newest = max((Told(version_number(obj.metadata.resource_version), obj.uid) for obj in listed), default=Told(0))
         self._told = True
         self._sink.replaced(self.kind.name, listed)
-        self.version_seen, self.version_listed, self.version_told = version, version, newest
+        self.version_seen, self.version_listed, self.newest = version, version, newest
         self.told_at = now
         self._telemetry.synced(self.kind.name)
         if self.synced:
@@ -155,7 +165,7 @@ class Reflector:
         version = self._version_of(obj)
         if event.type != "BOOKMARK":
             (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(name, obj)
-            self.version_told, self.told_at = version, now
+            self.newest, self.told_at = Told(version, obj.uid, event.type == "DELETED"), now
         self.version_seen = version
         self._state.observed(obj.metadata.resource_version)
         self._telemetry.synced(name)

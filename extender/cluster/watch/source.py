@@ -78,9 +78,18 @@ class ClusterSource:
     def survey(self, kind: str) -> Survey:
         """Lists what there is of a kind, to see whether the sink is told of it. Raises Refused, OutcomeUnknown."""
         reflector = self._by_kind[kind]
-        return Survey(self._client, reflector, lambda why: self.distrust(reflector, why))
+        return Survey(self._client, reflector, partial(self._distrust, reflector), self._restored)
 
-    def distrust(self, reflector: Reflector, why: str) -> None:
+    def relist(self, kind: str, why: str) -> None:
+        """See ports.Lister."""
+        self._distrust(self._by_kind[kind], why)
+
+    def _restored(self, why: str) -> None:
+        for reflector in self._reflectors:
+            if reflector.version:
+                self._distrust(reflector, f"the API server was restored from a copy: {why}")
+
+    def _distrust(self, reflector: Reflector, why: str) -> None:
         """Has the reflector list everything anew; it counts as not synced till then."""
         if reflector.synced:
             logger.warning("%s is listed anew: %s", reflector.kind.name, why)
@@ -128,7 +137,7 @@ class ClusterSource:
             for verification in self._verifications:
                 try:
                     if why := verification.failed(self._clock.monotonic()):
-                        self.distrust(verification.reflector, why)
+                        self._distrust(verification.reflector, why)
                 except ClusterError as error:
                     logger.info("%s cannot be verified: %s", verification.reflector.kind.name, error)
 

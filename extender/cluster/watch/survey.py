@@ -6,8 +6,9 @@ list's newest object has told of every object in it. It may still have to hear o
 node for fuller than it is, which is the safe side.
 
 A list also shows where a reflector is led astray, and has it distrusted, so that it lists anew:
-- The list's version is below one that the reflector has seen: the API server was restored from a copy, or what the
-  reflector was told is no version of this server. A watch from the future would be accepted, and be silent.
+- The list's version is below one that the reflector has seen, or the newest object that it told of has an older one in
+  the list, or none and no deletion comes: the API server was restored from a copy, or what the reflector was told is no
+  version of this server. A watch from the future would be accepted, and be silent.
 - The reflector has seen a bookmark as new as the newest object, but not the object: events are lost on the way.
 """
 
@@ -42,21 +43,33 @@ _DECODE = msgspec.json.Decoder(Page[_Versioned]).decode
 class Survey:
     """The objects of a reflector's kind at one moment; a cache.expiry.Survey of pods."""
 
-    def __init__(self, client: KubeClient, reflector: Reflector, distrust: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        reflector: Reflector,
+        distrust: Callable[[str], object],
+        restored: Callable[[str], object],
+    ) -> None:
         """Lists the objects.
 
         Args:
             distrust: told why, has the reflector list anew.
+            restored: told why the server must be another than it was: no kind can be trusted then.
 
         Raises:
             Refused, OutcomeUnknown: the list cannot be had.
         """
-        seen, self._reflector, self._distrust = reflector.version_seen, reflector, distrust
+        seen, last = reflector.version_seen, reflector.newest
+        self._reflector, self._distrust = reflector, distrust
         version, items = list_all(client, reflector.kind, _DECODE, _PAGE_SIZE, _METADATA_ONLY)
         self._versions = {each.metadata.uid: version_number(each.metadata.resource_version) for each in items}
         self._newest = max(self._versions.values(), default=0)
+        listed = self._versions.get(last.uid)
+        self._gone = last if listed is None and not last.gone else None
         if version_number(version) < seen:
-            distrust(f"the list has version {version}, and the watch told of {seen}")
+            restored(f"the list has version {version}, and the watch told of {seen}")
+        elif listed is not None and listed < last.version:
+            restored(f"the list has version {listed} of an object that the watch told of in version {last.version}")
 
     def __len__(self) -> int:
         return len(self._versions)
@@ -65,7 +78,9 @@ class Survey:
         """Returns whether the sink was told of every object in the list; no reflector is asked while it lists."""
         if not self._reflector.synced or not self._reflector.version:
             return False
-        if self._reflector.version_told >= self._newest:
+        if self._gone == self._reflector.newest and self._gone.uid:
+            return False  # its deletion is still to be told
+        if self._reflector.newest.version >= self._newest:
             return True
         if self._reflector.version_seen >= self._newest:
             self._distrust(f"the watch is past version {self._newest}, and has told of no object in it")

@@ -23,7 +23,7 @@ class Verification:
     def __init__(self, reflector: Reflector, survey: Callable[[str], Survey]) -> None:
         self.reflector, self._ask = reflector, survey
         self._survey: Survey | None = None
-        self._asked_at = self._version_told = 0.0
+        self._asked_at, self._told = 0.0, reflector.newest
         self._verified_at, self._every_seconds = 0.0, QUIET_SECONDS
 
     def failed(self, now: float) -> str:
@@ -40,14 +40,14 @@ class Verification:
                 self._begin(now)
         elif self._survey.told():
             self._survey = None
-        elif reflector.version_told != self._version_told:
-            self._asked_at, self._version_told = now, reflector.version_told  # it is behind, and goes on
+        elif reflector.newest != self._told:
+            self._asked_at, self._told = now, reflector.newest  # it is behind, and goes on
         elif reflector.synced and now - self._asked_at >= PATIENCE_SECONDS:
             return f"a list shows something new, and the watch has told of nothing for {now - reflector.told_at:.0f} s"
         return ""
 
     def _begin(self, now: float) -> None:
         self._asked_at = self._verified_at = now
-        self._version_told = self.reflector.version_told
+        self._told = self.reflector.newest
         self._survey = self._ask(self.reflector.kind.name)
         self._every_seconds = min(max(QUIET_SECONDS, len(self._survey) / _LISTED_PER_SECOND), _LONGEST_SECONDS)

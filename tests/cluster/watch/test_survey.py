@@ -53,7 +53,7 @@ class Followed:
             self.why.append(why)
             self.reflector.distrust()
 
-        return Survey(self.client, self.reflector, distrust)
+        return Survey(self.client, self.reflector, distrust, distrust)
 
 
 @pytest.fixture
@@ -152,6 +152,31 @@ def test_a_bookmark_past_a_pod_that_was_not_told_shows_that_events_are_lost(foll
     assert (survey.told(), followed.reflector.synced, len(followed.why)) == (False, False, 1)
     followed.list()
     assert survey.told()
+
+
+@pytest.mark.parametrize("past", [pytest.param(0, id="behind"), pytest.param(9, id="and is past it by now")])
+def test_an_object_that_was_newer_than_it_is_shows_that_the_server_was_restored(followed: Followed, past: int) -> None:
+    followed.put("p")
+    old = followed.put("p")
+    for event in ("ADDED", "DELETED"):
+        followed.list()
+        newer = {**old, "metadata": {**old["metadata"], "resourceVersion": "105"}}
+        followed.tell(event, newer)
+        for _ in range(past):
+            followed.put("q")
+        assert (followed.survey().told(), followed.reflector.synced) == (False, False)
+        followed.api.remove(PODS, "default/q", unnoticed=True) if past else None
+
+
+def test_an_object_that_is_gone_is_waited_for(followed: Followed) -> None:
+    told = followed.put("p")
+    followed.tell("ADDED", told)
+    followed.api.remove(PODS, "default/p")
+    survey = followed.survey()
+    assert not survey.told()
+    followed.tell("DELETED", {**told, "metadata": {**told["metadata"], "resourceVersion": "102"}})
+    assert survey.told()
+    assert followed.why == []
 
 
 @pytest.mark.parametrize("version", ["zzz", "-1", "1e9", "0"])
