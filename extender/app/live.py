@@ -49,7 +49,7 @@ _AT_ONCE = 8
 
 @dataclass(slots=True)
 class Look:
-    """What was found, and for people what was not."""
+    """The objects that were found, and for people the kinds that were not."""
 
     objects: list[Object] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where the commands that answer questions take the cluster from, and how they end."""
+"""The sources that commands take a cluster from to answer questions, and their exit statuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What --cluster, --kubeconfig, --context, --namespace and --policy say."""
+    """The values of --cluster, --kubeconfig, --context, --namespace and --policy."""
 
     cluster: Path | None = None
     kubeconfig: Path | None = None

@@ -92,7 +92,7 @@ class Cluster:
         return self._state.info(key).pod
 
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
-        """Where the pod could go, over all nodes. A pod that stands on a node is judged as if it did not.
+        """Decides about the pod on every node. One that stands on a node is judged as if it did not.
 
         A mapping is a manifest: it gets what an API server with these objects would fill in.
 
@@ -103,7 +103,7 @@ class Cluster:
         return self._state.decide(self._state.admit(pod).pod)
 
     def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
-        """Why the pod waits or where it would go, in numbers, and the smallest change that would let it run.
+        """Tells in numbers why the pod waits or where it would go, and the smallest change that would let it run.
 
         `pod` may be `namespace/name` of one in the cluster. Raises as `decide` and `pod` do.
         """
@@ -113,7 +113,7 @@ class Cluster:
     def explain_pending(
         self, namespace: str = "", progress: Callable[[int, int], None] | None = None
     ) -> list[PendingPod]:
-        """Every pod that waits, in one namespace or in all, with what stands in its way; the same causes together.
+        """Returns every pod that waits, in one namespace or in all, with its blocker; the same causes together.
 
         `progress` is told how many are done, and of how many.
         """
@@ -125,7 +125,7 @@ class Cluster:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> SimulationResult:
-        """Where the pods that wait would go, after the scenario's changes; the cluster itself stays as it is.
+        """Places the pods that wait, after the scenario's changes, on a copy; the cluster itself stays as it is.
 
         Raises:
             UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario asks for what is not possible.
@@ -134,7 +134,7 @@ class Cluster:
         return simulate(self._state, scenario, seed, None, progress)
 
     def drain(self, *nodes: str, seed: int = 0) -> SimulationResult:
-        """The new homes of the pods of these nodes, by name or `key=value`. Raises as `simulate`."""
+        """Finds new homes for the pods of these nodes, by name or `key=value`. Raises as `simulate`."""
         return self.simulate(Scenario(drain=nodes), seed)
 
     def capacity(
@@ -144,7 +144,7 @@ class Cluster:
         most: int = MOST_PODS,
         progress: Progress | None = None,
     ) -> Capacity:
-        """How many more pods of the templates fit: manifests of pods, or of what has a pod template.
+        """Counts how many more pods of the templates fit: manifests of pods, or of what has a pod template.
 
         Raises:
             MalformedCluster: a template would be refused by the API server.
@@ -159,7 +159,7 @@ class Cluster:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Comparison:
-        """What differs where `other` decides (None: kube-scheduler's defaults). Raises as `simulate`."""
+        """Compares with the placements by `other` (None: kube-scheduler's defaults). Raises as `simulate`."""
         second = other or Profiles([default_profile()])
         return compare(self._state, self._state.profiles, second, scenario, seed, progress)
 

@@ -1,4 +1,4 @@
-"""What was decided for one pod: which nodes can take it, why the others cannot, what each priority gave.
+"""A decision about one pod: the nodes that can take it, the reasons of the others, the scores.
 
 A Decision keeps the engine's arrays as they are; names and dictionaries are made when they are first read, so that a
 decision over thousands of nodes costs no more than the engine's own work.
@@ -26,7 +26,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PluginScore:
-    """What one priority gave, its numbers in the order of `Decision.feasible`: int64[len(feasible)] each.
+    """The scores of one priority, its numbers in the order of `Decision.feasible`: int64[len(feasible)] each.
 
     Attributes:
         plugin: its name.
@@ -42,12 +42,12 @@ class PluginScore:
 
     @property
     def weighted(self) -> IntArray:
-        """What it adds to the total: `normalised * weight`."""
+        """The points that it adds to the total: `normalised * weight`."""
         return self.normalised * self.weight
 
 
 class Decision:
-    """What the engine decided for one pod over all nodes of a cluster.
+    """The engine's decision about one pod over all nodes of a cluster.
 
     Attributes:
         pod: whom it was made for.
@@ -68,7 +68,7 @@ class Decision:
 
     @property
     def fit(self) -> Fit:
-        """What became of each node, as arrays."""
+        """The verdict on each node, as arrays."""
         return self._fit
 
     @cached_property

@@ -119,7 +119,7 @@ class ClusterState:
         return PodInfo(pod.placed_on("") if standing and pod.node_name else pod)
 
     def decide(self, pod: Pod) -> Decision:
-        """Where the pod could go, over all nodes; one that stands here is judged as if it did not.
+        """Decides about the pod on every node; one that stands here is judged as if it did not.
 
         Raises:
             MalformedCluster: the pod states a quantity that is none.
@@ -135,7 +135,7 @@ class ClusterState:
         return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption)
 
     def fit(self, pod: Pod, rows: Rows | None = None) -> Fit:
-        """What becomes of each of the rows, by default of all; nothing is scored."""
+        """Filters the rows, by default all; nothing is scored."""
         info = self.as_if_waiting(pod)
         with rule_errors(), self.table.supposing(gone=[info.uid]):
             return find_fit(self.profile(pod), info, self.table, self.table.nodes.rows if rows is None else rows)

@@ -1,4 +1,4 @@
-"""Why the winner won: scores beside the runner-up's, and the rule that chose between nodes to preempt on."""
+"""The choice between nodes: the winner's scores beside the runner-up's, and the rule that picks whom to preempt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.preemption import Candidate, Preemption
 
 @dataclass(frozen=True, slots=True)
 class ScoreLine:
-    """What one plugin gave the winner and the runner-up, weighted."""
+    """One plugin's weighted scores for the winner and the runner-up."""
 
     plugin: str
     weight: int

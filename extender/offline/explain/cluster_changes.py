@@ -65,8 +65,8 @@ def _labelled(state: ClusterState, pod: Pod) -> Change | None:
     lifted = NodeSelection().lifted(pod)
     rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
     ranked = sorted(
-        (len(labels), state.table.nodes.names[row], tuple(sorted(labels.items())))
-        for row, missing in zip(rows.tolist(), missing_demands(pod, state, rows), strict=True)
+        (len(labels), min(state.table.nodes.names[row] for row in failing.tolist()), tuple(sorted(labels.items())))
+        for missing, failing in missing_demands(pod, state, rows)
         for labels in (_labels_for(pod, each.demands, each.term) for each in missing)
         if labels
     )

@@ -33,13 +33,13 @@ _SELECTED_BY = {"In": "in ({})", "NotIn": "not in ({})", "Gt": "> {}", "Lt": "< 
 
 
 def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows) -> str:
-    """What a plugin's `reason` means on the nodes at `rows`, in one line; empty where there is no more to say."""
+    """Puts a plugin's `reason` on the nodes at `rows` into numbers, in one line; empty where there are none."""
     known = _DETAILS.get(plugin)
     return known(pod, table, rows, reason) if known and len(rows) else ""
 
 
 def free(table: Table, resource: str, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """What the pods on each of the rows leave of a resource: int64[len(rows)]."""
+    """Returns what the pods on each of the rows leave of a resource: int64[len(rows)]."""
     index = table.nodes.resources.get(resource)
     if index is None:
         return np.zeros(len(rows), np.int64)

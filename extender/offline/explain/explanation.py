@@ -59,7 +59,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """What one filter says of one node by itself. `reasons` are empty where it lets the pod pass."""
+    """One filter's verdict on one node by itself. `reasons` are empty where it lets the pod pass."""
 
     plugin: str
     reasons: tuple[str, ...] = ()
@@ -98,12 +98,12 @@ class Explanation:
 
     @property
     def fits(self) -> bool:
-        """Whether a scheduler would place the pod now."""
+        """True if a scheduler would place the pod now."""
         return bool(self.decision.feasible) and not self.held
 
     @cached_property
     def changes(self) -> list[Change]:
-        """What would let the pod run, the smallest first; nothing where it fits. Each has been decided again."""
+        """The changes that would let the pod run, the smallest first, each decided again; none where it fits."""
         if self.decision.feasible or not len(self._state.table.nodes.rows):
             return []
         found = [*pod_changes(self._state, self.pod), *cluster_changes(self._state, self.pod)]
@@ -111,7 +111,7 @@ class Explanation:
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """Why the winner won; None where no node can take the pod."""
+        """The winner beside the runner-up; None where no node can take the pod."""
         return waterfall(self.decision)
 
     @cached_property
@@ -120,7 +120,7 @@ class Explanation:
         return decided_by(self.decision.preemption) if self.decision.preemption else ""
 
     def on_node(self, name: str) -> list[FilterVerdict]:
-        """What every filter says of the node by itself, not the first alone. Raises UnknownNode."""
+        """Returns every filter's verdict on the node, not the first refusal alone. Raises UnknownNode."""
         self._state.node(name)
         rows = self._state.rows_of([name])
         profile, info = self._state.profile(self.pod), self._state.as_if_waiting(self.pod)
@@ -159,7 +159,7 @@ class Explanation:
 
 
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
-    """What the pod's own state says before any node is asked; and whether that keeps schedulers from trying it."""
+    """Returns what the pod's own state says before any node is asked, and whether no scheduler tries it for that."""
     notes, held = [], False
     if pod.terminating:
         notes.append("it is being deleted: no scheduler tries it any more")
@@ -248,7 +248,7 @@ def totals(decision: Decision) -> dict[str, int]:
 
 
 def preemption(decision: Decision, by_rule: str = "") -> dict[str, Any]:
-    """Who would have to go on which node, the node that would be chosen, and by which rule; or why there is none."""
+    """Returns the candidates with their victims, the node chosen and by which rule, or the reason for none."""
     made = decision.preemption
     candidates = made.candidates if made else {}
     return {

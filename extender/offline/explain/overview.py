@@ -110,7 +110,7 @@ def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
 
 
 def age(since: datetime, now: datetime) -> str:
-    """How long ago, in the largest whole unit, as kubectl writes it."""
+    """Returns the age in the largest whole unit, as kubectl writes it."""
     seconds = max(int((now - since).total_seconds()), 0)
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:

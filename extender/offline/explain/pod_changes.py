@@ -27,7 +27,7 @@ from extender.offline.explain.quantities import quantity
 from extender.offline.state import ClusterState
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from extender.table import PodInfo
-from extender.table.labels import Rows
+from extender.table.labels import BoolColumn, Rows
 
 Apply = Callable[[Pod], Pod]
 Fits = Callable[[Pod], Rows]
@@ -92,7 +92,7 @@ class Requests:
                 yield Step(_lowering_text(targets, requests), float(given_up[at]), partial(lowered, targets=targets))
 
     def _left(self, resource: str, pod: Pod, state: ClusterState, rows: Rows) -> Any:
-        """What is free for the pod, room that is kept for nominated pods left out: int64[len(rows)]."""
+        """Returns what is free for the pod, without the room that is kept for nominated pods: int64[len(rows)]."""
         nodes = state.table.nodes
         index = nodes.resources.get(resource)
         if index is None:
@@ -142,7 +142,7 @@ class NodeSelection:
     def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
         lifted = self.lifted(pod)
         rows = fits(lifted) if lifted else np.zeros(0, np.intp)
-        drops = {drop for missing in missing_demands(pod, state, rows) for drop in missing if drop.demands}
+        drops = {drop for missing, _ in missing_demands(pod, state, rows) for drop in missing if drop.demands}
         for drop in sorted(drops, key=lambda each: (len(each.demands), each.term, sorted(each.demands))):
             text = "drop " + " and ".join(sorted(drop.demands))
             yield Step(text, len(drop.demands), partial(_without_demands, drop=drop))
@@ -364,14 +364,14 @@ def _taint_text(taint: Taint) -> str:
 
 
 class Missing(NamedTuple):
-    """What a node lacks to satisfy nodeSelector and the affinity term at this position; -1: there is none."""
+    """The demands of nodeSelector and of the affinity term at this position (-1: there is none) that a node fails."""
 
     term: int
     demands: frozenset[str]
 
 
-def missing_demands(pod: Pod, state: ClusterState, rows: Rows) -> list[list[Missing]]:
-    """For each row, what it lacks by each term of required affinity; demands as text, see `demand`."""
+def missing_demands(pod: Pod, state: ClusterState, rows: Rows) -> list[tuple[list[Missing], Rows]]:
+    """The ways in which rows fail, with the rows that fail so: what is lacking by each term of required affinity."""
     table = state.table
     labels = [
         (f"nodeSelector {key}={value}", nodes_with_labels({key: value}, table, rows))
@@ -379,20 +379,34 @@ def missing_demands(pod: Pod, state: ClusterState, rows: Rows) -> list[list[Miss
     ]
     required = required_node_selector(pod)
     terms = list(enumerate((required.node_selector_terms or ()) if required else ())) or [(-1, NodeSelectorTerm())]
-    by_row: list[list[Missing]] = [[] for _ in range(len(rows))]
+    met: list[tuple[int, str, BoolColumn]] = []
     for position, term in terms:
         alone = [
-            (_requirement_key(each), nodes_in_term(NodeSelectorTerm(match_expressions=[each]), table, rows))
-            for each in term.match_expressions or ()
+            *((each, NodeSelectorTerm(match_expressions=[each])) for each in term.match_expressions or ()),
+            *((each, NodeSelectorTerm(match_fields=[each])) for each in term.match_fields or ()),
         ]
-        alone += [
-            (_requirement_key(each), nodes_in_term(NodeSelectorTerm(match_fields=[each]), table, rows))
-            for each in term.match_fields or ()
-        ]
-        met = [*labels, *alone]
-        for row, missing in enumerate(by_row):
-            missing.append(Missing(position, frozenset(name for name, fulfilled in met if not fulfilled[row])))
-    return by_row
+        met += [(position, name, fulfilled) for name, fulfilled in labels]
+        met += [(position, _requirement_key(each), nodes_in_term(single, table, rows)) for each, single in alone]
+    if not len(rows) or not met:
+        return [([Missing(position, frozenset()) for position, _ in terms], rows)]
+    ways, way_of = np.unique(np.array([fulfilled for *_, fulfilled in met]), axis=1, return_inverse=True)
+    return [
+        (
+            [
+                Missing(
+                    position,
+                    frozenset(
+                        name
+                        for (at, name, _), holds in zip(met, ways[:, way], strict=True)
+                        if at == position and not holds
+                    ),
+                )
+                for position, _ in terms
+            ],
+            rows[way_of.ravel() == way],
+        )
+        for way in range(ways.shape[1])
+    ]
 
 
 def _requirement_key(each: NodeSelectorRequirement) -> str:

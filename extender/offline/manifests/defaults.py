@@ -1,4 +1,4 @@
-"""What the API server and its admission fill in, for objects that never passed through one.
+"""Fills in what the API server and its admission do, for objects that never passed through one.
 
 Source: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/priority.
 """

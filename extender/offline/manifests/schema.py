@@ -48,12 +48,12 @@ def _fields() -> dict[str, dict[str, str]]:
 
 
 def knows(kind: str) -> bool:
-    """Whether the fields of this kind are known."""
+    """Returns True if the fields of this kind are known."""
     return f"V1{kind}" in _fields()
 
 
 def faults(kind: str, obj: object) -> list[str]:
-    """What is wrong with an object of a kind that is known, each "path: what is wrong and what is wanted"."""
+    """Returns the faults of an object of a kind that is known, each "path: what is wrong and what is wanted"."""
     return list(_of_type(f"V1{kind}", obj, ""))
 
 

@@ -175,7 +175,7 @@ def _replicas(kind: str, item: Mapping[str, Any]) -> int | None:
 
 
 def _template_path(kind: str, item: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Where the object has its pod template."""
+    """Returns the path of the object's pod template; None where it has none."""
     if kind == "PodTemplate":
         return ("template",)
     path = ("spec", "jobTemplate", "spec", "template") if kind == "CronJob" else ("spec", "template")

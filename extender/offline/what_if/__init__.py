@@ -1,4 +1,4 @@
-"""What becomes of pods if: the production queue, cycle and preemption run on a copy of a cluster, until nothing moves.
+"""Simulations: the production queue, cycle and preemption run on a copy of a cluster, until nothing moves.
 
 In comes a ClusterState and a Scenario (nodes to drain or add, workloads to scale or create); out comes a Simulation's
 result with placements, evictions, what is left over, and the balance before and after. Nothing is written to a cluster.

@@ -1,4 +1,4 @@
-"""How full a cluster is, how evenly, and how much of what is free no pod can use."""
+"""Measures of a cluster: how full it is, how evenly, and how much of what is free no pod can use."""
 
 from __future__ import annotations
 

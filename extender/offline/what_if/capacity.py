@@ -1,4 +1,4 @@
-"""How many more pods of some templates fit, where, and what runs out first."""
+"""The room that there is for more pods of some templates, and what runs out first."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _nth(pod: Pod, number: int) -> Pod:
 
 
 def _independent(pod: Pod, state: ClusterState) -> bool:
-    """Whether one such pod on a node changes nothing for another, but for the node's own resources."""
+    """Returns True if one such pod changes nothing for another, but for the resources of its own node."""
     info, spec, table = PodInfo(pod), pod.spec, state.table
     hard = any(each.when_unsatisfiable == DO_NOT_SCHEDULE for each in spec.topology_spread_constraints or ())
     terms = info.required_affinity or info.required_anti_affinity or terms_against(info, table)
@@ -132,7 +132,7 @@ def _independent(pod: Pod, state: ClusterState) -> bool:
 
 
 def _by_arithmetic(state: ClusterState, pod: Pod, most: int) -> dict[str, int] | None:
-    """How many fit on each node: as often as the request goes into what is free; the nodes are then that full.
+    """Returns how often the request goes into what is free on each node, and makes the nodes that full.
 
     None where the profile overlooks a resource, so that it cannot be worked out.
     """

@@ -29,7 +29,7 @@ _MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What has become of every pod that was to be placed.
+    """The outcome for every pod that was to be placed.
 
     Attributes:
         placements: pods that found a node, in the order in which they did.
@@ -57,7 +57,7 @@ class SimulationResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every pod has a node, and none is lost."""
+        """True if every pod has a node, and none is lost."""
         return not self.remaining and not self.lost
 
     def to_dict(self) -> dict[str, Any]:

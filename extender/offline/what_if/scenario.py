@@ -32,7 +32,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is to be changed first. Nodes are named, or selected by `key=value`.
+    """The changes to make first. Nodes are named, or selected by `key=value`.
 
     Attributes:
         cordon: nodes that take no new pods.

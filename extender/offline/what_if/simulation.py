@@ -64,7 +64,7 @@ class Eviction:
 
 @dataclass(slots=True)
 class Log:
-    """What has happened so far, in order. `kept`: pods that no budget lets leave a drained node -> the node."""
+    """The events so far, in order. `kept`: pods that no budget lets leave a drained node -> the node."""
 
     placements: dict[str, Placement] = field(default_factory=dict)
     evictions: list[Eviction] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Simulation:
         self.log.reasons.pop(info.pod.key, None)
 
     def budget_allows(self, info: PodInfo) -> bool:
-        """Whether every PodDisruptionBudget lets the pod be evicted now."""
+        """Returns True if every PodDisruptionBudget lets the pod be evicted now."""
         budgets = self.state.table.objects.all(PodDisruptionBudget)
         covering = list(self.state.table.budgets.covering(info.group))
         return all(budgets[key].status.disruptions_allowed > 0 for key in covering)

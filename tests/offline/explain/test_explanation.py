@@ -1,4 +1,4 @@
-"""What is said of a pod: verdict, notes, reasons with numbers, scores, preemption."""
+"""Everything said of a pod: verdict, notes, reasons with numbers, scores, preemption."""
 
 from __future__ import annotations
 

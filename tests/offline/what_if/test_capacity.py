@@ -1,4 +1,4 @@
-"""How many more fit: worked out where nodes are independent, else tried; both say the same."""
+"""Counting what fits: by arithmetic where nodes are independent, else by trying; both say the same."""
 
 from __future__ import annotations
 
