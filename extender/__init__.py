@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from extender.model.pod import Pod
     from extender.offline.cluster import Cluster
     from extender.offline.decision import Decision
+    from extender.offline.what_if.scenario import Scenario
     from extender.plugins.users import predicate, priority
     from extender.table import PodInfo, Table
     from extender.table.labels import Rows
@@ -51,6 +52,7 @@ __all__ = [
     "Pod",
     "PodInfo",
     "Rows",
+    "Scenario",
     "Table",
     "predicate",
     "priority",
@@ -68,6 +70,7 @@ _HOMES = {
     "Pod": "extender.model.pod",
     "PodInfo": "extender.table",
     "Rows": "extender.table.labels",
+    "Scenario": "extender.offline.what_if.scenario",
     "Table": "extender.table",
     "predicate": "extender.plugins.users",
     "priority": "extender.plugins.users",

@@ -99,7 +99,7 @@ def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
 def _listed(client: KubeClient, kind: Kind) -> list[Object] | ClusterError:
     try:
         return list_all(client, kind, decoders(kind)[0])[1]
-    except NotFound:  # a cluster that does not serve the kind has no objects of it
-        return []
+    except NotFound as error:  # a cluster that does not serve the kind has no objects of it
+        return error if kind.name in _NEEDED else []
     except ClusterError as error:
         return error

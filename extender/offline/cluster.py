@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from extender.errors import Conflict, MalformedCluster, UnknownNode
+from extender.errors import Conflict, UnknownNode
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -15,7 +15,7 @@ from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import to_object, to_pod
-from extender.offline.manifests.templates import Workload, workload_of
+from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
 from extender.offline.what_if.comparison import Comparison, compare
@@ -23,6 +23,7 @@ from extender.offline.what_if.result import SimulationResult, simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.plugins.registry import default_profile
+from extender.policy.loading import read as read_policy
 
 CONFLICT = 409
 
@@ -121,7 +122,7 @@ class Cluster:
 
     def simulate(
         self,
-        scenario: Scenario = Scenario(),  # noqa: B008  frozen
+        scenario: Scenario | None = None,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> SimulationResult:
@@ -131,7 +132,7 @@ class Cluster:
             UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario asks for what is not possible.
             RuleFailed: a rule of the user's raised.
         """
-        return simulate(self._state, scenario, seed, None, progress)
+        return simulate(self._state, scenario or Scenario(), seed, None, progress)
 
     def drain(self, *nodes: str, seed: int = 0) -> SimulationResult:
         """Finds new homes for the pods of these nodes, by name or `key=value`. Raises as `simulate`."""
@@ -149,19 +150,24 @@ class Cluster:
         Raises:
             MalformedCluster: a template would be refused by the API server.
         """
-        read = [each if isinstance(each, Workload) else _workload(each) for each in templates]
+        read = [each if isinstance(each, Workload) else required_workload(each) for each in templates]
         return capacity(self._state, read, weights, most, progress)
 
     def compare(
         self,
-        other: Profiles | None,
-        scenario: Scenario = Scenario(),  # noqa: B008  frozen
+        other: Profiles | Mapping[str, Any] | None = None,
+        scenario: Scenario | None = None,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Comparison:
-        """Compares with the placements by `other` (None: kube-scheduler's defaults). Raises as `simulate`."""
-        second = other or Profiles([default_profile()])
-        return compare(self._state, self._state.profiles, second, scenario, seed, progress)
+        """Compares with the placements by `other`: a KubeSchedulerConfiguration or a Policy; None: the defaults.
+
+        Raises:
+            ConfigurationError: `other` has faults; else as `simulate`.
+        """
+        second = Profiles(read_policy(other).profiles) if isinstance(other, Mapping) else other
+        second = second or Profiles([default_profile()])
+        return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
     def bind(self, pod: Pod | Mapping[str, Any], node: str) -> None:
         """Puts the pod on the node, whether or not it fits. Bound there already is well.
@@ -179,10 +185,3 @@ class Cluster:
             self._state.add(known.placed_on(node))
         elif table.pods.row[standing] != table.nodes.row_of[node]:
             raise Conflict(f"pod {known.key} stands on another node than {node}", CONFLICT)
-
-
-def _workload(manifest: Mapping[str, Any]) -> Workload:
-    found = workload_of(manifest, "template")
-    if found is None:
-        raise MalformedCluster("template: want a Pod or an object with a pod template")
-    return found

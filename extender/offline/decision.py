@@ -66,11 +66,6 @@ class Decision:
     def __repr__(self) -> str:
         return f"Decision({self.pod.key}: {len(self._scoring.rows)} of {len(self._fit.rows)} nodes feasible)"
 
-    @property
-    def fit(self) -> Fit:
-        """The verdict on each node, as arrays."""
-        return self._fit
-
     @cached_property
     def nodes(self) -> list[str]:
         """Every node that was looked at."""
@@ -118,3 +113,8 @@ class Decision:
 
     def _named(self, rows: Rows) -> list[str]:
         return [self._node_names[row] for row in rows.tolist()]
+
+
+def fit_of(decision: Decision) -> Fit:
+    """Returns the verdict on each node, as arrays; for this room alone."""
+    return decision._fit

@@ -50,6 +50,13 @@ def test_nothing_can_be_answered_without_nodes(tmp_path: Path) -> None:
             look_at(api.kubeconfig(tmp_path))
 
 
+def test_what_serves_no_nodes_is_no_cluster(tmp_path: Path) -> None:
+    with fake_api() as api:
+        del api.collections[NODES]
+        with pytest.raises(ClusterError, match=r"nodes cannot be listed \(404"):
+            look_at(api.kubeconfig(tmp_path))
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with fake_api() as api:
         path = api.kubeconfig(tmp_path)

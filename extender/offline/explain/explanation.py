@@ -12,7 +12,7 @@ import numpy as np
 from extender.framework.rules import Predicate
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.decision import Decision
+from extender.offline.decision import Decision, fit_of
 from extender.offline.explain.changes import Change, pod_changes
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.cluster_changes import cluster_changes
@@ -187,15 +187,15 @@ def _message(decision: Decision, state: ClusterState) -> str:
         return f"{len(decision.feasible)}/{len(decision.nodes)} nodes are available"
     if not decision.nodes:
         return diagnosis.NO_NODES
-    told = diagnosis.fit_message(decision.fit)
+    told = diagnosis.fit_message(fit_of(decision))
     if decision.preemption is not None:
         info = state.as_if_waiting(decision.pod)
-        told += f" {diagnosis.preemption_message(decision.fit, decision.preemption, info, state.table)}"
+        told += f" {diagnosis.preemption_message(fit_of(decision), decision.preemption, info, state.table)}"
     return told.strip()
 
 
 def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
-    fit, info, table = decision.fit, state.as_if_waiting(decision.pod), state.table
+    fit, info, table = fit_of(decision), state.as_if_waiting(decision.pod), state.table
     by_reason: dict[tuple[str, str], tuple[list[Rows], bool]] = {}
     for index, refusal in enumerate(fit.refusals):
         rows = fit.rows[fit.cause == index]

@@ -112,6 +112,14 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     return _of_template(kind, item, _at(item, path), metadata.get("namespace") or namespace or DEFAULT_NAMESPACE)
 
 
+def required_workload(item: Mapping[str, Any]) -> Workload:
+    """Returns the workload that an object describes. Raises MalformedCluster, also where it has no pods."""
+    found = workload_of(item, "template")
+    if found is None:
+        raise MalformedCluster("template: want a Pod or an object with a pod template")
+    return found
+
+
 def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any], namespace: str) -> Workload:
     name = str(item["metadata"]["name"])
     metadata = template.get("metadata") or {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.selectors import Requirement
 from extender.offline.explain.cluster_changes import copy_of, with_cordon
-from extender.offline.manifests.templates import Workload
+from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import PINNED_OWNERS, Simulation, in_order
 from extender.table import PodInfo
@@ -41,7 +42,7 @@ class Scenario:
         remove_nodes: nodes that are gone, whatever stands on them.
         scale: (NAMESPACE/KIND/NAME, replicas).
         delete: NAMESPACE/NAME of pods, or NAMESPACE/KIND/NAME of workloads.
-        create: workloads, and how many replicas of each; None: as many as it says.
+        create: manifests of pods or of what has a pod template, and how many replicas; None: as many as it says.
     """
 
     cordon: Sequence[str] = ()
@@ -50,7 +51,7 @@ class Scenario:
     remove_nodes: Sequence[str] = ()
     scale: Sequence[tuple[str, int]] = ()
     delete: Sequence[str] = ()
-    create: Sequence[tuple[Workload, int | None]] = ()
+    create: Sequence[tuple[Workload | Mapping[str, Any], int | None]] = ()
 
 
 def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
@@ -78,7 +79,8 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
             simulation.remove(info)
     for target, count in scenario.scale:
         simulation.add(_scaled(simulation, target, count))
-    for workload, replicas in scenario.create:
+    for given, replicas in scenario.create:
+        workload = given if isinstance(given, Workload) else required_workload(given)
         simulation.add(_created(state, workload, replicas, notes))
     # Pods that wait already come first: they are older than what the changes have made.
     if scenario.drain:

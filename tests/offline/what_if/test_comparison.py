@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from extender import Cluster
 from extender.framework.profile import Profiles
 from extender.offline.what_if.comparison import as_text
@@ -13,12 +15,10 @@ FULL = make_pod("f").req(cpu="2", memory="2Gi").node("a").obj()
 OBJECTS = [*(make_node(name).capacity(cpu="8", memory="8Gi").obj() for name in "ab"), FULL]
 
 
-def packing() -> Profiles:
+def packing() -> dict[str, Any]:
     strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]}
     arguments = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}]
-    return Profiles(
-        read({**KIND, "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": arguments}]}).profiles
-    )
+    return {**KIND, "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": arguments}]}
 
 
 def test_the_same_configuration_changes_nothing() -> None:

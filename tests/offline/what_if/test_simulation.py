@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from extender import Cluster
 from extender.errors import ConfigurationError, UnknownNode, UnknownPod
-from extender.offline.manifests.templates import workload_of
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import Object, make_node, make_pdb, make_pod
@@ -164,10 +163,8 @@ def test_workloads_are_made_and_deleted() -> None:
             "template": {"metadata": {"labels": {"app": "new"}}, "spec": make_pod("x").limit(cpu="1").obj()["spec"]}
         },
     }
-    workload = workload_of(deployment, "app")
-    assert workload is not None
     old = [owned(f"web-5d8f-{n}").req(cpu="4").node(f"n{zone}").obj() for n, zone in enumerate("abc")]
-    result = simulated(*NODES, *old, create=[(workload, 5)], delete=["default/deploy/web"])
+    result = simulated(*NODES, *old, create=[(deployment, 5)], delete=["default/deploy/web"])
     assert len(result.placements) == 5
     assert len({each.node for each in result.placements}) == 3
     assert any("requests cpu=1, from its limits" in note for note in result.notes)
