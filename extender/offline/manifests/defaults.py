@@ -33,6 +33,7 @@ CLUSTER_SCOPED = frozenset(
     }
 )
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+DEFAULT_SCHEDULER = "default-scheduler"
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 T = TypeVar("T", bound=Object)
@@ -77,6 +78,7 @@ def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
         pod,
         spec=replace(
             spec,
+            scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
             containers=_containers(spec.containers, host_network),
             init_containers=_containers(spec.init_containers, host_network),
         ),
