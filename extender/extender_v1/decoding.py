@@ -19,6 +19,10 @@ from extender.extender_v1.types import (
 from extender.model.pod import Pod
 
 _LARGEST_KEPT_BYTES = 1024 * 1024
+# More than the largest clusters have; in memory a value takes 60 bytes and more, however short it is in JSON.
+_MOST_NODES, _MOST_VICTIMS, _MOST_SHORT_VALUES = 200_000, 500_000, 200_000
+# Schedulers' requests have 26 to 36 bytes for each comma, managedFields some 13.
+_FEWEST_BYTES_A_NODE_VALUE, _FEWEST_BYTES_A_VALUE = 12, 16
 _OBJECT = msgspec.json.Decoder(RawObject)
 
 
@@ -46,6 +50,8 @@ class NamesReader:
         """Returns the names. Raises MalformedRequest."""
         known, names = self._last
         if raw != known:
+            if bytes(raw).count(b'"') > 2 * _MOST_NODES:
+                raise MalformedRequest(f"NodeNames: more than {_MOST_NODES} names")
             names = decode_as(raw, list[str], "NodeNames")
             if len(memoryview(raw)) <= _LARGEST_KEPT_BYTES:
                 self._last = raw.copy(), names
@@ -64,7 +70,10 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
     nodes = None
     if listed is not None and names is None:  # both would be two questions; a scheduler asks one
         _check_text(body)
+        _check_values(body, _FEWEST_BYTES_A_NODE_VALUE)
         items = optional_as(lower_keys(listed).get("items"), list[msgspec.Raw], "Nodes.items")
+        if len(items or ()) > _MOST_NODES:
+            raise MalformedRequest(f"Nodes.items: more than {_MOST_NODES} nodes")
         nodes = [NodeBytes(raw) for raw in items or ()]
     if names is None and nodes is None:
         raise MalformedRequest("neither NodeNames nor Nodes is given")
@@ -79,11 +88,15 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
     """
     fields = _fields(body, "the body")
     victims: dict[str, NodeVictims] = {}
-    given = False
+    given, pods = False, 0
     for key in ("nodenametovictims", "nodenametometavictims"):
         by_node = optional_as(fields.get(key), RawObject, key)
         given = given or by_node is not None
-        victims.update({node: _victims(raw, node) for node, raw in (by_node or {}).items()})
+        for node, raw in (by_node or {}).items():
+            victims[node] = _victims(raw, node)
+            pods += len(victims[node].uids)
+            if len(victims) > _MOST_NODES or pods > _MOST_VICTIMS:
+                raise MalformedRequest(f"{key}: more than {_MOST_NODES} nodes or {_MOST_VICTIMS} victims")
     if not given:
         raise MalformedRequest("neither NodeNameToVictims nor NodeNameToMetaVictims is given")
     return ExtenderPreemptionArgs(_pod(fields.get("pod", NULL)), victims)
@@ -119,6 +132,13 @@ def _args_fields(body: bytes) -> _ArgsFields:
     return _ArgsFields(*(fields.get(name, NULL) for name in ("pod", "nodes", "nodenames")))
 
 
+def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> None:
+    """Raises MalformedRequest where the body holds more and shorter values than any cluster's."""
+    commas = body.count(b",")
+    if commas > _MOST_SHORT_VALUES and len(body) < fewest_bytes * commas:
+        raise MalformedRequest(f"{where} holds {commas} values in {len(body)} bytes, and no cluster's are so short")
+
+
 def _check_text(body: bytes) -> None:
     """Nodes are echoed unparsed: what is no text in them would be none in the answer."""
     try:
@@ -138,11 +158,15 @@ def _victims(raw: msgspec.Raw, node: str) -> NodeVictims:
         if "uid" in entry:
             uids.append(decode_as(entry["uid"], str, f"victims of {node}: Pods[].UID"))
         else:
-            pods.append(decode_as(item, Pod, f"victims of {node}: Pods[]"))
+            pod = decode_as(item, Pod, f"victims of {node}: Pods[]")
+            if not pod.uid:
+                raise MalformedRequest(f"victims of {node}: Pods[]: a pod without a UID")
+            pods.append(pod)
     return NodeVictims([pod.uid for pod in pods] + uids, pods or None, violations)
 
 
 def _pod(raw: msgspec.Raw) -> Pod:
+    _check_values(bytes(raw), _FEWEST_BYTES_A_VALUE, "Pod")
     pod = optional_as(raw, Pod, "Pod")
     if pod is None or not pod.uid or not pod.name:
         raise MalformedRequest("Pod is missing, or has no name and UID")
@@ -150,6 +174,7 @@ def _pod(raw: msgspec.Raw) -> Pod:
 
 
 def _fields(body: bytes, where: str) -> RawObject:
+    _check_values(body, _FEWEST_BYTES_A_VALUE)
     try:
         return lower_keys(_OBJECT.decode(body))
     except UNDECODABLE as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from extender.extender_v1.types import (
 )
 from extender.extender_v1.validation import validate_filter, validate_preempt, validate_prioritize
 from tests.builders import make_node, make_pod
+from tests.extender_v1.request_memory import SHAPES
 
 POD = make_pod("p").obj()
 
@@ -92,6 +96,13 @@ def test_the_name_of_a_raw_node(node: str) -> None:
     assert decode_args(body).names == ["n"]
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_request_takes_no_more_than_eight_times_its_size(shape: str) -> None:
+    command = [sys.executable, "-m", "tests.extender_v1.request_memory", shape]
+    printed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True).stdout
+    assert float(printed) <= 8
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -112,8 +123,13 @@ def test_the_name_of_a_raw_node(node: str) -> None:
         ),
         pytest.param(
             b'{"Pod":{"spec":{"containers":[%b{}]}},"NodeNames":[]}' % (b"{}," * 2**20),
-            "Pod: .* no API server keeps an object of that size",
+            "Pod holds 1048576 values in .* bytes",
             id="a pod of a million containers",
+        ),
+        pytest.param(
+            b'{"Pod":{"metadata":{"name":"%b"}},"NodeNames":[]}' % (b"n" * 2**22),
+            "Pod: .* no API server keeps an object of that size",
+            id="a pod larger than any that is stored",
         ),
         pytest.param(json.dumps({"Pod": {"spec": 3}, "NodeNames": []}).encode(), "Pod: Expected", id="odd pod"),
         pytest.param(b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "JSON|recursion|depth", id="deep nesting"),
