@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,14 @@ ONLY_EXTENDER = {
         "enabled": [{"name": name} for name in ("PrioritySort", "SchedulingGates", "DefaultBinder")],
     }
 }
+
+
+def extender_entry(
+    url: str, *, names: bool = True, verbs: Sequence[str] = ("filter", "prioritize", "preempt", "bind"), **fields: Any
+) -> dict[str, Any]:
+    """Returns an entry under `extenders` of a KubeSchedulerConfiguration; each verb goes by its own name."""
+    named = {f"{verb}Verb": verb for verb in verbs}
+    return {"urlPrefix": url, **named, "weight": 1, "nodeCacheCapable": names, **fields}
 
 
 class Running:
@@ -57,15 +65,7 @@ class RunningExtender(Running):
 
     def configuration(self, *, names: bool = True, plugins: dict[str, Any] | None = None) -> dict[str, Any]:
         """A KubeSchedulerConfiguration that leaves all four verbs to this extender."""
-        extender = {
-            "urlPrefix": f"http://127.0.0.1:{self.port}/scheduler",
-            "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "preemptVerb": "preempt",
-            "bindVerb": "bind",
-            "weight": 1,
-            "nodeCacheCapable": names,
-        }
+        extender = extender_entry(f"http://127.0.0.1:{self.port}/scheduler", names=names)
         profile = {"schedulerName": "default-scheduler", **({"plugins": plugins} if plugins else {})}
         return {"extenders": [extender], "profiles": [profile]}
 

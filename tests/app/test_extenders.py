@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
@@ -15,6 +13,7 @@ from extender.scheduler.extenders import ExtenderBinder, Extenders
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender
+from tests.verbs.cluster import FakeBinder
 
 BY_NAME, WHOLE = ExtenderConfig("http://a", node_cache_capable=True), ExtenderConfig("http://b")
 
@@ -46,18 +45,8 @@ def test_two_that_prioritize_are_asked_at_the_same_time() -> None:
     assert total.tolist() == [20, 0]
 
 
-class Bound:
-    def __init__(self) -> None:
-        self.pods: list[str] = []
-
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        self.pods.append(name)
-
-
 def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
-    cache, bound = Cache(ManualClock(), NullTelemetry()), Bound()
+    cache, bound = Cache(ManualClock(), NullTelemetry()), FakeBinder()
     pod = pod_info(make_pod("p").obj())
     cache.changed("Node", table_of(make_node("n").obj()).nodes.objects[0])  # type: ignore[arg-type]  # there is one
     cache.assume(pod, "n")
@@ -67,6 +56,6 @@ def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
         binder.bind("default", "p", pod.uid, "n")
         binder.bind("default", "other", "another", "n")
         assert [request["PodName"] for request in fake.requests("bind")] == ["p"]
-    assert bound.pods == ["other"]
+    assert [uid for uid, _ in bound.bound] == ["another"]
     ExtenderBinder(bound, Extenders(), assumed_pod_of(cache)).bind("default", "p", pod.uid, "n")
-    assert bound.pods == ["other", "p"]
+    assert [uid for uid, _ in bound.bound] == ["another", pod.uid]

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from tests.bench.workloads import backlog_node, pods_to_schedule
-from tests.running import schedule, serve
+from tests.running import extender_entry, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
@@ -47,15 +48,9 @@ class Throughput:
 
 
 @contextmanager
-def _stock(setting: Setting, **extender: object) -> Iterator[dict[str, Process]]:
-    extenders = {"extenders": [{"weight": 1, "httpTimeout": "10s", **extender}]} if extender else {}
-    with setting.plane.scheduler(extenders, verbosity=0) as scheduler:
+def _stock(setting: Setting, *extenders: dict[str, Any]) -> Iterator[dict[str, Process]]:
+    with setting.plane.scheduler({"extenders": list(extenders)}, verbosity=0) as scheduler:
         yield {"scheduler": scheduler}
-
-
-def _extender(port: int, *, names: bool, **verbs: str) -> dict[str, object]:
-    verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", **verbs}
-    return {"urlPrefix": f"http://127.0.0.1:{port}/scheduler", "nodeCacheCapable": names, **verbs}
 
 
 def _beside_noop(names: bool) -> Callable[[Setting], Scheduling]:
@@ -65,7 +60,9 @@ def _beside_noop(names: bool) -> Callable[[Setting], Scheduling]:
     def run(setting: Setting) -> Iterator[dict[str, Process]]:
         port = free_port()
         command = [setting.binaries["noopext"], f"--address=127.0.0.1:{port}"]
-        with _process("noopext", command, setting) as noop, _stock(setting, **_extender(port, names=names)) as stock:
+        url, verbs = f"http://127.0.0.1:{port}/scheduler", ("filter", "prioritize")
+        entry = extender_entry(url, names=names, verbs=verbs, httpTimeout="10s")
+        with _process("noopext", command, setting) as noop, _stock(setting, entry) as stock:
             yield {**stock, "extender": noop}
 
     return run
@@ -78,8 +75,8 @@ def _beside_ours(names: bool) -> Callable[[Setting], Scheduling]:
     def run(setting: Setting) -> Iterator[dict[str, Process]]:
         flags = ["--log-level=error"]
         with serve(setting.plane.kubeconfig, setting.directory, *flags, timeout_seconds=120) as ours:
-            called = _extender(ours.port, names=names, preemptVerb="preempt", bindVerb="bind")
-            with _stock(setting, **called) as stock:
+            entry = extender_entry(f"http://127.0.0.1:{ours.port}/scheduler", names=names, httpTimeout="10s")
+            with _stock(setting, entry) as stock:
                 yield {**stock, "extender": ours.process}
 
     return run

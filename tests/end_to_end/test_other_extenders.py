@@ -12,6 +12,7 @@ import yaml
 from tests.builders import PodBuilder, make_node, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed
+from tests.running import extender_entry
 from tests.scheduler.fake_extender import FakeExtender, all_pass
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
@@ -35,11 +36,6 @@ def policy(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
-
-
-def all_verbs(url: str, *, names: bool = True) -> dict[str, Any]:
-    verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")}
-    return {"urlPrefix": url, **verbs, "weight": 1, "nodeCacheCapable": names}
 
 
 def rich_pod(name: str) -> PodBuilder:
@@ -67,11 +63,11 @@ def test_they_are_asked_what_the_stock_scheduler_asks(
 
     with FakeExtender(filter=all_pass, prioritize=[], preempt={}, bind={"Error": "not today"}) as fake:
         verbs = {"filter", "prioritize", "preempt", "bind"}
-        with control_plane.scheduler({"extenders": [all_verbs(fake.url, names=names)]}):
+        with control_plane.scheduler({"extenders": [extender_entry(fake.url, names=names)]}):
             assert wait_until(lambda: {verb for verb, _ in fake.asked} == verbs)
         by_stock = {verb: compared(fake.requests(verb)[0]) for verb in verbs}
         fake.asked.clear()
-        with start_scheduler("--policy", str(policy(all_verbs(fake.url, names=names)))):
+        with start_scheduler("--policy", str(policy(extender_entry(fake.url, names=names)))):
             assert wait_until(lambda: {verb for verb, _ in fake.asked} == verbs)
         by_ours = {verb: compared(fake.requests(verb)[0]) for verb in verbs}
     assert by_ours == by_stock
@@ -117,7 +113,7 @@ def test_our_own_extender_decides_and_binds(
     client.create(*(make_pod(f"p{i}").req(cpu="1").grace(0).obj() for i in range(20)))
     with (
         start_extender() as extender,
-        start_scheduler("--policy", str(policy(all_verbs(f"http://127.0.0.1:{extender.port}/scheduler")))) as ours,
+        start_scheduler("--policy", str(policy(extender_entry(f"http://127.0.0.1:{extender.port}/scheduler")))) as ours,
     ):
         assert wait_until(lambda: len(placed(control_plane)) == 20)
         assert extender.metric('extender_binds_total{result="bound"}') == 20
@@ -139,14 +135,12 @@ def test_pods_wait_for_an_extender_that_is_not_there_and_for_no_other(
     names: bool,
 ) -> None:
     port = free_port()
-    managing = {
-        "urlPrefix": f"http://127.0.0.1:{port}/scheduler",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "weight": 1,
-        "nodeCacheCapable": names,
-        "managedResources": [{"name": GPU, "ignoredByScheduler": True}],  # no node offers it
-    }
+    managing = extender_entry(
+        f"http://127.0.0.1:{port}/scheduler",
+        names=names,
+        verbs=("filter", "prioritize"),
+        managedResources=[{"name": GPU, "ignoredByScheduler": True}],  # no node offers it
+    )
     client = control_plane.client
     client.create(*(make_node(name).capacity(cpu="1", memory="1Gi", pods="10").obj() for name in ("a", "b")))
     client.create(make_pod("plain").obj(), make_pod("managed").req({GPU: "1"}).limit({GPU: "1"}).obj())
@@ -165,7 +159,7 @@ def test_pods_wait_for_an_extender_that_is_not_there_and_for_no_other(
 def test_one_that_may_be_ignored_is(
     control_plane: ControlPlane, start_scheduler: StartScheduler, policy: Callable[..., Path]
 ) -> None:
-    nobody = {**all_verbs(f"http://127.0.0.1:{free_port()}"), "ignorable": True}
+    nobody = {**extender_entry(f"http://127.0.0.1:{free_port()}"), "ignorable": True}
     control_plane.client.create(make_node("a").obj(), make_node("b").obj(), make_pod("p").obj())
     with start_scheduler("--policy", str(policy(nobody))):
         assert wait_until(lambda: "p" in placed(control_plane))

@@ -22,6 +22,7 @@ from extender.table import Table
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
+from tests.verbs.cluster import FakeBinder
 
 GPU = "example.com/gpu"
 PROFILE = Profile("test", (NodeUnschedulable(), NodeResourcesFitFilter()), (), preemption=DEFAULT_LIMITS)
@@ -332,18 +333,6 @@ def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Starte
 # ---- bind
 
 
-class Bound:
-    """A ports.Binder that remembers."""
-
-    def __init__(self) -> None:
-        self.pods: list[str] = []
-
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        self.pods.append(name)
-
-
 @pytest.mark.parametrize(
     ("answer", "fields", "error", "by_us"),
     [
@@ -356,7 +345,7 @@ class Bound:
 )
 def test_bind(started: Started, answer: Any, fields: Any, error: type[ClusterError] | None, by_us: bool) -> None:
     started.add({"filter": all_pass})  # binds nothing
-    fake, bound = started.add({"bind": answer}, **fields), Bound()
+    fake, bound = started.add({"bind": answer}, **fields), FakeBinder()
     pod = pod_info(make_pod("p", "shop").obj()).pod
     binder = ExtenderBinder(bound, Extenders(started.configured), lambda uid: pod if uid == pod.uid else None)
     if error is None:
@@ -364,12 +353,12 @@ def test_bind(started: Started, answer: Any, fields: Any, error: type[ClusterErr
     else:
         with pytest.raises(error):
             binder.bind("shop", "p", pod.uid, "a")
-    assert bound.pods == (["p"] if by_us else [])
+    assert bound.bound == ([(pod.uid, "a")] if by_us else [])
     if "managed_resources" not in fields:
         assert fake.requests("bind") == [{"PodName": "p", "PodNamespace": "shop", "PodUID": pod.uid, "Node": "a"}]
 
 
 def test_a_pod_that_is_gone_is_left_to_the_api_server(started: Started) -> None:
-    fake, bound = started.add({"bind": {}}), Bound()
+    fake, bound = started.add({"bind": {}}), FakeBinder()
     ExtenderBinder(bound, Extenders(started.configured), lambda _: None).bind("default", "p", "uid", "a")
-    assert (bound.pods, fake.asked) == (["p"], [])
+    assert (bound.bound, fake.asked) == ([("uid", "a")], [])

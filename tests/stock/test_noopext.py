@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import make_node, make_pod
+from tests.running import extender_entry
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
@@ -31,13 +32,7 @@ def test_a_pod_is_placed_while_it_answers_and_not_otherwise(
     control_plane: ControlPlane, stock_binaries: Binaries, tmp_path: Path, names: bool
 ) -> None:
     port = free_port()
-    extender = {
-        "urlPrefix": f"http://127.0.0.1:{port}/scheduler",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "weight": 1,
-        "nodeCacheCapable": names,
-    }
+    extender = extender_entry(f"http://127.0.0.1:{port}/scheduler", names=names, verbs=("filter", "prioritize"))
     control_plane.client.create(make_node("n").obj(), make_node("m").obj(), make_pod("p").obj())
     with control_plane.scheduler({"extenders": [extender]}):
         assert wait_until(lambda: pod_p(control_plane)["status"].get("conditions"))

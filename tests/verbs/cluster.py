@@ -47,7 +47,7 @@ def binding(pod: Object, node: str, *, uid: str | None = None) -> bytes:
 
 
 class FakeBinder:
-    """Remembers what was bound; `errors` are raised, one a call, before it binds anything."""
+    """A ports.Binder that remembers (uid, node) of each bind; `errors` are raised first, one a call."""
 
     def __init__(self, *errors: ExtenderError) -> None:
         self.bound: list[tuple[str, str]] = []
