@@ -134,10 +134,10 @@ def cycles_of(policy: Policy, options: Options, extenders: Extenders) -> dict[st
 class Writers:
     """Everything of this process that writes to the API server, and its threads."""
 
-    def __init__(self, client: Caller, options: Options, clock: Clock) -> None:
+    def __init__(self, client: Caller, options: Options, clock: Clock, dropped: Callable[[str], None]) -> None:
         instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self.statuses = ApiStatuses(client, _bucket(options.status_rate), clock)
-        self.events = ApiEvents(client, _bucket(options.event_rate), clock, instance)
+        self.statuses = ApiStatuses(client, _bucket(options.status_rate), clock, dropped)
+        self.events = ApiEvents(client, _bucket(options.event_rate), clock, instance, dropped)
         self.evictor, self.volumes, self.claims = (
             ApiEvictor(client, clock),
             ApiVolumes(client),
@@ -174,7 +174,7 @@ class Process:
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig))
-        self._writers = writers = Writers(LeaderClient(self._client, feed.fence), options, clock)
+        self._writers = writers = Writers(LeaderClient(self._client, feed.fence), options, clock, metrics.write_dropped)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = LoopPorts(

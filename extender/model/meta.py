@@ -105,3 +105,4 @@ class Condition(Value, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
+    message: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -52,17 +53,26 @@ class _Series:
 class ApiEvents:
     """A scheduler.ports.Events. Where more events wait than fit, new ones are dropped."""
 
-    def __init__(self, client: Caller, bucket: TokenBucket, clock: Clock, instance: str) -> None:
-        """`instance`: which process of its kind reports."""
+    def __init__(
+        self,
+        client: Caller,
+        bucket: TokenBucket,
+        clock: Clock,
+        instance: str,
+        dropped: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`instance` is the process that reports; `dropped` is told of each event that is given up."""
         self._client, self._clock, self._instance = client, clock, instance
-        self._outbox: Outbox[_Key, _Occurrences] = Outbox("events", self._write, bucket, clock, _CAPACITY)
+        self._outbox: Outbox[_Key, _Occurrences] = Outbox(
+            "events", self._write, _joined, bucket, clock, _CAPACITY, dropped
+        )
         self._written: OrderedDict[_Key, _Series] = OrderedDict()
         self.start, self.stop = self._outbox.start, self._outbox.stop
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         """See scheduler.ports.Events."""
         once = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())
-        self._outbox.put(once.key, lambda before: replace(once, count=before.count + 1) if before else once)
+        self._outbox.put(once.key, once)
 
     def _write(self, seen: _Occurrences) -> None:
         series = self._written.pop(seen.key, None)
@@ -104,6 +114,10 @@ class ApiEvents:
         if seen.related is not None:
             event["related"] = _reference(seen.related)
         return event | ({"series": _series(seen.count, seen.at)} if seen.count > 1 else {})
+
+
+def _joined(before: _Occurrences, after: _Occurrences) -> _Occurrences:
+    return replace(after, count=before.count + after.count)
 
 
 def _series(count: int, at: float) -> dict[str, Any]:

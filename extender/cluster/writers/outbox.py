@@ -6,44 +6,73 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from extender.cluster.writers.pacing import TokenBucket
-from extender.errors import ClusterError, NotFound
+from extender.errors import ClusterError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+MOST_TRIES = 10
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 10.0
+_PASSING = (429, 503)  # too many requests; unreachable, or not the leader
+
+
+class _Entry(NamedTuple, Generic[V]):
+    value: V
+    tries: int = 0
 
 
 class Outbox(Generic[K, V]):
-    """One write waits for each key at most, the oldest goes first, and `bucket` sets the pace."""
+    """One write waits for each key at most, the oldest goes first, and `bucket` sets the pace.
+
+    A write that fails for a reason that may pass is tried again, with the newest content under its key; the pause
+    before the next write of any key grows while none succeeds.
+
+    Args:
+        join: makes one of two contents of a key, the older first.
+        dropped: told how many writes were given up: too many waited, or one has failed `MOST_TRIES` times.
+    """
 
     def __init__(
-        self, name: str, write: Callable[[V], object], bucket: TokenBucket, clock: Clock, capacity: int
+        self,
+        name: str,
+        write: Callable[[V], object],
+        join: Callable[[V, V], V],
+        bucket: TokenBucket,
+        clock: Clock,
+        capacity: int,
+        dropped: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._name, self._write, self._bucket, self._clock = name, write, bucket, clock
-        self._capacity = capacity
-        self._waiting: OrderedDict[K, V] = OrderedDict()
+        self._name, self._write, self._join, self._bucket, self._clock = name, write, join, bucket, clock
+        self._capacity, self._dropped = capacity, dropped
+        self._waiting: OrderedDict[K, _Entry[V]] = OrderedDict()
         self._writing: K | None = None
+        self._withdrawn = False  # what is being written must not be tried again
+        self._failures = 0  # in a row
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def put(self, key: K, merged: Callable[[V | None], V]) -> None:
-        """Has `merged(what waits under the key)` written; dropped where more wait than can."""
+    def put(self, key: K, value: V) -> None:
+        """Has the value written, joined with what waits under the key; dropped where more wait than can."""
         with self._changed:
-            if key not in self._waiting and len(self._waiting) >= self._capacity:
+            waiting = self._waiting.get(key)
+            if waiting is None and len(self._waiting) >= self._capacity:
+                self._dropped(self._name)
                 return
-            self._waiting[key] = merged(self._waiting.get(key))
+            self._waiting[key] = _Entry(self._join(waiting.value, value), waiting.tries) if waiting else _Entry(value)
             self._changed.notify_all()
 
     def withdraw(self, key: K) -> None:
         """Takes back what waits under the key, and waits until nothing of it is being written."""
         with self._changed:
             self._waiting.pop(key, None)
+            if self._writing == key:
+                self._withdrawn = True
             self._changed.wait_for(lambda: self._writing != key)
 
     def start(self) -> None:
@@ -58,17 +87,38 @@ class Outbox(Generic[K, V]):
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        while (value := self._take()) is not None:
+        while (taken := self._take()) is not None:
+            key, entry = taken
             try:
-                self._write(value)
+                self._write(entry.value)
+                self._failures = 0
             except NotFound:
                 pass  # What it was about is gone.
             except ClusterError as error:
-                logger.warning("%s: %s", self._name, error)
+                self._failed(key, entry, error)
             except Exception:  # a fault in one write must not end all others
                 logger.exception("%s", self._name)
 
-    def _take(self) -> V | None:
+    def _failed(self, key: K, entry: _Entry[V], error: ClusterError) -> None:
+        passing = isinstance(error, OutcomeUnknown) or (isinstance(error, Refused) and error.status in _PASSING)
+        if not passing or entry.tries + 1 >= MOST_TRIES:
+            logger.warning("%s: given up: %s", self._name, error)
+            self._dropped(self._name)
+            return
+        logger.debug("%s: tried again: %s", self._name, error)
+        with self._changed:
+            if not self._withdrawn:
+                newer = self._waiting.get(key)
+                value = self._join(entry.value, newer.value) if newer else entry.value
+                self._waiting[key] = _Entry(value, entry.tries + 1)
+        self._failures += 1
+
+    def _pause_seconds(self) -> float:
+        if not self._failures:
+            return 0.0
+        return float(min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), LONGEST_PAUSE_SECONDS))
+
+    def _take(self) -> tuple[K, _Entry[V]] | None:
         """Returns the next to write, once it is its turn; None at the end."""
         while True:
             with self._changed:
@@ -76,10 +126,11 @@ class Outbox(Generic[K, V]):
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
             # It stays in the box until then, so that it can still be brought up to date, or withdrawn.
-            self._stopping.wait(self._bucket.reserve(self._clock.monotonic()))
+            self._stopping.wait(self._bucket.reserve(self._clock.monotonic()) + self._pause_seconds())
             with self._changed:
                 if self._stopping.is_set():
                     return None
                 if self._waiting:
-                    self._writing, value = self._waiting.popitem(last=False)
-                    return value
+                    key, entry = self._waiting.popitem(last=False)
+                    self._writing, self._withdrawn = key, False
+                    return key, entry

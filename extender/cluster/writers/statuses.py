@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +25,7 @@ _REMEMBERED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """What a pod's status is to say; None: that part stays as it is."""
+    """A status to be written; None: that part stays as it is."""
 
     pod: Pod
     reason: str | None = None
@@ -33,29 +34,34 @@ class _Status:
 
 
 class ApiStatuses:
-    """A scheduler.ports.Statuses. What a pod's status says already, as far as is remembered, is not written again."""
+    """A scheduler.ports.Statuses. Nothing is written that the pod's status says already."""
 
-    def __init__(self, client: Caller, bucket: TokenBucket, clock: Clock) -> None:
+    def __init__(
+        self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """`dropped` is told of each write that is given up."""
         self._client, self._clock = client, clock
-        self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, bucket, clock, _CAPACITY)
+        self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped)
         self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
         self.start, self.stop = self._outbox.start, self._outbox.stop
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         """See scheduler.ports.Statuses."""
-        self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, reason, message, nominated_node)))
+        self._outbox.put(pod.uid, _Status(pod, reason, message, nominated_node))
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         """See scheduler.ports.Statuses."""
-        self._outbox.put(pod.uid, lambda before: _joined(before, _Status(pod, nominated_node=nominated_node)))
+        self._outbox.put(pod.uid, _Status(pod, nominated_node=nominated_node))
 
     def withdraw(self, pod: Pod) -> None:
         """See scheduler.ports.Statuses."""
         self._outbox.withdraw(pod.uid)
 
     def _write(self, status: _Status) -> None:
-        said = (status.reason, status.message, status.nominated_node or "")
-        if self._written.get(status.pod.uid, (None, "", "")) == said and not status.pod.status.nominated_node_name:
+        own = _told(status.pod)
+        nominated = own[2] if status.nominated_node is None else status.nominated_node
+        said = status.reason, status.message, nominated
+        if self._written.get(status.pod.uid, own) == said and nominated == own[2]:
             return
         body = {"metadata": {"uid": status.pod.uid}, "status": self._patch(status)}
         self._client.call("PATCH", status_path(status.pod), _ENCODE(body), STRATEGIC_MERGE)
@@ -78,24 +84,30 @@ class ApiStatuses:
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """`lastTransitionTime` for a patch, where the condition changes its status; `now` in seconds since the epoch."""
+    """Returns `lastTransitionTime` where the condition changes its status; `now` in seconds since the epoch."""
     known = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
     return {} if known else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def pod_path(pod: Pod) -> str:
-    """The pod's path at the API server."""
+    """Returns the pod's path at the API server."""
     return f"/api/v1/namespaces/{quote(pod.namespace, '')}/pods/{quote(pod.name, '')}"
 
 
 def status_path(pod: Pod) -> str:
-    """The path of its status."""
+    """Returns the path of its status."""
     return f"{pod_path(pod)}/status"
 
 
-def _joined(before: _Status | None, after: _Status) -> _Status:
-    if before is None:
-        return after
+def _told(pod: Pod) -> tuple[str | None, str, str]:
+    """Returns what the pod's status says: reason and message of PodScheduled=False, and the nomination."""
+    conditions = pod.status.conditions or ()
+    found = next((each for each in conditions if (each.type, each.status) == ("PodScheduled", "False")), None)
+    reason, message = (found.reason, found.message) if found else (None, "")
+    return reason, message, pod.status.nominated_node_name
+
+
+def _joined(before: _Status, after: _Status) -> _Status:
     if after.reason is None:
         return replace(before, pod=after.pod, nominated_node=after.nominated_node)
     return after if after.nominated_node is not None else replace(after, nominated_node=before.nominated_node)

@@ -82,6 +82,12 @@ SERIES: Mapping[str, Series] = {
             ("kind",),
             "Differences between cache and API server that the comparer has put right; Table: a count in a table.",
         ),
+        Series(
+            "extender_dropped_writes_total",
+            "counter",
+            ("kind",),
+            "Events and statuses given up: too many waited, or the API server turned them down again and again.",
+        ),
         Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
         Series(
             "extender_watch_staleness_seconds",
@@ -122,6 +128,7 @@ class Metrics:
         self._unreadable = self._counter("extender_unreadable_objects_total")
         self._relists = self._counter("extender_relists_total")
         self._rule_failures = self._counter("extender_rule_failures_total")
+        self._dropped_writes = self._counter("extender_dropped_writes_total")
         self._differences = self._counter("extender_cache_differences_total")
         self._rejected = self._counter("extender_rejected_requests_total")
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -182,6 +189,10 @@ class Metrics:
         """See ports.Telemetry."""
         self._differences.labels(kind).inc()
         _log.error("the cache was wrong, and is put right: %s %s %s", kind, key, how)
+
+    def write_dropped(self, kind: str) -> None:
+        """Counts an event or a status that was given up."""
+        self._dropped_writes.labels(kind).inc()
 
     def rule_failed(self, rule: str) -> None:
         """See ports.Telemetry."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.cluster.writers import outbox as outbox_module
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
-from extender.errors import OutcomeUnknown
+from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.clock import SystemClock
 from tests.stock.waiting import wait_until
 
@@ -21,6 +22,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.written: list[str] = []
+        self.dropped: list[str] = []
         self.failing: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -42,7 +44,9 @@ def writer() -> Writer:
 
 @pytest.fixture
 def outbox(writer: Writer) -> Iterator[Outbox[str, str]]:
-    outbox: Outbox[str, str] = Outbox("outbox in test", writer.write, TokenBucket(FAST, 1), SystemClock(), capacity=3)
+    outbox: Outbox[str, str] = Outbox(
+        "outbox in test", writer.write, str.__add__, TokenBucket(FAST, 1), SystemClock(), 3, writer.dropped.append
+    )
     yield outbox
     writer.gate.set()
     outbox.stop(10)
@@ -50,7 +54,7 @@ def outbox(writer: Writer) -> Iterator[Outbox[str, str]]:
 
 def test_writes_come_in_order_and_those_of_one_key_become_one(outbox: Outbox[str, str], writer: Writer) -> None:
     for key, text in (("a", "1"), ("b", "2"), ("a", "3")):
-        outbox.put(key, lambda before, text=text: (before or "") + text)  # type: ignore[misc]  # bound early
+        outbox.put(key, text)
     outbox.start()
     assert wait_until(lambda: len(writer.written) == 2)
     assert writer.written == ["13", "2"]
@@ -59,32 +63,82 @@ def test_writes_come_in_order_and_those_of_one_key_become_one(outbox: Outbox[str
 def test_what_is_being_written_is_not_changed_any_more(outbox: Outbox[str, str], writer: Writer) -> None:
     writer.gate.clear()
     outbox.start()
-    outbox.put("a", lambda _: "first")
+    outbox.put("a", "first")
     assert writer.entered.wait(10)
-    outbox.put("a", lambda before: f"{before} second")
+    outbox.put("a", " second")
     writer.gate.set()
     assert wait_until(lambda: len(writer.written) == 2)
-    assert writer.written == ["first", "None second"]
+    assert writer.written == ["first", " second"]
 
 
 def test_where_too_many_wait_new_ones_are_dropped(outbox: Outbox[str, str], writer: Writer) -> None:
     for key in "abcd":
-        outbox.put(key, lambda _, key=key: key)  # type: ignore[misc]  # bound early
-    outbox.put("a", lambda before: f"{before}!")
+        outbox.put(key, key)
+    outbox.put("a", "!")
     outbox.start()
     assert wait_until(lambda: len(writer.written) == 3)
-    assert writer.written == ["a!", "b", "c"]
+    assert (writer.written, writer.dropped) == (["a!", "b", "c"], ["outbox in test"])
 
 
-@pytest.mark.parametrize("error", [OutcomeUnknown("no answer"), RuntimeError("a fault of ours")], ids=repr)
+@pytest.mark.parametrize("error", [Refused("not allowed", 403), RuntimeError("a fault of ours")], ids=repr)
 def test_a_write_that_fails_does_not_stop_the_others(
     outbox: Outbox[str, str], writer: Writer, error: Exception
 ) -> None:
     writer.failing = error
     outbox.start()
-    outbox.put("a", lambda _: "a")
-    outbox.put("b", lambda _: "b")
+    outbox.put("a", "a")
+    outbox.put("b", "b")
     assert wait_until(lambda: writer.written == ["b"])
+
+
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("no answer"), Refused("too many", 429), Refused("unreachable", 503)], ids=repr
+)
+def test_a_write_that_fails_for_a_while_is_tried_again_with_the_newest_content(
+    outbox: Outbox[str, str], writer: Writer, error: Exception
+) -> None:
+    writer.gate.clear()
+    writer.failing = error
+    outbox.start()
+    outbox.put("a", "1")
+    outbox.put("b", "2")
+    assert writer.entered.wait(10)
+    outbox.put("a", "3")
+    writer.gate.set()
+    assert wait_until(lambda: len(writer.written) == 2)
+    assert (sorted(writer.written), writer.dropped) == (["13", "2"], [])
+
+
+def test_a_write_that_fails_again_and_again_is_given_up_and_counted(
+    outbox: Outbox[str, str], writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "LONGEST_PAUSE_SECONDS", 0.001)
+    tries: list[str] = []
+
+    def fail(value: str) -> None:
+        tries.append(value)
+        raise OutcomeUnknown("no answer")
+
+    outbox._write = fail
+    outbox.start()
+    outbox.put("a", "1")
+    assert wait_until(lambda: writer.dropped == ["outbox in test"])
+    assert len(tries) == outbox_module.MOST_TRIES
+
+
+def test_what_is_withdrawn_while_it_fails_is_not_tried_again(outbox: Outbox[str, str], writer: Writer) -> None:
+    writer.gate.clear()
+    writer.failing = OutcomeUnknown("no answer")
+    outbox.start()
+    outbox.put("a", "1")
+    assert writer.entered.wait(10)
+    withdrawing = threading.Thread(target=outbox.withdraw, args=("a",))
+    withdrawing.start()
+    assert wait_until(lambda: outbox._withdrawn)
+    writer.gate.set()
+    withdrawing.join(10)
+    outbox.put("b", "2")
+    assert wait_until(lambda: writer.written == ["2"])
 
 
 def test_stop_ends_a_thread_that_waits(outbox: Outbox[str, str]) -> None:
@@ -94,8 +148,8 @@ def test_stop_ends_a_thread_that_waits(outbox: Outbox[str, str]) -> None:
 
 
 def test_what_is_withdrawn_is_not_written(outbox: Outbox[str, str], writer: Writer) -> None:
-    outbox.put("a", lambda _: "1")
-    outbox.put("b", lambda _: "2")
+    outbox.put("a", "1")
+    outbox.put("b", "2")
     outbox.withdraw("a")
     outbox.start()
     assert wait_until(lambda: writer.written == ["2"])
@@ -104,9 +158,9 @@ def test_what_is_withdrawn_is_not_written(outbox: Outbox[str, str], writer: Writ
 def test_who_withdraws_waits_for_what_is_being_written(outbox: Outbox[str, str], writer: Writer) -> None:
     writer.gate.clear()
     outbox.start()
-    outbox.put("a", lambda _: "1")
+    outbox.put("a", "1")
     assert writer.entered.wait(30)
-    outbox.put("a", lambda _: "2")
+    outbox.put("a", "2")
     seen: list[list[str]] = []
 
     def withdraw() -> None:
@@ -120,5 +174,5 @@ def test_who_withdraws_waits_for_what_is_being_written(outbox: Outbox[str, str],
     writer.gate.set()
     thread.join(30)
     assert seen == [["1"]]
-    outbox.put("c", lambda _: "3")
+    outbox.put("c", "3")
     assert wait_until(lambda: writer.written == ["1", "3"])
