@@ -202,7 +202,7 @@ class TestHardSearches:
 
 
 def apply(change: Change, table: Table) -> None:
-    """What the cache does when it hears of the change."""
+    """Does to the table as the cache does on such a change."""
     obj = msgspec.convert(change.obj, KINDS[change.obj["kind"]].type)
     match change.gone, obj:
         case True, Node():

@@ -1,4 +1,4 @@
-"""What requests take of a device's capacity (KEP-5075)."""
+"""The amounts of a device's capacity that requests consume (KEP-5075)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written into claims once a node is chosen."""
+"""The plan for claims once a node is chosen."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def preempted(
     limits: CandidateLimits = ALL_NODES,
     offset: int = 0,
 ) -> Preemption:
-    """What preemption makes of a pod that fits nowhere."""
+    """Preempts for a pod that fits nowhere."""
     table, info, profile = table_of(*objects), pod_info(pod.obj()), Profile("test", rules, ())
     fit = find_fit(profile, info, table, table.nodes.rows)
     assert not len(fit.feasible)

@@ -1,4 +1,4 @@
-"""Who may preempt at all."""
+"""Pods that may not preempt others."""
 
 from __future__ import annotations
 

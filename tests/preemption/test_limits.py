@@ -1,4 +1,4 @@
-"""How far preemption looks: percentage, absolute number, offset."""
+"""The limits of preemption: percentage, absolute number, offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods go: no more than needed, the least important first, protected ones last."""
+"""Victims: no more than needed, the least important first, protected ones last."""
 
 from __future__ import annotations
 

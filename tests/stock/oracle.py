@@ -47,7 +47,7 @@ class Oracle(_Conversation):
     """A running oracle; a question takes some milliseconds. `with Oracle(binaries["oracle"]) as oracle: ...`."""
 
     def answer(self, objects: Iterable[Object], pod: Object, config: Mapping[str, Any] | None = None) -> Object:
-        """Returns what the plugins decide for the pod among these objects, under the configuration's first profile.
+        """Returns what the plugins decide for the pod among these objects, under its profile of the configuration.
 
         A case that cannot be answered has its reason under "error". One that kube-scheduler itself crashes on cannot:
         v1.37.1 does where NodeResourcesBalancedAllocation is to look at devices that a class selects by CEL.

@@ -20,7 +20,7 @@ class DynamicResourcesArgs(Arguments):
     filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
     """The time that the allocator may take for one node; 0: no limit."""
     binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
-    """How long extender schedule waits for binding conditions of devices."""
+    """The time that extender schedule waits for binding conditions of devices."""
 
 
 _CLOCK = SystemClock()

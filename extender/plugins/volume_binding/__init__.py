@@ -18,7 +18,7 @@ from extender.volumes.claims import NAME
 class VolumeBindingArgs(Arguments):
     kind: Literal["VolumeBindingArgs"] = "VolumeBindingArgs"
     bind_timeout_seconds: NonNegative = 600
-    """How long extender schedule waits for volumes to be bound."""
+    """The time that extender schedule waits for volumes to be bound."""
     shape: OptionalShape = ()
     """Points of the line from the share of a volume that is asked for to the score; none: volumes are not scored."""
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 )
 
-// preempt tries every node where evicting pods may help: no limit on candidates, no random first node.
+// preempt tries the nodes where evicting pods may help, from the first one on, up to the profile's number of candidates.
 func (d *decision) preempt(ctx context.Context) error {
 	if !enabled(d.framework.ListPlugins().PostFilter, defaultpreemption.Name) {
 		d.PreemptMessage = "preemption is not enabled"
@@ -35,7 +35,8 @@ func (d *decision) preempt(ctx context.Context) error {
 		d.PreemptMessage = "no potential nodes"
 		return nil
 	}
-	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, d.state, d.pod, nodes, d.budgets, 0, int32(len(nodes)))
+	_, enough := plugin.GetOffsetAndNumCandidates(int32(len(nodes)))
+	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, d.state, d.pod, nodes, d.budgets, 0, enough)
 	if err != nil {
 		d.PreemptMessage = err.Error()
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,8 +55,21 @@ func newStock(ctx context.Context, c *Case) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	profile := configuration.Profiles[0]
+	profile, err := profileOf(c.Pod, configuration.Profiles)
+	if err != nil {
+		return nil, err
+	}
 	return &stock{sched, sched.Profiles[profile.SchedulerName], profile, nodes, disruptionBudgets(objects), c.Pod}, nil
+}
+
+// profileOf is the pod's profile; the first one for a pod that names no scheduler.
+func profileOf(pod *v1.Pod, profiles []config.KubeSchedulerProfile) (config.KubeSchedulerProfile, error) {
+	for _, profile := range profiles {
+		if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == profile.SchedulerName {
+			return profile, nil
+		}
+	}
+	return config.KubeSchedulerProfile{}, fmt.Errorf("profile not found for scheduler name %q", pod.Spec.SchedulerName)
 }
 
 func synced(
