@@ -110,5 +110,5 @@ def _make_way(connections: set[ClientConnection]) -> bool:
     """Ends one of the connections. Returns False where a request is worked on for each of them."""
     waiting = [connection for connection in connections if connection.phase is not Phase.BUSY]
     if waiting:
-        min(waiting, key=lambda connection: (connection.phase, connection.since)).finish()
+        min(waiting, key=lambda connection: (connection.phase, connection.since)).finish(make_way=True)
     return bool(waiting)

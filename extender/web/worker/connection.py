@@ -29,12 +29,10 @@ _LINGER_SECONDS = 2.0
 class Phase(IntEnum):
     """What a connection is about, in the order in which connections make way for another."""
 
-    CLIENT = 0
-    """The client is waited for: it has asked nothing yet, or has sent half a request, or does not take the answer."""
-    IDLE = 1
-    """A client that has got an answer may ask again."""
-    BUSY = 2
-    """A request is worked on. It does not make way."""
+    HALF = 0  # the client has sent half a request, or does not take the answer
+    NEW = 1  # it has asked nothing yet
+    IDLE = 2  # it has got an answer, and may ask again
+    BUSY = 3  # a request is worked on; it does not make way
 
 
 class ClientConnection:
@@ -53,26 +51,28 @@ class ClientConnection:
         self._finishing = False
         limits = application.limits
         self._wait_seconds = min(_WAIT_SECONDS, limits.head_seconds, limits.body_seconds, limits.idle_seconds)
-        self.phase, self.since = Phase.CLIENT, time.monotonic()
+        self.phase, self.since = Phase.NEW, time.monotonic()
 
     @property
     def ending(self) -> bool:
         """Whether `finish` was called and nothing is worked on."""
         return self._finishing and self.phase is not Phase.BUSY
 
-    def finish(self) -> None:
-        """No request after the one in flight; a connection that works on none ends now."""
+    def finish(self, *, make_way: bool = False) -> None:
+        """No request after the one in flight; to `make_way`, one that the client has not sent in full ends too."""
         self._finishing = True
-        if self.phase is not Phase.BUSY:
-            # An idle client's next request may have come in the last moment, and is answered. By the plain socket:
-            # SSLSocket.shutdown takes the TLS state from under the reading thread.
-            with suppress(OSError):
-                socket.socket.shutdown(self._socket, socket.SHUT_RD if self.phase is Phase.IDLE else socket.SHUT_RDWR)
+        # A request that has come in the last moment is answered. By the plain socket: SSLSocket.shutdown takes the TLS
+        # state from under the reading thread.
+        with suppress(OSError):
+            if self.phase in (Phase.NEW, Phase.IDLE):
+                socket.socket.shutdown(self._socket, socket.SHUT_RD)
+            elif make_way and self.phase is Phase.HALF:
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def receive(self, size: int, timeout_seconds: float) -> bytes:
         """See http1.Source."""
         if self.phase is Phase.BUSY:
-            self._enter(Phase.CLIENT)
+            self._enter(Phase.HALF)
         if self._tls is not None:  # OpenSSL's reads go on when the kernel says that time is up
             self._socket.settimeout(timeout_seconds)
             return self._socket.recv(size)
@@ -90,7 +90,7 @@ class ClientConnection:
             with suppress(BlockingIOError):
                 sent = self._socket.send(data, socket.MSG_DONTWAIT)
         if sent < len(data):
-            self._enter(Phase.CLIENT)
+            self._enter(Phase.HALF)
             self._socket.settimeout(self._application.limits.send_seconds)
             self._socket.sendall(data[sent:])
             self._socket.settimeout(None)

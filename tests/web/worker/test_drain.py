@@ -46,6 +46,17 @@ def test_calls_in_flight_end_and_new_ones_find_no_door() -> None:
     assert server.log.index("result=decided") < server.log.index("application stopped")
 
 
+def test_a_request_that_is_half_sent_at_the_end_is_answered() -> None:
+    body = b'{"nodes": ["a"]}'
+    with extender() as server:
+        half = server.connect().send(post(body)[:-5])
+        _until_answered(server)
+        server.terminate()
+        _until_refused(server)
+        assert half.send(body[-5:]).reply().json["NodeNames"] == ["a"]
+        assert server.exit_code() == 0
+
+
 def test_a_call_that_does_not_end_is_not_waited_for_forever() -> None:
     with extender("--graceful-seconds", "2") as server:
         server.connect().send(post(b'{"do": "sleep:60"}'))
