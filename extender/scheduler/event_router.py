@@ -96,18 +96,20 @@ class EventRouter:
     def _room(self, node_name: str) -> Room:
         """Returns a function that works out the node's room when a hint asks; most events concern no waiting pod."""
 
-        def free(priority: int) -> Mapping[str, int]:
+        def free(priority: int) -> Mapping[str, int] | None:
             with self._cache.snapshot("queue") as table:
                 return free_on(table, node_name, priority)
 
         return free
 
 
-def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int]:
+def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
     """Returns the amounts that the node has free once its pods of a lower priority have left; see Room."""
     nodes, row = table.nodes, table.nodes.row_of.get(node_name)
     if row is None or not nodes.present[row]:
         return {PODS: 0}
+    if node_name in table.nominated:
+        return None
     slots = table.pods.on(row)
     lower = slots[table.pods.priority[slots] < priority]
     offered = nodes.allocatable[:, row]

@@ -23,6 +23,7 @@ from extender.verbs.verb import Summary
 
 BOUND = ExtenderBindingResult()
 GONE = "the node is gone"
+_BEING_DELETED = "is being deleted"
 
 
 class _UnderWay:
@@ -133,6 +134,8 @@ class Bind:
         try:
             return self._post(request, node)
         except (Conflict, NotFound) as error:
+            if _BEING_DELETED in str(error):  # which the API server says first, bound or not
+                return self._end("unknown", str(error))
             self._forget(request.pod_uid)
             return self._end("refused", str(error))
         except Refused as error:  # says nothing of the attempt before

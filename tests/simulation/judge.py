@@ -127,7 +127,22 @@ class Judge:
         if node["spec"].get("unschedulable"):
             return False
         others = self._on(node["metadata"]["name"], since=None)
-        return not _lack(pod, others, [node])
+        return not _lack(pod, others, [node]) and not _repelled(pod, others) and self._evenly(pod, node)
+
+    def _evenly(self, pod: Json, node: Json) -> bool:
+        """Whether the pod's spread constraints, over nodes and with a skew of one, let it onto the node."""
+        nodes = [name for name, states in self._nodes.items() if states[-1][1] is not None]
+        for constraint in pod["spec"].get("topologySpreadConstraints", []):
+            count = {
+                name: sum(_selects(constraint["labelSelector"], each) for each in self._staying_on(name))
+                for name in nodes
+            }
+            if count[node["metadata"]["name"]] + 1 - min(count.values()) > constraint["maxSkew"]:
+                return False
+        return True
+
+    def _staying_on(self, node: str) -> list[Json]:
+        return [pod for pod in self._on(node, since=None) if "deletionTimestamp" not in pod["metadata"]]
 
     def _pod_changed(self, event: Event) -> None:
         uid = event.obj["metadata"]["uid"]
@@ -146,6 +161,8 @@ class Judge:
             return f"{node} was known to be gone"
         if all(offer["spec"].get("unschedulable") for offer in offers):
             return f"{node} was known to be cordoned"
+        if repelled := _repelled(pod, self._on(node, known.pods)):
+            return f"{pod['metadata']['name']} must not stand on {node} with {repelled}"
         lack = _lack(pod, self._on(node, known.pods), offers)
         return f"{node} has no room for {pod['metadata']['name']}: {lack}" if lack else ""
 
@@ -164,6 +181,22 @@ def demand(pod: Json) -> Amounts:
 def ports(pod: Json) -> set[int]:
     """The node's ports that the pod takes."""
     return {port["hostPort"] for port in pod["spec"]["containers"][0].get("ports", [])}
+
+
+def _repelled(pod: Json, others: Iterable[Json]) -> list[str]:
+    """The names of the pods that it must not share a node with, by its own terms or by theirs."""
+    return [each["metadata"]["name"] for each in others if _repels(pod, each) or _repels(each, pod)]
+
+
+def _repels(pod: Json, other: Json) -> bool:
+    anti = pod["spec"].get("affinity", {}).get("podAntiAffinity", {})
+    terms = anti.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    return any(_selects(term["labelSelector"], other) for term in terms)
+
+
+def _selects(selector: Json, pod: Json) -> bool:
+    labels = pod["metadata"].get("labels", {})
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
 
 
 def _lack(pod: Json, others: Iterable[Json], offers: list[Json]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from tests.builders import make_node, make_pod
+from tests.builders import HOSTNAME, make_node, make_pod
 from tests.simulation.api_server import FINISHED, NODES, PODS, ApiServer, Json
 from tests.simulation.network import Network
 from tests.simulation.tasks import Process, Simulation
 
 CPUS, MEMORIES = ("250m", "500m", "1000m", "2000m"), ("64Mi", "256Mi", "1024Mi")
 PORTS = (80, 443)
+APPS = ("web", "db", "cache")
 PRIORITIES = (0, 0, 0, 10, 100)
 SECONDS_BETWEEN = 0.7
 MOST_PODS = 30
@@ -67,6 +68,10 @@ class People:
         pod.req(cpu=random.choice(CPUS), memory=random.choice(MEMORIES)).priority(random.choice(PRIORITIES))
         if random.random() < 0.2:
             pod.host_port(random.choice(PORTS))
+        if random.random() < 0.3:
+            app = {"app": random.choice(APPS)}
+            apart = pod.label(app).anti_affinity if random.random() < 0.5 else pod.label(app).spread
+            apart(HOSTNAME, labels=app)
         made = (pod.node(node) if node else pod).obj()
         self._simulation.tell(f"people: {name} ({made['metadata']['uid']}) is made{f' on {node}' if node else ''}")
         self._api.put(PODS, made)
@@ -93,7 +98,7 @@ class People:
 
     def _touch(self) -> None:
         if pod := self._some():
-            labels = {"touched": str(self._api.version)}
+            labels = {**pod["metadata"].get("labels", {}), "touched": str(self._api.version)}
             self._api.put(PODS, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
 
     def _some(self, *, bound: bool = False) -> Json | None:
@@ -104,7 +109,7 @@ class People:
 
     def _node(self, name: str) -> Json:
         cpu, pods = self._random.choice(("2000m", "4000m")), self._random.choice(("4", "8"))
-        return make_node(name).capacity(cpu=cpu, memory="4096Mi", pods=pods).obj()
+        return make_node(name).label({HOSTNAME: name}).capacity(cpu=cpu, memory="4096Mi", pods=pods).obj()
 
     def _node_names(self) -> list[str]:
         return [node["metadata"]["name"] for node in self._api.collections[NODES].values()]

@@ -36,7 +36,7 @@ def room_is_enough(pod: PodInfo, change: Change) -> bool:
     if change.room is None:
         return True
     free = change.room(pod.priority)
-    return free.get(PODS, 1) > 0 and _holds(free, _wanted(pod))
+    return free is None or (free.get(PODS, 1) > 0 and _holds(free, _wanted(pod)))
 
 
 def other_pod_shrinks(pod: PodInfo, change: Change) -> bool:
