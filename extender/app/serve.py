@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.cluster.election.fence import LeaderBinder
 from extender.config.settings import Settings
+from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.plugins.users import CountedFailures
 from extender.runtime.clock import SystemClock
@@ -30,9 +32,11 @@ from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.verb import Verb
 from extender.web import server
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.debug import Debug
+from extender.web.debug import Debug, is_loopback
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
@@ -42,9 +46,22 @@ def serve(settings: Settings) -> None:
         ConfigurationError, MalformedCluster, OSError: before anything is served.
     """
     log.configure(settings.log_format, settings.log_level)
+    _check_callers(settings)
     profiles_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
     factory = feed_factory_of(settings)
     server.serve(settings, lambda: application(settings, factory))
+
+
+def _check_callers(settings: Settings) -> None:
+    """Raises ConfigurationError where everybody may call, and nobody has said so; warns of a CA that lets many call."""
+    host = settings.bind.rpartition(":")[0].strip("[]")
+    local = host == "localhost" or is_loopback(host)
+    if not (local or settings.tls_cert or settings.insecure_bind):
+        raise ConfigurationError(
+            [f"bind: {settings.bind} is beyond loopback, give tlsCert, tlsKey and clientCa (or insecureBind: true)"]
+        )
+    if settings.client_ca and not settings.client_names:
+        _log.warning("clientCa without clientNames: every certificate that the CA has signed may bind pods")
 
 
 def build(settings: Settings) -> ExtenderApp:

@@ -66,6 +66,9 @@ class Settings(BaseModel):
     bind: Address = Field(
         default="127.0.0.1:8888", description="HOST:PORT to listen on; beyond loopback use a client CA"
     )
+    insecure_bind: bool = Field(
+        False, description="listen beyond loopback without a certificate: whoever gets there may bind pods"
+    )
     kubeconfig: Path | None = Field(
         default=None,
         description="kubeconfig of the cluster; without it and --cluster the in-cluster service account is used",

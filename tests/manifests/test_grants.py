@@ -1,0 +1,51 @@
+"""What the manifests grant is what is used: every kind that is followed, the few calls that write, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.model.kinds import KINDS
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+Grant = tuple[str, str, str]
+LEASES = "coordination.k8s.io"
+FOLLOWED = {
+    (kind.api_version.rpartition("/")[0], kind.path.rpartition("/")[2], verb)
+    for kind in KINDS.values()
+    for verb in ("list", "watch")
+}
+LEASE = {(LEASES, "leases", verb) for verb in ("create", "get", "update")}
+BIND = {("", "pods/binding", "create")}
+WRITTEN_BY_SCHEDULE = {
+    ("", "pods", "delete"),
+    ("", "pods/status", "patch"),
+    ("", "persistentvolumes", "patch"),
+    ("", "persistentvolumeclaims", "patch"),
+    *(("resource.k8s.io", "resourceclaims", verb) for verb in ("get", "create", "delete", "patch")),
+    ("resource.k8s.io", "resourceclaims/status", "patch"),
+    ("resource.k8s.io", "resourceclaims/binding", "patch"),
+    *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),
+}
+
+
+def granted(folder: str) -> Iterator[Grant]:
+    for document in yaml.safe_load_all((MANIFESTS / folder / "rbac.yaml").read_text()):
+        for rule in document.get("rules", ()):
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    yield from ((group, resource, verb) for verb in rule["verbs"])
+
+
+@pytest.mark.parametrize(
+    ("folder", "used"),
+    [
+        pytest.param("base", FOLLOWED | BIND | LEASE, id="serve"),
+        pytest.param("scheduler", FOLLOWED | BIND | LEASE | WRITTEN_BY_SCHEDULE, id="schedule"),
+    ],
+)
+def test_nothing_unused_is_granted(folder: str, used: set[Grant]) -> None:
+    assert set(granted(folder)) == used
