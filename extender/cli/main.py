@@ -12,6 +12,7 @@ from extender.cli.explain import explain
 from extender.cli.reference import reference
 from extender.cli.schedule import schedule
 from extender.cli.serve import serve
+from extender.cli.snapshot import snapshot
 from extender.cli.status import status
 from extender.cli.what_if import capacity, compare, simulate
 from extender.errors import ConfigurationError, ExtenderError
@@ -36,7 +37,7 @@ def version() -> None:
     click.echo(f"extender {installed_version('extender')}")
 
 
-for command in (demo, serve, schedule, explain, simulate, capacity, compare, status, reference):
+for command in (demo, serve, schedule, explain, simulate, capacity, compare, snapshot, status, reference):
     cli.add_command(command)
 
 

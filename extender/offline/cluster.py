@@ -15,6 +15,7 @@ from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import to_object, to_pod
+from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
@@ -168,6 +169,10 @@ class Cluster:
         second = Profiles(read_policy(other).profiles) if isinstance(other, Mapping) else other
         second = second or Profiles([default_profile()])
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
+
+    def snapshot(self, *, redact: bool = False, compress: bool = False) -> bytes:
+        """Writes the cluster down as a v1 List in JSON, which `load` reads; `redact`: names become hashes."""
+        return write_snapshot(self._state.objects(), redact=redact, compress=compress)
 
     def bind(self, pod: Pod | Mapping[str, Any], node: str) -> None:
         """Puts the pod on the node, whether or not it fits. Bound there already is well.

@@ -58,6 +58,13 @@ class ClusterState:
             twin.add_info(info)
         return twin
 
+    def objects(self) -> Iterator[Object]:
+        """Yields every object, pods as they stand now; finished pods are left out."""
+        yield from (self.table.nodes.node(row) for row in self.table.nodes.rows.tolist())
+        yield from (info.pod for info in self.infos.values())
+        for _, objects in self.table.objects.kinds():
+            yield from objects.values()
+
     @property
     def pending(self) -> list[PodInfo]:
         """The pods that stand on no node."""

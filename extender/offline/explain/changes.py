@@ -17,7 +17,8 @@ import numpy as np
 
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.explain.pod_changes import POD_CHANGES, PodChange, Step
+from extender.offline.explain.pod_changes import POD_CHANGES
+from extender.offline.explain.step import PodChange, Step
 from extender.offline.state import ClusterState
 from extender.table.labels import Rows
 

@@ -19,7 +19,8 @@ from extender.model.requests import pod_requests
 from extender.offline.cluster import Cluster
 from extender.offline.explain.changes import Change
 from extender.offline.explain.explanation import Explanation
-from extender.offline.explain.pod_changes import lowered, with_spec
+from extender.offline.explain.request_changes import lowered
+from extender.offline.explain.step import with_spec
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import to_object
 from tests.builders import Object, make_node, make_pod

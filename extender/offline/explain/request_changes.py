@@ -1,0 +1,110 @@
+"""Smaller requests: the largest of what is short that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.framework.find_fit import awaited_pods
+from extender.model.pod import Container, Pod, ResourceRequirements
+from extender.model.quantity import amounts
+from extender.model.requests import pod_requests
+from extender.offline.explain.quantities import quantity
+from extender.offline.explain.step import Fits, Step, with_spec
+from extender.offline.state import ClusterState
+from extender.table import PodInfo
+from extender.table.labels import Rows
+
+
+class Requests:
+    """Asks for less of what is short."""
+
+    kind = "requests"
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        asked = {name: 0 for name, amount in pod_requests(pod).items() if amount}
+        return lowered(pod, asked) if asked else None
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+        lifted = self.lifted(pod)
+        requests = {name: amount for name, amount in pod_requests(pod).items() if amount}
+        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        if not len(rows):
+            return
+        left = {name: np.maximum(self._left(name, pod, state, rows), 0) for name in requests}
+        short = np.array([left[name] < amount for name, amount in requests.items()])
+        given_up = np.array([np.maximum(1 - left[name] / amount, 0) for name, amount in requests.items()]).sum(axis=0)
+        best: dict[tuple[bool, ...], int] = {}
+        for at in np.argsort(given_up, kind="stable").tolist():
+            best.setdefault(tuple(short[:, at].tolist()), at)
+        for lacking, at in sorted(best.items(), key=lambda each: (sum(each[0]), given_up[each[1]])):
+            targets = {name: int(left[name][at]) for name, is_short in zip(requests, lacking, strict=True) if is_short}
+            if targets:
+                yield Step(_lowering_text(targets, requests), float(given_up[at]), partial(lowered, targets=targets))
+
+    def _left(self, resource: str, pod: Pod, state: ClusterState, rows: Rows) -> Any:
+        """Returns what is free for the pod, without the room that is kept for nominated pods: int64[len(rows)]."""
+        nodes = state.table.nodes
+        index = nodes.resources.get(resource)
+        if index is None:
+            return np.zeros(len(rows), np.int64)
+        free = nodes.allocatable[index] - nodes.requested[index]
+        for name, awaited in awaited_pods(state.profile(pod), PodInfo(pod), state.table):
+            if name in nodes.row_of:
+                free[nodes.row_of[name]] -= sum(info.requests.get(resource, 0) for info in awaited)
+        return free[rows]
+
+
+def lowered(pod: Pod, targets: dict[str, int]) -> Pod:
+    """The pod asking for no more than this of each resource: cpu in milli, all else in units.
+
+    The container that asks for the most gives first.
+    """
+    for resource, target in targets.items():
+        overhead = amounts(pod.spec.overhead).get(resource, 0)
+        if pod.spec.resources and resource in (pod.spec.resources.requests or {}):
+            asked = _asking(pod.spec.resources, resource, max(target - overhead, 0))
+            pod = with_spec(pod, resources=asked)
+            continue
+        # Each round lowers one container, so this ends.
+        while (excess := pod_requests(pod, pod_level=False).get(resource, 0) - target) > 0:
+            smaller = _with_less(pod, resource, excess)
+            if smaller is None:
+                break
+            pod = smaller
+    return pod
+
+
+def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
+    """The pod, its most demanding container asking for up to `excess` less; None where that changes nothing."""
+    before = pod_requests(pod, pod_level=False).get(resource, 0)
+    lists = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}
+    each = [(_asked(one, resource), name, at) for name, found in lists.items() for at, one in enumerate(found)]
+    for amount, name, at in sorted(each, key=lambda one: -one[0]):
+        container = lists[name][at]
+        resources = container.resources or ResourceRequirements()
+        changed = [*lists[name]]
+        changed[at] = replace(container, resources=_asking(resources, resource, max(amount - excess, 0)))
+        smaller = with_spec(pod, **{name: changed})
+        if amount and (pod_requests(smaller, pod_level=False).get(resource, 0) < before or len(each) > 1):
+            return smaller
+    return None
+
+
+def _asked(container: Container, resource: str) -> int:
+    return amounts(container.resources.requests).get(resource, 0) if container.resources else 0
+
+
+def _asking(resources: ResourceRequirements, resource: str, amount: int) -> ResourceRequirements:
+    return replace(resources, requests={**(resources.requests or {}), resource: quantity(resource, amount)})
+
+
+def _lowering_text(targets: dict[str, int], requests: dict[str, int]) -> str:
+    return "request " + " and ".join(
+        f"{quantity(name, amount)} {name} instead of {quantity(name, requests[name])}" if amount else f"no {name}"
+        for name, amount in targets.items()
+    )

@@ -1,0 +1,105 @@
+"""Snapshots: the same decisions come of what was written down, with names and without."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender import Cluster
+from extender.offline.manifests import files
+from extender.offline.manifests.snapshot import write_snapshot
+from tests.builders import Object, make_node, make_pod
+from tests.conformance.answered import answered
+
+EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
+CASES = 12
+NAME = re.compile(r'".*?"|(class|claim|device|pool|request) \S+')
+"""Parts of reasons that name somebody."""
+SECRETS = ("general-a1", "web-6d5f8", "shop", "registry.example.com", "postgres", "forecast")
+
+
+def read_again(path: Path, data: bytes) -> Cluster:
+    path.write_bytes(data)
+    return Cluster.load(path)
+
+
+def verdicts(cluster: Cluster) -> list[Any]:
+    """What was decided for each pending pod, without names."""
+    found = []
+    for pod in cluster.pending:
+        decision = cluster.decide(pod)
+        scores = {plugin: sorted(score.weighted.tolist()) for plugin, score in decision.scores.items()}
+        candidates = decision.preemption.candidates if decision.preemption else {}
+        victims = sorted(len(candidate.victims) for candidate in candidates.values())
+        reasons = sorted((NAME.sub("", reason), nodes) for reason, nodes in decision.reasons.items())
+        found.append((reasons, sorted(decision.total.tolist()), scores, victims))
+    return found
+
+
+@pytest.mark.parametrize("redact", [False, True], ids=["named", "redacted"])
+def test_the_same_is_decided(redact: bool, tmp_path: Path) -> None:
+    data = write_snapshot(files.load_snapshot(EXAMPLE), redact=redact)
+    assert verdicts(read_again(tmp_path / "c.json", data)) == verdicts(Cluster.load(EXAMPLE))
+
+
+@pytest.mark.parametrize(
+    "kind", ["devices", "volumes", "volume-limits", "topology-spread", "inter-pod-affinity", "node-affinity", "mixed"]
+)
+def test_the_same_is_decided_on_cases_of_every_kind(kind: str, tmp_path: Path) -> None:
+    """Volumes and devices refer to each other by names in many ways."""
+    chosen = [case for case in answered() if case["name"].startswith(f"{kind}-0")][:CASES]
+    assert len(chosen) == CASES
+    for case in chosen:
+        pod = {**case["pod"], "kind": "Pod", "apiVersion": "v1"}
+        key = [pod["metadata"].get(field) for field in ("namespace", "name")]
+        others = [
+            obj for obj in case["cluster"]["items"] if [obj["metadata"].get(f) for f in ("namespace", "name")] != key
+        ]
+        cluster = Cluster.from_objects([*others, pod])
+        again = read_again(tmp_path / "c.json", cluster.snapshot(redact=True))
+        assert verdicts(again) == verdicts(cluster), case["name"]
+
+
+def test_it_is_whole(tmp_path: Path) -> None:
+    objects = files.load_snapshot(EXAMPLE)
+    (tmp_path / "c.json.gz").write_bytes(write_snapshot(objects, compress=True))
+    again = files.load_snapshot(tmp_path / "c.json.gz")
+    assert Counter(type(obj).__name__ for obj in again) == Counter(type(obj).__name__ for obj in objects)
+
+
+def test_no_name_is_left_in_what_is_redacted() -> None:
+    text = write_snapshot(files.load_snapshot(EXAMPLE), redact=True).decode()
+    assert [secret for secret in SECRETS if secret in text] == []
+    assert "topology.kubernetes.io/zone" in text
+
+
+def test_hashes_of_two_snapshots_differ() -> None:
+    objects = files.load_snapshot(EXAMPLE)
+    assert write_snapshot(objects, redact=True) != write_snapshot(objects, redact=True)
+
+
+def test_only_annotations_that_are_read_are_kept() -> None:
+    pod: Object = make_pod("p").obj()
+    pod["metadata"]["annotations"] = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "example.com/owner": "me",
+        "volume.kubernetes.io/selected-node": "n",
+    }
+    pod["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "secret"}]
+    cluster = Cluster.from_objects([make_node("n").obj(), pod])
+    (item,) = (item for item in json.loads(cluster.snapshot())["items"] if item["kind"] == "Pod")
+    assert item["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n"}
+    assert "secret" not in json.dumps(item)
+
+
+def test_a_cluster_is_written_with_what_was_bound() -> None:
+    cluster = Cluster.from_objects([make_node("n").obj(), make_pod("p").obj()])
+    cluster.bind(cluster.pod("default/p"), "n")
+    written = json.loads(gzip.decompress(cluster.snapshot(compress=True)))
+    assert [item["spec"]["nodeName"] for item in written["items"] if item["kind"] == "Pod"] == ["n"]
