@@ -17,7 +17,7 @@ setup: $(READY) ## make .venv with the console script `extender` and all test pa
 $(INSTALLED): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "extender needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
 	@touch $@
 
 $(READY): $(INSTALLED)
