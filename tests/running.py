@@ -101,7 +101,7 @@ class RunningScheduler(Running):
         return self.readiness()[0] == 200
 
     def readiness(self) -> tuple[int, str]:
-        """What /readyz says; 0 while nobody listens yet."""
+        """Returns what /readyz says; 0 while nobody listens yet."""
         try:
             return self.get("/readyz")
         except OSError:

@@ -82,7 +82,7 @@ def test_imports_go_down(path: Path) -> None:
 
 
 def _units_of(folder: Path) -> Mapping[str, set[str]]:
-    """What each file and each folder directly in `folder` imports of the others there."""
+    """Returns what each file and each folder directly in `folder` imports of the others there."""
     prefix = name_of(folder / "__init__.py") + "."
     units: defaultdict[str, set[str]] = defaultdict(set)
     names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}

@@ -84,7 +84,7 @@ def _shape(value: object) -> str:
 
 
 def test_the_surface_is_what_the_document_says() -> None:
-    """What has changed on purpose is written down by `python -m tests.test_public_surface`."""
+    """Changes on purpose are written down by `python -m tests.test_public_surface`."""
     written = BLOCK.search(DOCUMENT.read_text())
     assert written is not None
     assert written.group(1).splitlines() == list(surface())

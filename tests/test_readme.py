@@ -1,4 +1,4 @@
-"""What the README says is so: its commands are run, its rules are loaded, its endpoints are all there are."""
+"""The README is true: its commands are run, its rules are loaded, its endpoints are all there are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
-    """What `make run` starts, on a port of its own: its address, and the commands that it says to try."""
+    """Starts what `make run` starts, on a port of its own: its address, and the commands that it says to try."""
     address = f"127.0.0.1:{free_port()}"
     process = Process("demo", [EXTENDER, "demo", "--bind", address], tmp_path / "log")
     try:

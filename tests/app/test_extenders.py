@@ -1,4 +1,4 @@
-"""How other extenders are plugged in."""
+"""Other extenders are plugged in."""
 
 from __future__ import annotations
 

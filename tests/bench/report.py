@@ -1,4 +1,4 @@
-"""What a benchmark prints: tables in Markdown or JSON on stdout, progress on stderr, and the tables of a document."""
+"""The output of a benchmark: tables in Markdown or JSON on stdout, progress on stderr, and the tables of a document."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What one way of scheduling has done with one backlog.
+    """The result of one way of scheduling one backlog.
 
     Attributes:
         bound: pods that were bound, all of the backlog or as many as the time allowed for.

@@ -1,4 +1,4 @@
-"""What the builders of all kinds share: metadata."""
+"""Metadata, which the builders of all kinds share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMESTAMP = "2026-11-21T09:00:00Z"
 
 
 class Builder:
-    """What every kind has: metadata. The UID is made of namespace and name (the API server replaces it)."""
+    """Metadata, which every kind has. The UID is made of namespace and name (the API server replaces it)."""
 
     def __init__(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> None:
         self._metadata: Object = {"name": name}

@@ -75,7 +75,7 @@ def make_csi_driver(name: str, **spec: Any) -> Object:
 def make_storage_capacity(
     name: str, storage_class: str, *, labels: Mapping[str, str] | None = None, namespace: str = "default", **fields: Any
 ) -> Object:
-    """What can still be provisioned on the nodes with these labels (none given: on no node)."""
+    """The capacity that is left to provision on the nodes with these labels (none given: on no node)."""
     capacity = Builder("storage.k8s.io/v1", "CSIStorageCapacity", name, namespace).obj()
     topology = {} if labels is None else {"nodeTopology": {"matchLabels": dict(labels)}}
     return {**capacity, "storageClassName": storage_class, **topology, **fields}

@@ -1,4 +1,4 @@
-"""What is intended with an object stands before what the watch told, and no longer than it should."""
+"""An assumed object stands before the observed one, and no longer than it should."""
 
 from __future__ import annotations
 

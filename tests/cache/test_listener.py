@@ -1,4 +1,4 @@
-"""What the cache tells its listener: everything that changes, with what was there before, and without its lock."""
+"""The cache tells its listener everything that changes, with what was there before, and without its lock."""
 
 from __future__ import annotations
 

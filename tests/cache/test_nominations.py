@@ -1,4 +1,4 @@
-"""Which node a waiting pod is nominated to, while what was decided and what its status says differ."""
+"""The node that a waiting pod is nominated to, while what was decided and what its status says differ."""
 
 from __future__ import annotations
 

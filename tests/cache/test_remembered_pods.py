@@ -1,4 +1,4 @@
-"""What is remembered is the latest, within bounds of number and of size."""
+"""Pods are remembered in their latest form, within bounds of number and of size."""
 
 from __future__ import annotations
 

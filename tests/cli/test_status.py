@@ -47,7 +47,7 @@ PICTURE = QueueStatus(
 
 @pytest.fixture
 def pages() -> dict[str, Answer]:
-    """What the server answers by path; a test may change it."""
+    """The server's answers by path; a test may change them."""
     return {"/debug/pods": Answer(200, msgspec.json.encode(PICTURE))}
 
 

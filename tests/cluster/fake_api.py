@@ -130,7 +130,7 @@ class FakeApiServer:
 
     @property
     def watches_ended(self) -> int:
-        """How often every open watch was ended."""
+        """The number of times that every open watch was ended."""
         return self._watches_end
 
     def events(self, path: str, version: int, mark: int) -> Iterator[tuple[str, Object] | None]:
@@ -372,7 +372,7 @@ def hang_up(call: Call) -> None:
 
 
 def accept_and_hang_up(call: Call) -> bool:
-    """What is asked is done, and the connection ends before the answer."""
+    """The request is carried out, and the connection ends before the answer."""
     call.json = lambda *_: None  # type: ignore[method-assign]  # this one answer is lost on its way
     call.close_connection = True
     return True

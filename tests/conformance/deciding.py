@@ -17,5 +17,5 @@ def decide(case: Object) -> Decision:
 
 
 def disagreements(case: Object, stock: Object) -> list[Difference]:
-    """What we decide otherwise; nothing too where stock itself cannot decide."""
+    """Returns what we decide otherwise; nothing too where stock itself cannot decide."""
     return [] if "error" in stock else differences(case, stock, decide(case))

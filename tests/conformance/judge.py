@@ -1,4 +1,4 @@
-"""Where a decision differs from the stock scheduler's."""
+"""Differences of a decision from the stock scheduler's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Difference:
 
     @property
     def cause(self) -> str:
-        """What two cases have in common that fail for the same reason, as far as can be told."""
+        """Returns what two cases have in common that fail for the same reason, as far as can be told."""
         if self.subject == "refusal":
             return f"{self.subject} {self.stock}"
         return f"{self.subject}{' too few' * (not self.ours)}{' too many' * (not self.stock)}"
@@ -38,7 +38,7 @@ class Difference:
 
 
 def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]:
-    """What differs between the oracle's answer and our decision on a case; nothing where they are equal.
+    """Returns the differences between the oracle's answer and our decision on a case; nothing where they are equal.
 
     Reasons are compared without order, for stock goes through maps. Of nodes that are equally cheap to preempt on stock
     takes any.
@@ -129,7 +129,7 @@ def _least(candidates: Mapping[str, Any], pods: Mapping[str, Object]) -> tuple[o
 
 
 def _cost(victims: Object, pods: Mapping[str, Object]) -> tuple[Any, ...]:
-    """What upstream's pickOneNodeForPreemption compares, in its order."""
+    """Returns what upstream's pickOneNodeForPreemption compares, in its order."""
     priorities = [pods[key]["spec"].get("priority") or 0 for key in victims["pods"]]
     top = max(priorities, default=0)
     started = [_importance(pods[k])[1] for k, p in zip(victims["pods"], priorities, strict=True) if p == top]

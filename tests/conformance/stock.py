@@ -1,4 +1,4 @@
-"""What stock decides on a case."""
+"""The decisions of stock on cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ask(oracle: Oracle, case: Object) -> Object:
 
 
 def same(first: Object, second: Object) -> bool:
-    """Whether two answers say the same. Reasons have no order, and preemption takes any of several equals."""
+    """Returns whether two answers say the same. Reasons have no order, and preemption takes any of several equals."""
     return _settled(first) == _settled(second)
 
 

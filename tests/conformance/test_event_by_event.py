@@ -86,7 +86,7 @@ def read(case: Object) -> tuple[list[Known], Profiles | None]:
 
 
 def decide(state: ClusterState, table: Table, pod: Pod) -> object:
-    """What is decided, by the names of nodes and pods; an error as its text."""
+    """Returns what is decided, by the names of nodes and pods; an error as its text."""
     state.table = table
     try:
         return told(state.decide(pod))

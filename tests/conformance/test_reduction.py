@@ -1,4 +1,4 @@
-"""What is left of a failing case."""
+"""A failing case is made smaller, and fails for the same reason."""
 
 from __future__ import annotations
 

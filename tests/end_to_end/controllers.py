@@ -1,4 +1,4 @@
-"""What looks after volumes and devices in a whole cluster, as far as the scheduler's part of it can be seen."""
+"""Controllers of volumes and devices in a whole cluster, as far as the scheduler's part of it can be seen."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Scene:
         return wait_until(lambda: self._message(name, reason))
 
     def nomination_of(self, name: str) -> str:
-        """Where the pod is to run at this moment, though others are still there; "" for nowhere."""
+        """Returns the node that the pod is to run on at this moment, though others are still there; "" for nowhere."""
         try:
             node: str = self.client.get("Pod", name)["status"].get("nominatedNodeName", "")
         except ApiError:  # evicted, or deleted by the test

@@ -1,4 +1,4 @@
-"""What a Service does for the scheduler: leads each new connection to the replica that is ready."""
+"""A Service for the scheduler: leads each new connection to the replica that is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where `extender schedule` has its rules from: a provider by name, files and ConfigMaps, several profiles."""
+"""The sources of the rules of `extender schedule`: a provider by name, files and ConfigMaps, several profiles."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_a_binding_that_is_refused_undoes_everything(
 
 
 def refuses(client: ApiClient, pod: str) -> bool:
-    """Whether the policy is what keeps the pod from being bound; the pod is gated, so nothing else lets it be."""
+    """Returns whether the policy keeps the pod from being bound; the pod is gated, so it is never bound otherwise."""
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"name": "n1"}}
     try:
         client.request("POST", f"/api/v1/namespaces/default/pods/{pod}/binding?dryRun=All", binding)

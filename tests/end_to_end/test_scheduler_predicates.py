@@ -1,4 +1,4 @@
-"""Where the loop places pods, and where not: upstream's end-to-end tests of predicates, on the real API server.
+"""The loop's predicates: upstream's end-to-end tests of predicates, on the real API server.
 
 Source: test/e2e/scheduling/predicates.go.
 """

@@ -1,4 +1,4 @@
-"""Who has to go for whom: upstream's end-to-end tests of preemption, on the real API server.
+"""The loop's preemption: upstream's end-to-end tests of preemption, on the real API server.
 
 Source: test/e2e/scheduling/preemption.go. No kubelet runs: a pod without grace is gone when it is deleted, one with
 some stays until the test deletes it.

@@ -1,4 +1,4 @@
-"""Which of several nodes the loop prefers: upstream's end-to-end tests of priorities, on the real API server.
+"""The loop's priorities: upstream's end-to-end tests of priorities, on the real API server.
 
 Sources: test/e2e/scheduling/priorities.go, ubernetes_lite.go.
 """

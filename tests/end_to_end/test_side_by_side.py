@@ -24,7 +24,7 @@ SEEDS = range(10 if os.environ.get("SOAK") else 1)
 
 
 class Outcome(NamedTuple):
-    """What a scheduler has made of a backlog.
+    """The outcome of a backlog under one scheduler.
 
     Attributes:
         places: pod -> node, of the backlog's pods that are bound.
@@ -46,7 +46,7 @@ def scheduled(control_plane: ControlPlane, backlog: Backlog, scheduler: Abstract
 
 
 def settled(backlog: Backlog, outcome: Outcome) -> bool:
-    """Whether each pod is where it should be; a pod may be told that it has to wait before it is placed."""
+    """Returns whether each pod is where it should be; a pod may be told that it has to wait before it is placed."""
     waiting = {name_of(pod) for pod in backlog.pods} - outcome.places.keys()
     return outcome.places.keys() == backlog.fits and waiting == outcome.told and outcome.gone == backlog.victims
 

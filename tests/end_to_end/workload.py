@@ -61,7 +61,7 @@ def _pod(name: str, i: int, random: Random) -> Any:
 
 
 def violations(node_objects: Iterable[Object], pod_objects: Iterable[Object]) -> list[str]:
-    """What is wrong with a placement: nodes over their allocatable, ports taken twice, taints and affinity broken."""
+    """Returns what is wrong with a placement: overfull nodes, ports taken twice, taints and affinity broken."""
     known = {node["metadata"]["name"]: msgspec.convert(node, Node) for node in node_objects}
     placed: defaultdict[str, list[Pod]] = defaultdict(list)
     for obj in pod_objects:

@@ -1,4 +1,4 @@
-"""What other extenders are sent reads as what our own is sent, and their answers are read as Go reads them."""
+"""Requests to other extenders read as requests to our own, and their answers are read as Go reads them."""
 
 from __future__ import annotations
 

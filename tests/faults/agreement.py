@@ -1,4 +1,4 @@
-"""What an extender believes, against what the API server says."""
+"""The state of an extender against that of the API server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decided(port: int) -> dict[str, Any] | None:
 
 
 def comparison(port: int) -> dict[str, Any]:
-    """What the comparer reports; it takes as long as the watches take to tell what it waits for."""
+    """Returns what the comparer reports; it takes as long as the watches take to tell what it waits for."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("POST", "/debug/cache/compare")

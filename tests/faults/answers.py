@@ -15,7 +15,7 @@ _DELIBERATE_STATUSES = {400, 413, 415, 503}
 
 
 def faults_of(verb: str, request: bytes, status: int, headers: Mapping[str, str], body: bytes) -> list[str]:
-    """What is wrong with an answer to a request; where the status is not 200, the scheduler looks no further."""
+    """Returns what is wrong with an answer; where the status is not 200, the scheduler looks no further."""
     if int(headers.get("content-length", "-1")) != len(body):
         return ["no Content-Length, or not the body's"]
     if b"internal error" in body:

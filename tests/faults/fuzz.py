@@ -39,7 +39,7 @@ def write_cluster(path: Path) -> None:
 
 @dataclass
 class Verdict:
-    """What a run of the fuzzer has seen; `bad` holds seeds that show it again."""
+    """The findings of a run of the fuzzer; `bad` holds seeds that show it again."""
 
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to the API server, drawn from a seed."""
+"""Faults on the way to the API server, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 
 
 class Call(Enum):
-    """What the extender asks of the API server."""
+    """The kinds of calls to the API server."""
 
     LIST = "list"
     WATCH = "watch"
@@ -94,7 +94,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Severity:
-    """How bad it is: the chance of a fault for each kind of call, and how long silences and healthy watches last."""
+    """The chance of a fault for each kind of call, and how long silences and healthy watches last."""
 
     chances: Mapping[Call, float]
     hang_seconds: tuple[float, float]

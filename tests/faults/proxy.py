@@ -70,7 +70,7 @@ class FaultyProxy:
         self._loop.call_soon_threadsafe(self._flowing.clear)
 
     def release_watches(self) -> None:
-        """What was held back goes through, in order."""
+        """Lets through what was held back, in order."""
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""How long and how hard: short in `make test`, long in `make soak`; each figure may be set in the environment."""
+"""Sizes of the fault tests: short in `make test`, long in `make soak`; each figure may be set in the environment."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _post(connection: http.client.HTTPConnection, verb: str, body: bytes) -> tup
 
 
 def _asks_in_vain(port: int) -> list[str]:
-    """What is wrong with the answers to ordinary requests."""
+    """Returns what is wrong with the answers to ordinary requests."""
     found = []
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     for call in recorded_calls()[:20]:

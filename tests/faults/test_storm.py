@@ -114,7 +114,7 @@ def live_through(extender: MortalExtender, client: ApiClient, random: Random) ->
 
 
 def check_truth(client: ApiClient, witness: Witness, scheduler: Process) -> None:
-    """What the API server says."""
+    """Returns the state of the API server."""
     listed = client.list("Pod", "default")
     assert [pod["metadata"]["name"] for pod in listed if not pod["spec"].get("nodeName")] == []
     assert violations(client.list("Node"), listed) == []

@@ -93,7 +93,7 @@ def test_the_extender_may_list_and_watch_every_kind_it_knows(extender: ApiClient
 
 
 def may(client: ApiClient, api_version: str, plural: str, verb: str) -> bool:
-    """What the API server's authorizer says to a request over all namespaces."""
+    """Returns what the API server's authorizer says to a request over all namespaces."""
     attributes = {"group": api_version.rpartition("/")[0], "resource": plural, "verb": verb}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     answer = client.request(

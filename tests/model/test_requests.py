@@ -1,4 +1,4 @@
-"""What a pod asks of its node, in all the ways in which it can ask."""
+"""The requests of a pod, in all the ways in which it can ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which taints a toleration covers."""
+"""The taints that a toleration covers."""
 
 from __future__ import annotations
 

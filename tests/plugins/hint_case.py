@@ -27,7 +27,7 @@ def helped(
     new: Any = None,
     room: Room | None = None,
 ) -> bool:
-    """Whether the event may help the pod that `rule` refused; a hint that raises fails the test."""
+    """Returns whether the event may help the pod that `rule` refused; a hint that raises fails the test."""
     told = Told()
     change = Change(ClusterEvent(resource, action), old, new, room)
     answer = QueueingHints(INTERESTS, told.rule_failed).help_from(rule, pod, change)

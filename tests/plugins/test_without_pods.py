@@ -107,7 +107,7 @@ def cluster(pods: list[tuple[int, dict[str, str], Any, bool]]) -> Table:
 
 
 def singly(predicate: Predicate, preemptor: PodBuilder, table: Table, row: int, leaving: list[str]) -> Refusal | None:
-    """What the predicate, prepared anew, says of one node that has lost its own pods."""
+    """Returns what the predicate, prepared anew, says of one node that has lost its own pods."""
     own = [uid for uid in leaving if table.pods.row[table.pods.slot_of[uid]] == row]
     with table.supposing(gone=own):
         made = predicate.prepare(pod_info(preemptor.obj()), table)

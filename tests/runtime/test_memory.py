@@ -1,4 +1,4 @@
-"""What large bodies took is given back."""
+"""The memory of large bodies is given back."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _encode = msgspec.json.encode
 
 
 class Reply(NamedTuple):
-    """What the API server answers."""
+    """An answer of the API server."""
 
     status: int
     body: bytes
@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Who follows a collection."""
+    """A watcher of a collection."""
 
     path: str
 
@@ -51,7 +51,7 @@ class Watcher(Protocol):
 
 
 class Judge(Protocol):
-    """Who looks at what is done."""
+    """An observer of what is done."""
 
     def binding(self, caller: Process, pod: Json, node: str) -> None:
         """The pod is being bound, by the server's leave."""
@@ -238,7 +238,7 @@ def key_of(obj: Mapping[str, Any]) -> str:
 
 
 def shown(path: str, obj: Json) -> bool:
-    """Whether lists and watches show the object: finished pods are selected away."""
+    """Returns whether lists and watches show the object: finished pods are selected away."""
     return path != PODS or obj.get("status", {}).get("phase") not in FINISHED
 
 
@@ -255,7 +255,7 @@ def _patched(status: Json, patch: Json) -> Json:
 
 
 def _line(event: Event) -> bytes:
-    """What the watchers of the collection see of it."""
+    """Returns what the watchers of the collection see of it."""
     was_shown = event.before is not None and shown(event.path, event.before)
     is_shown = event.type != "DELETED" and shown(event.path, event.obj)
     if not (was_shown or is_shown):

@@ -1,4 +1,4 @@
-"""What must hold, whatever happens; worked out from the API server's objects, not by the extender's own engine."""
+"""Invariants that hold whatever happens; worked out from the API server's objects, not by the extender's own engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What a cache had been told of when a place was taken: the versions that its watches were at."""
+    """The versions that a cache had been told of when a place was taken: the versions that its watches were at."""
 
     nodes: int
     pods: int
@@ -123,7 +123,7 @@ class Judge:
     # ---- at the end
 
     def fits(self, pod: Json, node: Json) -> bool:
-        """Whether the pod could stand on the node now, as the truth is."""
+        """Returns whether the pod could stand on the node now, as the truth is."""
         if node["spec"].get("unschedulable"):
             return False
         others = self._on(node["metadata"]["name"], since=None)

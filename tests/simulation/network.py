@@ -22,7 +22,7 @@ LONGEST_HANG_SECONDS = 25.0
 
 @dataclass
 class Weather:
-    """How bad it is; probabilities are those of one message.
+    """The intensity of faults; probabilities are those of one message.
 
     Attributes:
         stuck: a message takes up to `longest_seconds` instead of a few hundredths of a second.
@@ -91,7 +91,7 @@ class Network:
 
 
 class _Box(Generic[T]):
-    """Where an answer arrives."""
+    """A receiver of an answer."""
 
     def __init__(self) -> None:
         self.content: T | None = None
@@ -104,7 +104,7 @@ class _Box(Generic[T]):
 
 
 class SimulatedKubeClient(KubeClient):
-    """What a process has of the network; see KubeClient for what its methods promise."""
+    """The network as a process has it; see KubeClient for what its methods promise."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network, self._process = network, process
@@ -216,7 +216,7 @@ class Stream:
     # ---- what goes wrong on the way
 
     def cut(self) -> None:
-        """What has not arrived is lost, perhaps in the midst of a line."""
+        """Loses what has not arrived, perhaps in the midst of a line."""
         self._forget()
         if self._simulation.random.random() < 0.5:
             self._arrived += b'{"type":"MODI'

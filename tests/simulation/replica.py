@@ -21,7 +21,7 @@ CHECK_SECONDS = 0.7
 
 
 def settings(identity: str, *, elects: bool) -> Settings:
-    """What a process is told; by its defaults in all else."""
+    """The options of a process; its defaults in all else."""
     return Settings.model_validate(
         {
             "watch_kinds": FOLLOWED,

@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 @dataclass(eq=False)
 class Process:
-    """What lives and dies as one, with a clock of its own.
+    """A process: tasks that live and die as one, with a clock of their own.
 
     Attributes:
         rate: seconds of its monotonic clock in a true second.

@@ -1,4 +1,4 @@
-"""What the simulation has found, each fault alone."""
+"""Faults that the simulation has found, each alone."""
 
 from __future__ import annotations
 

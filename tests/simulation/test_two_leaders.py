@@ -63,7 +63,7 @@ def lives(stopped: Stopped, seconds: float, stand_ins: Mapping[str, object]) -> 
 
 
 def leader(world: World) -> Replica:
-    """Who is ready, as far as probes can tell: one that stands still does not answer them."""
+    """Returns who is ready, as far as probes can tell: one that stands still does not answer them."""
     ready = [each for each in world.replicas if each.ready and each.process.paused_until <= world.simulation.now]
     assert len(ready) == 1
     assert isinstance(ready[0], Replica)

@@ -60,7 +60,7 @@ class WitnessedCache(Cache):
         return reason
 
     def check(self, binding: Callable[[str], bool]) -> None:
-        """What must hold at every moment; `binding`: whether somebody is about to bind the pod of this UID."""
+        """Checks what must hold at every moment; `binding`: whether somebody is about to bind the pod of this UID."""
         require, name = self.judge.require, self.process.name
         for placement in self.view.overview().assumed:
             leaked = placement.state is PodState.ASSUMED and not binding(placement.info.uid)
@@ -83,7 +83,7 @@ class Alarm:
     judge: Judge
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        """What is gone, and the watch does not say so for ten seconds, the comparer may well take away."""
+        """An object that is gone, and the watch does not say so for ten seconds, the comparer may well take away."""
         if self.judge.lenient or self.judge.silent or (how == "is held, but not listed" and not self.judge.at_peace):
             return
         self.simulation.fail(f"the cache differs: {kind} {key} {how}")

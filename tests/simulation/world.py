@@ -33,7 +33,7 @@ _SLOWEST, _FASTEST = 0.95, 1.05
 
 @dataclass(frozen=True)
 class Plan:
-    """What kind of life; what is None is drawn by lot.
+    """The kind of a life; a field that is None is drawn by lot.
 
     Attributes:
         own_scheduler: it is the project's own that schedules, without extenders.
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it. `digest` is equal where everything has happened alike."""
+    """The outcome of a life. `digest` is equal where everything has happened alike."""
 
     bound: int
     crashes: int

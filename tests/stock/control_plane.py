@@ -101,7 +101,7 @@ class ControlPlane:
         return ApiClient(self._port, token, str(self._ca_file))
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """What kubectl prints, as the administrator. Raises AssertionError with its complaint where it fails."""
+        """Returns what kubectl prints for the administrator. Raises AssertionError with its complaint if it fails."""
         command: list[str | Path] = [self.binaries["kubectl"], "--kubeconfig", self.kubeconfig, *arguments]
         environment = {"HOME": str(self.directory), "KUBECACHEDIR": str(self.directory / "kubectl-cache")}
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""Which budgets cover a pod: by namespace and selector, as they are at the moment."""
+"""The budgets that cover a pod: by namespace and selector, as they are at the moment."""
 
 from __future__ import annotations
 

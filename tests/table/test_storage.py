@@ -1,4 +1,4 @@
-"""What the table keeps of volumes always equals what a fresh table makes of the same objects."""
+"""The table's volumes always equal what a fresh table makes of the same objects."""
 
 from __future__ import annotations
 

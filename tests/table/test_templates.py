@@ -1,4 +1,4 @@
-"""What one pod of a template takes over from another is what would have been worked out of it."""
+"""A pod takes over from another of its template what would have been worked out of it."""
 
 from __future__ import annotations
 

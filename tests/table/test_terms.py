@@ -1,4 +1,4 @@
-"""What standing pods' affinity terms say of a pod is, after any changes, what asking every pod anew would say."""
+"""The verdict of standing pods' affinity terms on a pod is, after any changes, what asking every pod anew would say."""
 
 from __future__ import annotations
 

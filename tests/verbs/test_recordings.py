@@ -1,4 +1,4 @@
-"""What an extender lives through: every recorded event into the cache, every recorded call answered in between."""
+"""The life of an extender: every recorded event into the cache, every recorded call answered in between."""
 
 from __future__ import annotations
 

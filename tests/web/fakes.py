@@ -22,13 +22,13 @@ from extender.web.telemetry.metrics import Metrics
 
 
 class ScriptedArgs(types.ExtenderArgs, frozen=True):
-    """What filter, prioritize and preempt are asked here."""
+    """The requests of filter, prioritize and preempt here."""
 
     do: str = ""
 
 
 class ScriptedBinding(types.ExtenderBindingArgs, frozen=True):
-    """What bind is asked here."""
+    """The requests of bind here."""
 
     do: str = ""
 
@@ -113,7 +113,7 @@ def _names(request: Scripted) -> list[str]:
 
 @dataclass
 class Running:
-    """What tests look at: started and stopped once each, and what readiness waits for."""
+    """The state that tests look at: started and stopped once each, and what readiness waits for."""
 
     started: int = 0
     stopped: int = 0

@@ -1,4 +1,4 @@
-"""What the server tests run in subprocesses: `extender serve` with scripted verbs, or `app` under a plain gunicorn.
+"""The servers that tests run in subprocesses: `extender serve` with scripted verbs, or `app` under a plain gunicorn.
 
 python -m tests.web.served --bind 127.0.0.1:0 --drain-seconds 1
 gunicorn tests.web.served:app

@@ -1,4 +1,4 @@
-"""What Flask answers: health, metrics, errors."""
+"""Flask's answers: health, metrics, errors."""
 
 from __future__ import annotations
 

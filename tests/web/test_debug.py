@@ -18,7 +18,7 @@ from extender.web.telemetry.metrics import Metrics
 
 @dataclass
 class Asked:
-    """What was done, and what it waits for."""
+    """The calls that were made, and what the next one waits for."""
 
     done: list[str] = field(default_factory=list)
     missing: str = ""

@@ -1,4 +1,4 @@
-"""Who does not lead writes nothing."""
+"""A replica that does not lead writes nothing."""
 
 from __future__ import annotations
 

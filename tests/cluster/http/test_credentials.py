@@ -1,4 +1,4 @@
-"""Where the cluster is and who we are there."""
+"""The address of the cluster, and our identity there."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Network(RuleBasedStateMachine):
     @precondition(lambda self: self.streaming)
     @rule()
     def the_stream_ends(self) -> None:
-        """Where it is: in the midst of a line, perhaps."""
+        """At any byte: in the midst of a line, perhaps."""
         self._over(self.reflector.ended(self.now))
 
     @precondition(lambda self: self.streaming)

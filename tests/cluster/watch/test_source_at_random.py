@@ -36,7 +36,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 class Tolerant(Recorder):
-    """What is gone may be told of twice."""
+    """A deletion may be told twice."""
 
     def deleted(self, kind: str, obj: object) -> None:
         self.objects[kind].pop(obj.key, None)  # type: ignore[attr-defined]  # an Object

@@ -1,4 +1,4 @@
-"""What counts as a sign of life of a watch."""
+"""The signs of life of a watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written for volumes and claims, and what the real API server makes of it."""
+"""Writes for volumes and claims, as the real API server takes them."""
 
 from __future__ import annotations
 

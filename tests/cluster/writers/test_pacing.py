@@ -1,4 +1,4 @@
-"""How long a caller has to wait for its turn."""
+"""The time that a caller has to wait for its turn."""
 
 from __future__ import annotations
 

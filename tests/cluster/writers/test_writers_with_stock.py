@@ -1,4 +1,4 @@
-"""What the scheduler writes beside bindings, read back from the real API server."""
+"""The scheduler's writes beside bindings, read back from the real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cases are about: each feature adds to a draft what its plugins look at."""
+"""The subjects of cases: each feature adds to a draft what its plugins look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which registrations hear of which events, and what updates amount to."""
+"""Registrations hear of their events, and updates amount to events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the decorators make of a signature."""
+"""The decorators read the signature of a function."""
 
 from __future__ import annotations
 

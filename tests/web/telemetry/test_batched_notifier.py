@@ -1,4 +1,4 @@
-"""What is noted is told: soon, in order, each once, and before anything ends."""
+"""Notes are passed on: soon, in order, each once, and before anything ends."""
 
 from __future__ import annotations
 
