@@ -13,6 +13,7 @@ from extender.devices.cel.values import EvaluationError, Uint, type_name
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.(\d+))?(.)?)", re.DOTALL)
 _FIXED_FROM, _FIXED_TO = -4, 6
+_PRECISION_DIGITS = 3
 _UNBOUNDED = {math.inf: "+Inf", -math.inf: "-Inf"}
 
 
@@ -43,7 +44,8 @@ def formatted(template: str, arguments: list[Any]) -> str:
             argument = next(left)
         except StopIteration:
             raise EvaluationError(f"index {len(arguments)} out of range") from None
-        return _CLAUSES[match[3]](argument, 6 if match[2] is None else int(match[2]))
+        precision = 6 if match[2] is None else int(match[2][:_PRECISION_DIGITS])
+        return _CLAUSES[match[3]](argument, precision)
 
     return _CLAUSE.sub(clause, template)
 

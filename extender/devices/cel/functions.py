@@ -28,6 +28,9 @@ from extender.devices.cel.values import (
     type_name,
 )
 
+MAX_LENGTH = 1_000_000
+"""The length of strings and lists at which an evaluation fails, as it would by upstream's cost limit."""
+
 
 def fail(message: str) -> Any:
     raise EvaluationError(message)
@@ -164,6 +167,10 @@ def _join(parts: list[Any], separator: str = "") -> str:
     )
 
 
+def _concatenated(left: Any, right: Any) -> Any:
+    return left + right if len(left) + len(right) <= MAX_LENGTH else fail("operation cancelled: cost limit exceeded")
+
+
 def _differ(left: Any, right: Any) -> bool:
     try:
         return not equal(left, right)
@@ -197,7 +204,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "[?](map(A,B), A) optional(B)": _optional_index,
     "[?](optional(list(A)), int) optional(A)": _chained(_optional_index),
     "[?](optional(map(A,B)), A) optional(B)": _chained(_optional_index),
-    **{f"+({kind}, {kind}) {kind}": operator.add for kind in ("string", "bytes", "double", "list(A)")},
+    "+(double, double) double": operator.add,
+    **{f"+({kind}, {kind}) {kind}": _concatenated for kind in ("string", "bytes", "list(A)")},
     **{f"{symbol}(double, double) double": function for symbol, function in (("-", operator.sub), ("*", operator.mul))},
     "/(double, double) double": _divide_floats,
     **{

@@ -8,7 +8,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from extender.devices.cel.functions import checked, fail
+from extender.devices.cel.functions import MAX_LENGTH, checked, fail
 from extender.devices.cel.values import (
     NO_OVERLOAD,
     NONE,
@@ -21,8 +21,6 @@ from extender.devices.cel.values import (
     contains,
     equal,
 )
-
-_MAX_RANGE = 10_000_000
 
 
 def _flatten(values: list[Any], depth: int = 1) -> list[Any]:
@@ -43,7 +41,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def _range(size: int) -> list[int]:
-    return list(range(size)) if size <= _MAX_RANGE else fail("lists.range: too large")
+    return list(range(size)) if size <= MAX_LENGTH else fail("lists.range: cost limit exceeded")
 
 
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from extender.devices.cel.values import EvaluationError
 
 MAX_INSTRUCTIONS = 10_000
+MAX_STEPS = 1_000_000  # of one search
 _MAX_REPEAT = 1000
 _POSIX = {"[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:upper:]": "A-Z", "[:lower:]": "a-z"}
 _POSIX |= {"[:space:]": r"\s\v", "[:xdigit:]": "0-9a-fA-F", "[:word:]": r"\w", "[:punct:]": r"!-/:-@\[-`{-~"}
@@ -50,17 +51,22 @@ class Pattern:
         """The range of the first match that begins at `start` or later."""
         found: tuple[int, int] | None = None
         threads: dict[int, int] = {}  # instruction: where its match began; the first has priority
+        steps, seen = 0, set[int]()
         for position in range(start, len(text) + 1):
             if found is None:
-                self._follow(threads, self._start, position, text, position)
+                self._follow(threads, seen, self._start, position, text, position)
+            steps += len(seen)
+            if steps > MAX_STEPS:
+                raise EvaluationError("operation cancelled: actual cost limit exceeded")
             following: dict[int, int] = {}
+            seen = set()
             for index, began in threads.items():
                 instruction = self._program[index]
                 if not instruction.targets:
                     found = began, position
                     break
                 if instruction.test is not None and position < len(text) and instruction.test(text[position]):
-                    self._follow(following, instruction.targets[0], began, text, position + 1)
+                    self._follow(following, seen, instruction.targets[0], began, text, position + 1)
             threads = following
             if found is not None and not threads:
                 break
@@ -81,18 +87,20 @@ class Pattern:
             position = end if begin < end else end + 1
         return matches
 
-    def _follow(self, threads: dict[int, int], index: int, began: int, text: str, position: int) -> None:
-        pending, seen = [index], set[int]()
+    def _follow(
+        self, threads: dict[int, int], seen: set[int], index: int, began: int, text: str, position: int
+    ) -> None:
+        """Adds the threads that go on from an instruction; `seen` has those followed at this position already."""
+        pending = [index]
         while pending:
             index = pending.pop()
-            if index in threads or index in seen:
+            if index in seen:
                 continue
+            seen.add(index)
             instruction = self._program[index]
             if instruction.test is not None or not instruction.targets:
                 threads[index] = began
-                continue
-            seen.add(index)
-            if instruction.at is None or instruction.at(text, position):
+            elif instruction.at is None or instruction.at(text, position):
                 pending.extend(reversed(instruction.targets))
 
     # ---- compilation, from the end: each part is given the instruction that follows it

@@ -111,6 +111,8 @@ class _Selector:
             if fault := _fault(device):
                 raise EvaluationError(fault)
             value = evaluated(self._evaluate, {"device": _variables(device)})
+        except RecursionError:
+            return "expression recursion limit exceeded"
         except EvaluationError as error:
             message = str(error)
             return f"{message}. {_KEY_HINT}" if "no such key:" in message else message

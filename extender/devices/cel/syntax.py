@@ -137,7 +137,11 @@ class _Parser:
         node = self._binary(level + 1)
         while self._token.kind in ("symbol", "ident") and self._token.text in self._LEVELS[level]:
             symbol = self._next().text
-            node = CallNode(symbol, (node, self._binary(level + 1)))
+            right = self._binary(level + 1)
+            if symbol in ("&&", "||") and isinstance(node, CallNode) and node.function == symbol:
+                node = CallNode(symbol, (*node.args, right))  # long chains stay flat
+            else:
+                node = CallNode(symbol, (node, right))
         return node
 
     def _unary(self) -> Node:

@@ -11,6 +11,12 @@ from tests.builders import make_claim, make_device_class, make_node, make_pod, m
 from tests.devices.cel.test_selectors import DEVICE, DRIVER, device
 from tests.stock.oracle import Oracle
 
+
+def _doubled(text: str, times: int) -> str:
+    """An expression of a string that is added to itself so many times."""
+    return text if not times else f"cel.bind(s{times}, {_doubled(text, times - 1)}, s{times} + s{times})"
+
+
 LINES = (Path(__file__).parent / "expressions.txt").read_text().splitlines()
 EXPRESSIONS = [(line[2:], line[0]) for line in LINES if line]
 
@@ -55,7 +61,27 @@ def test_no_regular_expression_takes_long(expression: str) -> None:
     assert matches(expression, device())
 
 
-def test_an_evaluation_has_a_limit() -> None:
-    numbers = "lists.range(2000)"
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param("lists.range(2000).all(x, lists.range(2000).all(y, y >= 0))", id="iterations"),
+        pytest.param(_doubled("'a'", 40) + " == ''", id="length of a string"),
+        pytest.param("lists.range(9000000).size() == 0", id="length of a list"),
+        pytest.param(f"'{'a' * 5000}'.matches('(a?){{900}}(a?){{900}}b')", id="steps of a regular expression"),
+    ],
+)
+def test_an_evaluation_has_a_limit(expression: str) -> None:
     with pytest.raises(SelectorError, match="cost limit exceeded"):
-        matches(f"{numbers}.all(x, {numbers}.all(y, y >= 0))", device())
+        matches(expression, device())
+
+
+def test_long_chains_are_not_deep() -> None:
+    assert matches(" || ".join(f"device.driver == 'd{number}'" for number in range(500)) + " || true", device())
+
+
+def test_what_is_too_deep_is_refused() -> None:
+    with pytest.raises(SelectorError, match="recursion"):
+        matches("(" * 300 + "true" + ")" * 300, device())
+    with pytest.raises(SelectorError, match="recursion"):
+        matches("1" + " + 1" * 2000 + " > 0", device())

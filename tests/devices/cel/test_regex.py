@@ -1,0 +1,40 @@
+"""Regular expressions: the matches of Python's own engine, which looks for the leftmost and first one too."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.devices.cel.regex import compiled
+from extender.devices.cel.values import EvaluationError
+
+ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", r"\b", "^", "$", "(?i:A)"])
+
+
+def patterns() -> st.SearchStrategy[str]:
+    return st.recursive(
+        ATOMS,
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=1, max_size=3).map("".join),
+            st.lists(inner, min_size=2, max_size=3).map("|".join).map("({})".format),
+            st.tuples(inner, st.sampled_from(["?", "{0,2}", "{2}", "??"])).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+            st.tuples(st.sampled_from("ab."), st.sampled_from(["*", "+", "*?"])).map("".join),
+        ),
+        max_leaves=6,
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(patterns(), st.text("abA1\n ", max_size=8))
+def test_matches_are_those_of_python(pattern: str, text: str) -> None:
+    own = re.search(pattern.replace("$", r"\Z"), text, re.ASCII)
+    assert compiled(pattern).find(text) == (own and own.span())
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{2000}", r"(a)\1", "(?=a)", "(?<!a)b", "*", "(?P<n>a)(?P=n)"])
+def test_what_re2_does_not_have_is_refused(pattern: str) -> None:
+    with pytest.raises(EvaluationError, match="Illegal regex"):
+        compiled(pattern)
