@@ -1,4 +1,4 @@
-"""Where a cluster comes from: a file, an API server, or an API server that several replicas share with a leader."""
+"""The sources of a cluster: a file, an API server, or an API server that several replicas share with a leader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it
 
 
 class ClusterFeed(Protocol):
-    """What keeps a cache filled, and where its binds go.
+    """Keeps a cache filled, and takes its binds.
 
     Attributes:
         binder: to the API server or to the file's cluster; to be used within `fence`.

@@ -1,4 +1,4 @@
-"""What a process does now and then for its cache, and the limits that it sets itself."""
+"""The work that a process does for its cache now and then, and the limits that it sets itself."""
 
 from __future__ import annotations
 

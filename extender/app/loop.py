@@ -1,4 +1,4 @@
-"""The scheduling loop over a cache: which part is plugged into which. Tests compose it of fakes in the same way."""
+"""The scheduling loop over a cache, composed in one place. Tests compose it of fakes in the same way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class LoopPorts:
-    """Where the loop writes to, and the threads that do it."""
+    """The writers of the loop, and the threads that they work in."""
 
     binder: Binder
     statuses: Statuses
@@ -43,7 +43,7 @@ class LoopPorts:
 
 
 class QueueTimes(NamedTuple):
-    """How long refused pods wait: before they may be tried again, and at most for an event that may help."""
+    """The waits of refused pods: before they may be tried again, and at most for an event that may help."""
 
     backoff: Backoff = Backoff()
     max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS

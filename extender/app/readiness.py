@@ -1,4 +1,4 @@
-"""Whether a process may answer: its cache is filled, and its watches are alive."""
+"""Readiness: a process answers once its cache is filled, and while its watches are alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extender.runtime.clock import Clock
 
 
 class Readiness:
-    """Whether every kind was listed and `prepare` has run after the first time; asked at every call."""
+    """Waits until every kind is listed, and has `prepare` run after the first time; asked at every call."""
 
     def __init__(self, missing: Callable[[], Sequence[str]], prepare: Callable[[], None]) -> None:
         self._missing, self._prepare = missing, prepare
@@ -35,7 +35,7 @@ class Readiness:
 
 
 class Staleness:
-    """Whether the watches of every kind are alive: events, bookmarks, or at least a watch opened anew after silence."""
+    """Watches the watches: each shows events, bookmarks, or at least that it was opened anew after silence."""
 
     def __init__(self, staleness: Callable[[], Mapping[str, float]], limit_seconds: float, clock: Clock) -> None:
         self._staleness, self._limit_seconds, self._clock = staleness, limit_seconds, clock

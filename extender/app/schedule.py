@@ -1,4 +1,4 @@
-"""The composition root of the scheduler's own loop: which part is plugged into which, in the order of the start."""
+"""The composition root of `extender schedule`: everything is made, started and stopped here, in this order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `extender schedule` is told beside the settings; rates are calls a second.
+    """The options of `extender schedule` beside the settings; rates are calls a second.
 
     Attributes:
         scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.

@@ -1,4 +1,4 @@
-"""The command `extender`: its subcommands, and how errors end it."""
+"""The command `extender`: its subcommands, and the exit statuses of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `extender status`: where every pod is that a running `extender schedule` looks after."""
+"""The command `extender status`: the pods that a running `extender schedule` looks after, by queue."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
 
 
 def fetched(server: str) -> Mapping[str, Any]:
-    """What the scheduler's page says.
+    """Returns the scheduler's page.
 
     Raises:
         ConfigurationError: `server` is no URL.

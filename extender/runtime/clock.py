@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a module gets the time from."""
+    """The source of time of a module."""
 
     def now(self) -> float:
         """Seconds since the epoch, for what people and the API server read."""

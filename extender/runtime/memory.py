@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def limit() -> bool:
-    """Sets the limits for this process; whether there is such a heap: other C libraries have none, and need none."""
+    """Sets the limits for this process; returns False under other C libraries, which have no such heap."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -1,4 +1,4 @@
-"""The small protocols by which the layers speak to what they must not import."""
+"""The small protocols through which layers use each other without an import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Listed = TypeVar("Listed", covariant=True)
 
 
 class Telemetry(Protocol):
-    """What the layers below the web tell about themselves; `web.metrics` turns it into Prometheus series."""
+    """Takes the news of the layers below the web; `web.telemetry` turns it into Prometheus series."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
         """`caller` waited this long for the cache's lock."""
@@ -95,7 +95,7 @@ class Binder(Protocol):
 
 
 class Sink(Protocol[Object]):
-    """Where those who know the cluster tell what it holds: the cache."""
+    """Is told what the cluster holds: the cache."""
 
     def replaced(self, kind: str, objects: Sequence[Object]) -> None:
         """A full list of `kind`: what is not in it is gone."""
@@ -111,10 +111,10 @@ class Lister(Protocol[Listed]):
     """Tells what the cluster holds at this moment, past all watches, and how far these are."""
 
     def kinds(self) -> Sequence[str]:
-        """The kinds that the cache has had in full, and so can be compared."""
+        """Returns the kinds that the cache has had in full, and so can be compared."""
 
     def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
-        """Every object of the kind as it is now, and the version of the list.
+        """Returns every object of the kind as it is now, and the version of the list.
 
         Raises:
             ClusterError: it cannot be had.
@@ -124,4 +124,4 @@ class Lister(Protocol[Listed]):
         """Has the kind listed anew for the cache: what it was told cannot be trusted."""
 
     def has_told(self, kind: str, version: str) -> bool:
-        """Whether the cache has been told of everything up to that version of the list or of an object."""
+        """Returns whether the cache has been told of everything up to that version of the list or of an object."""

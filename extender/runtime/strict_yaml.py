@@ -130,7 +130,7 @@ def _plain(text: str) -> object:
 
 
 def _cut(problem: object) -> str:
-    """What is quoted may be as long as the document."""
+    """Returns the beginning of the problem, which may quote the whole document."""
     text = str(problem)
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 

@@ -44,7 +44,7 @@ class Ticker:
                 _log.exception("%s failed", self._thread.name)
 
     def _sleep(self) -> bool:
-        """Until it is time, or somebody wakes it; whether it is to stop."""
+        """Sleeps until it is time, or somebody wakes it; returns whether to stop."""
         with suppress(Empty):
             self._wakings.get(timeout=self._seconds or None)
         return self._stopped

@@ -1,4 +1,4 @@
-"""Who leads: client-go's leader election as a machine without I/O, time or randomness of its own.
+"""Client-go's leader election as a machine without I/O, time or randomness of its own.
 
     READ --- it is free, mine or expired ---> WRITE --- written ---> RENEW <--- written ---.
      ^  |                                       |                    |  '------------------'
@@ -38,7 +38,7 @@ _RELEASED_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long things take; each to be longer than the next, the last with its jitter."""
+    """The times of an election; each is longer than the next, the last with its jitter."""
 
     lease_duration_seconds: int = 15
     renew_deadline_seconds: float = 10.0
@@ -46,7 +46,7 @@ class Timing:
 
     @property
     def call_seconds(self) -> float:
-        """The longest wait for an answer: half the deadline, so that no single hang loses the lease (as upstream)."""
+        """Returns the longest wait for an answer: half the deadline, so that no single hang loses the lease."""
         return min(max(1.0, self.renew_deadline_seconds / 2), self.renew_deadline_seconds)
 
 
@@ -108,27 +108,27 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """The holder as it was last seen; "" where there is none."""
+        """Returns the holder as it was last seen; "" where there is none."""
         return self._lease.holder
 
     def term(self, now: float) -> int:
-        """The number of the term in which this candidate holds the lease; 0: it does not."""
+        """Returns the number of the term in which this candidate holds the lease; 0: it does not."""
         tenure = self._tenure
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
 
     def leading(self, now: float) -> bool:
-        """Whether this candidate holds the lease, and has reconciled since it was won."""
+        """Returns whether this candidate holds the lease, and has reconciled since it was won."""
         term = self.term(now)
         return term != 0 and term == self._reconciled_term
 
     def reconciled(self, term: int) -> None:
-        """What other leaders did before `term` is known; of no effect once that term is over."""
+        """Notes that all is known that other leaders did before `term`; of no effect once that term is over."""
         self._reconciled_term = term
 
     # ---- for the thread that drives it
 
     def next(self, now: float, wall: float) -> Step:
-        """What to do at this moment."""
+        """Returns the step for this moment."""
         if now < self._resume_at:
             return Wait(self._resume_at - now)
         if self._phase is _Phase.RENEW and self._expired(now):
@@ -136,7 +136,7 @@ class Election:
         return Read() if self._phase is _Phase.READ else Write(self._claimed(wall))
 
     def read(self, lease: Lease, now: float) -> None:
-        """The lease is this; it came at `now`."""
+        """Takes the lease as it was read at `now`."""
         if lease.spec != self._lease.spec:
             self._observed_at = now
         self._lease = lease
@@ -148,7 +148,7 @@ class Election:
             self._pause(now)
 
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
-        """The lease was written: asked for at `asked_at`, answered at `now`."""
+        """Takes the lease as it was written: asked for at `asked_at`, answered at `now`."""
         self._lease, self._observed_at = lease, now
         if not self.term(now):
             self._terms += 1
@@ -157,7 +157,7 @@ class Election:
         self._phase = _Phase.RENEW
 
     def failed(self, now: float) -> None:
-        """The step came to nothing, as far as is known."""
+        """Notes that the step came to nothing, as far as is known."""
         if self._phase is _Phase.RENEW:
             self._phase = _Phase.READ
         else:
@@ -173,7 +173,7 @@ class Election:
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:
-        """The lease without its holder, so that others need not wait; None where it is another's."""
+        """Returns the lease without its holder, so that others need not wait; None where it is another's."""
         if lease.holder != self.identity:
             return None
         time = micro_time(wall)

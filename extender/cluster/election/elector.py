@@ -53,11 +53,11 @@ class LeaderElector:
         self._thread.start()
 
     def leading(self) -> bool:
-        """Whether this process may act as the leader at this moment."""
+        """Returns whether this process may act as the leader at this moment."""
         return self._election.leading(self._clock.monotonic())
 
     def waiting_for(self) -> str:
-        """What stands between this process and leading; "" while it leads."""
+        """Returns the obstacle between this process and leading; "" while it leads."""
         now = self._clock.monotonic()
         if self._election.leading(now):
             return ""

@@ -1,4 +1,4 @@
-"""A Lease of coordination.k8s.io/v1, and how it is read and written."""
+"""A Lease of coordination.k8s.io/v1, read and written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GROUP_VERSION = "coordination.k8s.io/v1"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Who holds the lease; upstream LeaseSpec, less what only coordinated election uses. Times as they are sent."""
+    """The holder of the lease; upstream LeaseSpec, less what only coordinated election uses. Times as they are sent."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -34,7 +34,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def holder(self) -> str:
-        """The identity of the holder; "" where nobody holds it."""
+        """Returns the identity of the holder; "" where nobody holds it."""
         return self.spec.holder_identity or ""
 
 
@@ -53,7 +53,7 @@ class LeaseClient:
         self._path = f"{self._collection}/{quote(name, '')}"
 
     def get(self) -> Lease:
-        """The lease as it is now; one without metadata where there is none yet.
+        """Returns the lease as it is now; one without metadata where there is none yet.
 
         Raises:
             Refused, OutcomeUnknown: as `KubeClient.call`.
@@ -80,5 +80,5 @@ class LeaseClient:
 
 
 def micro_time(seconds: float) -> str:
-    """Seconds since the epoch in the form of metav1.MicroTime: 2026-11-21T10:23:00.000000Z."""
+    """Returns seconds since the epoch in the form of metav1.MicroTime: 2026-11-21T10:23:00.000000Z."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

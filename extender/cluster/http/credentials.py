@@ -1,4 +1,4 @@
-"""How to reach an API server and as whom: what the `kubernetes` client makes of a kubeconfig or a service account.
+"""The address of an API server and the credentials there, as the `kubernetes` client reads a kubeconfig or an account.
 
 The client is imported when a cluster is asked for, not before: it takes 33 MiB and a quarter of a second.
 """
@@ -45,7 +45,7 @@ class ClientConfig:
 
 
 class Credentials(Protocol):
-    """Where a ClientConfig comes from."""
+    """The source of ClientConfigs."""
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
         """Reads them as they are now. The endpoint is that of `before` unless it has changed.

@@ -1,4 +1,4 @@
-"""Where a server is, and how a connection to it is opened: directly or through a proxy, with TLS or without."""
+"""A server's address, and connections to it: directly or through a proxy, with TLS or without."""
 
 from __future__ import annotations
 

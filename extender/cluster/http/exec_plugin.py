@@ -16,7 +16,7 @@ _SHOWN_CHARACTERS = 300
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What a plugin grants; upstream ExecCredentialStatus. `expiration_timestamp` is RFC 3339, "" without an end."""
+    """A plugin's grant; upstream ExecCredentialStatus. `expiration_timestamp` is RFC 3339, "" without an end."""
 
     token: str = ""
     client_certificate_data: str = ""

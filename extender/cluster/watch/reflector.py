@@ -61,17 +61,17 @@ class Reflector:
 
     @property
     def synced(self) -> bool:
-        """The sink has had the whole list at least once since the kind is served."""
+        """Returns whether the sink has had the whole list since the kind is served, and since it was distrusted."""
         return self._state.synced
 
     @property
     def version(self) -> str:
-        """The version of the last list, event or bookmark that the sink has had; "" while a list is under way."""
+        """Returns the version of the last list, event or bookmark; "" while a list is under way."""
         return self._state.version
 
     @property
     def served(self) -> bool:
-        """The API server knows the kind, as far as is known."""
+        """Returns whether the API server knows the kind, as far as is known."""
         return self._state.served
 
     def distrust(self) -> None:
@@ -79,7 +79,7 @@ class Reflector:
         self._state.distrust()
 
     def step(self, now: float) -> Step:
-        """What to do next; `now` in monotonic seconds, as everywhere here."""
+        """Returns the next step; `now` in monotonic seconds, as everywhere here."""
         self._rest = b""
         step = self._state.next(now)
         if isinstance(step, List) and not step.continue_token:
@@ -87,7 +87,7 @@ class Reflector:
         return step
 
     def page(self, body: bytes, now: float) -> ListWatchFailure | None:
-        """The answer to a List; the failure that it turned out to be, if any."""
+        """Takes the answer to a List; returns the failure that it turned out to be, if any."""
         try:
             page = read_page(self._decode_page, body)
             self._listed += page.items or ()
@@ -99,7 +99,7 @@ class Reflector:
         return None
 
     def opened(self) -> None:
-        """The API server has taken up a watch from the version that the sink is at: what has changed since follows.
+        """Notes that the API server has taken up a watch from the version that the sink is at.
 
         This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
         cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
@@ -108,7 +108,7 @@ class Reflector:
         self._telemetry.synced(self.kind.name)
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
-        """A piece of a watch's stream; the failure that ends the watch, if any."""
+        """Takes a piece of a watch's stream; returns the failure that ends the watch, if any."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         try:
             for line in lines:
@@ -120,14 +120,14 @@ class Reflector:
         return self.broken(ListWatchFailure.MALFORMED, now) if len(self._rest) > LONGEST_LINE_BYTES else None
 
     def ended(self, now: float) -> ListWatchFailure | None:
-        """The stream of a watch is over."""
+        """Notes that the stream of a watch is over; returns the failure that this is, if any."""
         if self._rest:
             return self.broken(ListWatchFailure.MALFORMED, now)
         self._state.ended(now)
         return None
 
     def refused(self, status: int, retry_after_seconds: float, now: float) -> ListWatchFailure:
-        """The API server answered with another status than 200, or said so in the midst of a watch."""
+        """Takes a refusal, as the answer or in the midst of a watch; returns the failure that it is."""
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
             failure = ListWatchFailure.OTHER  # every API server serves the core group: something else has answered
@@ -139,7 +139,7 @@ class Reflector:
         return failure
 
     def broken(self, failure: ListWatchFailure, now: float) -> ListWatchFailure:
-        """The API server could not be reached, or what it sent broke off or makes no sense."""
+        """Notes that the API server could not be reached, or that what it sent broke off or makes no sense."""
         if failure is ListWatchFailure.MALFORMED:
             self._telemetry.watch_event(self.kind.name, "MALFORMED")
         self._state.failed(failure, now)

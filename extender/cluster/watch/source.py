@@ -63,7 +63,7 @@ class ClusterSource:
         thread.start()
 
     def unsynced(self) -> list[str]:
-        """The kinds that the sink has not had in full yet; kinds that the API server does not serve left out."""
+        """Returns the kinds that the sink does not hold in full; kinds that the API server does not serve left out."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.served and not reflector.synced]
 
     def kinds(self) -> Sequence[str]:
@@ -71,7 +71,7 @@ class ClusterSource:
         return [reflector.kind.name for reflector in self._reflectors if reflector.synced]
 
     def version(self, kind: str) -> str:
-        """The version that the sink is at with `kind`; "" before its first list, and while it is listed anew."""
+        """Returns the version that the sink is at with `kind`; "" while it is listed."""
         reflector = self._by_kind.get(kind)
         return reflector.version if reflector else ""
 
@@ -110,7 +110,7 @@ class ClusterSource:
             return False
 
     def wait_until_synced(self, timeout_seconds: float) -> bool:
-        """Whether every kind was synced in that time; False too if the source is stopped."""
+        """Returns whether every kind was synced in that time; False too if the source is stopped."""
         deadline = self._clock.monotonic() + timeout_seconds
         while self.unsynced():
             if self._clock.monotonic() >= deadline or self._stopping.wait(0.01):

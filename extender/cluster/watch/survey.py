@@ -1,4 +1,4 @@
-"""Whether a reflector has told its sink of all that the API server held at one moment.
+"""A list against which it is seen that a reflector has told of all that the API server held at one moment.
 
 The moment's list is asked for without a resource version, which makes it a quorum read, and only for metadata. Events
 of a kind come in the order of their versions, which are comparable (KEP-5504), so a reflector that has told of the

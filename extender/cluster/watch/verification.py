@@ -1,4 +1,4 @@
-"""Whether a reflector is still told the truth: of one that was told of nothing for a while, a list is asked for.
+"""A look after reflectors that are told of nothing for a while: a list shows that they are still told the truth.
 
 Bookmarks do not tell. They may pass while events are lost on the way, or come of a server that knows nothing of what
 the reflector has seen, because it was restored from a copy.

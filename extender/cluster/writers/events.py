@@ -44,7 +44,7 @@ class _Occurrences:
 
 
 class _Series:
-    """An event that was written: how often it has happened, and when it did last."""
+    """An event that was written: its count and its last time."""
 
     def __init__(self, name: str, count: int, at: float) -> None:
         self.name, self.count, self.at = name, count, at
@@ -83,7 +83,7 @@ class ApiEvents:
             self._written.popitem(last=False)
 
     def _continue(self, series: _Series, seen: _Occurrences) -> bool:
-        """Whether the event is still there to be continued."""
+        """Returns whether the event is still there to be continued."""
         series.count, series.at = series.count + seen.count, seen.at
         try:
             body = {"series": _series(series.count, series.at)}

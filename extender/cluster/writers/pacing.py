@@ -1,4 +1,4 @@
-"""So many calls a second, and no more: the client's half of not overrunning an API server."""
+"""Limits on calls a second: the client's half of not overrunning an API server."""
 
 from __future__ import annotations
 

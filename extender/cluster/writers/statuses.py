@@ -1,4 +1,4 @@
-"""Writes why a pod waits, and where for: strategic merge patches of its status, with its UID as precondition."""
+"""Writes why a pod waits, and its nomination: strategic merge patches of its status, its UID as precondition."""
 
 from __future__ import annotations
 

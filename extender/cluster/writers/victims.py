@@ -42,5 +42,5 @@ class ApiEvictor:
 
 
 def _is_about_uid(error: Refused) -> bool:
-    """Whether another pod stands under the name: a patch is called invalid then, a deletion a conflict."""
+    """Returns whether another pod stands under the name: a patch is called invalid then, a deletion a conflict."""
     return error.status in (409, 422) and "uid" in str(error).lower()
