@@ -7,13 +7,16 @@ from pathlib import Path
 
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, read_config_map
+from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profiles
 from extender.plugins.users import RuleFailures
+from extender.policy.feature_gates import parsed
 from extender.policy.library import Library
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy
 from extender.policy.providers import provider
+from extender.table.features import FeatureGates
 
 CONFIG_MAP = "configmap:"
 
@@ -24,7 +27,8 @@ def profiles_of(
     policy: Path | None, provider_name: str, failures: RuleFailures | None = None, kubeconfig: Path | None = None
 ) -> Profiles:
     """Returns the rules by schedulerName; see `policy_of`."""
-    return Profiles(policy_of(policy, provider_name, failures, kubeconfig).profiles)
+    found = policy_of(policy, provider_name, failures, kubeconfig)
+    return Profiles(found.profiles, found.features)
 
 
 def policy_of(
@@ -52,6 +56,12 @@ def policy_of(
         raise ConfigurationError([f"policy {policy}: {error}"]) from None
     except ConfigurationError as error:
         raise ConfigurationError([f"policy {policy}: {fault}" for fault in error.faults]) from None
+
+
+def features_of(settings: Settings) -> FeatureGates:
+    """Returns the feature gates of the policy, switched by those of the settings. Raises ConfigurationError."""
+    policy = policy_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
+    return parsed(settings.feature_gates, policy.features)
 
 
 def log_failure(rule: str, error: Exception) -> None:

@@ -39,6 +39,7 @@ from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
 from extender.plugins.users import CountedFailures
 from extender.policy.extenders import ignoring
+from extender.policy.feature_gates import parsed
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
@@ -171,7 +172,8 @@ class Process:
         policy = policy_of(settings.policy, settings.provider, counted, settings.kubeconfig)
         extenders = extenders_of(policy.extenders)
         self._cycles = cycles_of(policy, options, extenders)
-        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
+        features = parsed(settings.feature_gates, policy.features)
+        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig))
         self._writers = writers = Writers(LeaderClient(self._client, feed.fence), options, clock, metrics.write_dropped)

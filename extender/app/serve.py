@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.app.feed import FeedFactory, feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, compare, let_expire, limit_process, prepare, refresh
-from extender.app.policies import log_failure, profiles_of
+from extender.app.policies import features_of, log_failure, profiles_of
 from extender.app.readiness import Readiness, Staleness
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
@@ -47,7 +47,7 @@ def serve(settings: Settings) -> None:
     """
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
-    profiles_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
+    features_of(settings)
     factory = feed_factory_of(settings)
     server.serve(settings, lambda: application(settings, factory))
 
@@ -82,7 +82,7 @@ class Process:
     def __init__(self, settings: Settings, factory: FeedFactory) -> None:
         clock = SystemClock()
         self.metrics = metrics = Metrics(clock, version("extender"))
-        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds)
+        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features_of(settings))
         self._feed = feed = factory(cache, metrics, clock)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         self._verbs = verbs_over(cache, LeaderBinder(feed.binder, feed.fence), metrics, settings)

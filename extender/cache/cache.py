@@ -25,6 +25,7 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import Telemetry
 from extender.runtime.timed_lock import TimedLock
 from extender.table import PodInfo, Table
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.pods.templates import Templates
 
 _CHECKS = 5
@@ -36,14 +37,21 @@ class Cache:
 
     Args:
         ttl_seconds: how long a finished bind may go unconfirmed before the pod may expire; 0: for ever. See Expiry.
+        features: the feature gates that its tables are read by.
     """
 
-    def __init__(self, clock: Clock, telemetry: Telemetry, ttl_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        telemetry: Telemetry,
+        ttl_seconds: float = 30.0,
+        features: FeatureGates = DEFAULT_FEATURES,
+    ) -> None:
         self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
         self._locked = TimedLock(clock, telemetry)
         self._state = CacheState()
         self.view = CacheView(self._state, self._notifying)
-        self._tables = TablePool(self._state.changes, self._locked)
+        self._tables = TablePool(self._state.changes, self._locked, features)
         self._templates = Templates()
 
     def listen(self, listener: Listener | None) -> None:

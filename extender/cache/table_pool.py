@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 
 from extender.cache.changes import Changes, Update, apply
 from extender.table import Table
+from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
 
 _UPDATES_AT_ONCE = 50
@@ -21,15 +22,16 @@ _TRIES = 100
 class Replica:
     """A table, and how far it has followed the journal."""
 
-    def __init__(self) -> None:
-        self.table = Table()
+    def __init__(self, features: FeatureGates) -> None:
+        self._features = features
+        self.table = Table(features)
         self.cursor = BEGINNING
 
     def missed(self, changes: Changes) -> list[Update]:
         """Returns what the table has to take in to be up to date; a table that is too far behind is made anew."""
         missed = changes.since(self.cursor)
         if missed is None:
-            self.table, missed = Table(), changes.all()
+            self.table, missed = Table(self._features), changes.all()
         self.cursor = changes.now
         return missed
 
@@ -39,11 +41,14 @@ class TablePool:
 
     Args:
         changes: the cache's, guarded by its lock.
+        features: of the tables.
         locked: takes that lock, on behalf of the caller that it names.
     """
 
-    def __init__(self, changes: Changes, locked: Callable[[str], AbstractContextManager[None]]) -> None:
-        self._changes, self._locked = changes, locked
+    def __init__(
+        self, changes: Changes, locked: Callable[[str], AbstractContextManager[None]], features: FeatureGates
+    ) -> None:
+        self._changes, self._locked, self._features = changes, locked, features
         self._replicas: list[Replica] = []
         self._idle: list[Replica] = []
 
@@ -170,7 +175,7 @@ class TablePool:
     # ---- with the lock held
 
     def _new(self) -> Replica:
-        replica = Replica()
+        replica = Replica(self._features)
         self._replicas.append(replica)
         return replica
 

@@ -84,6 +84,9 @@ class Settings(BaseModel):
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = Field(
         "DefaultProvider", description="the rules where there is no policy: kube-scheduler's, or full nodes preferred"
     )
+    feature_gates: str = Field(
+        "", description="feature gates of the kube-scheduler to match, like DRAFractionalCapacityRange=true,A=false"
+    )
     prefix: UrlPath = Field(
         default="/scheduler", description="path under which the verbs are served: the extender's urlPrefix"
     )

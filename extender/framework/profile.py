@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from extender.framework.rules import Predicate, Priority
 from extender.model.pod import Pod
 from extender.table import PodInfo
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class Profile:
 class Profiles:
     """Profiles by schedulerName; a pod of another gets the first, for an extender serves all of a scheduler's."""
 
-    def __init__(self, profiles: Sequence[Profile]) -> None:
+    def __init__(self, profiles: Sequence[Profile], features: FeatureGates = DEFAULT_FEATURES) -> None:
+        self.features = features
         self._by_name = {profile.name: profile for profile in profiles}
         self._first = profiles[0]
 
@@ -84,7 +86,7 @@ class Profiles:
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns the same profiles, each as `change` makes it."""
-        return Profiles([change(profile) for profile in self._by_name.values()])
+        return Profiles([change(profile) for profile in self._by_name.values()], self.features)
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile of the pod's schedulerName."""

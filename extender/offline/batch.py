@@ -46,8 +46,10 @@ def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) 
         given = msgspec.json.decode(line)
         name = given.get("name", name) if isinstance(given, dict) else name
         case = msgspec.convert(given, Case)
-        rules = Profiles(policy(case.config).profiles) if case.config else profiles
-        explanation = Cluster.from_objects(case.cluster.items or (), rules).explain(case.pod)
+        if case.config:
+            found = policy(case.config)
+            profiles = Profiles(found.profiles, found.features)
+        explanation = Cluster.from_objects(case.cluster.items or (), profiles).explain(case.pod)
         return {"name": name, **explanation.to_dict(changes=changes)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}

@@ -38,7 +38,7 @@ class ClusterState:
     def __init__(self, objects: Iterable[Object], profiles: Profiles | None = None) -> None:
         """Raises MalformedCluster where an object states a quantity that is none."""
         self.profiles = profiles or Profiles([default_profile()])
-        self.table = Table()
+        self.table = Table(self.profiles.features)
         self.infos: dict[str, PodInfo] = {}
         self.finished: set[str] = set()
         for obj in objects:

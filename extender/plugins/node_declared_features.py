@@ -31,6 +31,8 @@ class NodeDeclaredFeatures:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        if not table.features.node_declared_features:
+            return None
         required = required_features(pod.pod)
         return _Check(required, table) if required else None
 

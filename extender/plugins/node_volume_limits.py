@@ -102,6 +102,8 @@ class _Check(Check):
 
 
 def _must_be_installed(driver: str, table: Table) -> bool:
+    if not table.features.volume_limit_scaling:
+        return False
     registered = table.objects.get(CSIDriver, driver)
     return registered is not None and bool(registered.spec.prevent_pod_scheduling_if_missing)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from extender.framework.profile import Profile
 from extender.model.extenders import ExtenderConfig
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,4 @@ class Policy:
     pod_initial_backoff_seconds: int = 1
     pod_max_backoff_seconds: int = 10
     extenders: tuple[ExtenderConfig, ...] = ()
+    features: FeatureGates = DEFAULT_FEATURES

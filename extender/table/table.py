@@ -19,6 +19,7 @@ from extender.model.node import Node
 from extender.model.volumes.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.table.budgets import Budgets
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
 from extender.table.namespaces import Namespaces
 from extender.table.nodes.columns import NodeColumns
@@ -42,7 +43,8 @@ class Table:
         supposed: (pod, row) by UID, of the pods that stand on a node only within `supposing`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, features: FeatureGates = DEFAULT_FEATURES) -> None:
+        self.features = features
         self.journal = Journal()
         self.nodes = NodeColumns(self.journal)
         self.pods = PodColumns()

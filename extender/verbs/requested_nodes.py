@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from extender.extender_v1.types import ExtenderArgs
 from extender.table import Table
+from extender.table.features import FeatureGates
 from extender.table.labels import Rows
 
 
@@ -47,14 +48,14 @@ def requested_nodes(args: ExtenderArgs, table: Table) -> RequestedNodes:
     parts = [Part(table, rows[known], np.flatnonzero(known))]
     unknown = [(position, names[position]) for position in np.flatnonzero(~known).tolist()]
     if args.node_names is None:
-        parts.append(_nodes_outside_cache(args, dict(unknown)))
+        parts.append(_nodes_outside_cache(args, dict(unknown), table.features))
         unknown = []
     return RequestedNodes(names, parts, [name for _, name in unknown])
 
 
-def _nodes_outside_cache(args: ExtenderArgs, unknown: dict[int, str]) -> Part:
+def _nodes_outside_cache(args: ExtenderArgs, unknown: dict[int, str], features: FeatureGates) -> Part:
     sent = {node.name: node for node in args.nodes or ()}
-    table = Table()
+    table = Table(features)
     for name in unknown.values():
         table.set_node(sent[name].node)
     rows = np.array([table.nodes.row_of[name] for name in unknown.values()], np.intp)

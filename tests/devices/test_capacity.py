@@ -46,6 +46,14 @@ def test_what_is_taken(requested: str | None, policy: dict[str, Any], taken: str
     assert consumed(wishes, capacity("80Gi", **policy)) == (None if taken is None else {"memory": nano(taken)})
 
 
+@pytest.mark.parametrize(
+    ("fractional", "taken"), [pytest.param(False, "1", id="off"), pytest.param(True, "750m", id="on")]
+)
+def test_the_gate_of_fractional_ranges(fractional: bool, taken: str) -> None:
+    offered = capacity("80Gi", default="500m", validRange={"min": "500m", "step": "250m"})
+    assert consumed({"memory": "600m"}, offered, fractional=fractional) == {"memory": nano(taken)}
+
+
 def test_a_device_without_the_capacity_will_not_do() -> None:
     assert consumed({"cores": "1"}, capacity("80Gi")) is None
 

@@ -16,6 +16,7 @@ from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from tests.builders import Object
 
 
@@ -24,9 +25,9 @@ def pod_info(obj: Object) -> PodInfo:
     return PodInfo(msgspec.convert(obj, Pod))
 
 
-def table_of(*objects: Object) -> Table:
+def table_of(*objects: Object, features: FeatureGates = DEFAULT_FEATURES) -> Table:
     """A table of these objects; pods with a node are placed, pods nominated to one are nominated."""
-    table = Table()
+    table = Table(features)
     for obj in objects:
         known = msgspec.convert(obj, KINDS[obj["kind"]].type)
         if isinstance(known, Node):

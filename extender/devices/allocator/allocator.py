@@ -63,6 +63,7 @@ def allocate(
 class _Allocator:
     def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: TimeLimit) -> None:
         self._claims, self._views, self._limit = claims, views, limit
+        self._fractional = allocated.fractional
         self._allocating = AllocatingDevices(claims, allocated)
         self._candidates: list[Candidate] = [
             (device, view) for view in views if not view.incomplete and not view.invalid for device in view.devices
@@ -259,7 +260,7 @@ class _Allocator:
             return device.amounts[0]
         capacity = device.spec.capacity or {}
         try:
-            amounts = consumed(request.capacity, capacity)
+            amounts = consumed(request.capacity, capacity, fractional=self._fractional)
         except CapacityError as error:
             raise request.error(f"checking capacity for device {device.id}: {error}") from None
         if amounts is not None and not has_room(amounts, capacity):

@@ -8,6 +8,7 @@ from extender.devices.device import Amounts
 from extender.model.devices.slices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
 
+_MILLI = NANO // 1000
 _BEYOND = "capacity request cannot be represented in the device's range arithmetic"
 
 
@@ -15,18 +16,21 @@ class CapacityError(Exception):
     """A capacity that cannot be computed with; the message says why."""
 
 
-def consumed(requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> Amounts | None:
+def consumed(
+    requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *, fractional: bool = False
+) -> Amounts | None:
     """The amount of each capacity of a device that a request consumes, in billionths; None where it does not fit.
 
     A capacity that is not requested is consumed by the policy's default, or whole. Other requests' shares do not count.
+    `fractional`: ranges may go by thousandths (DRAFractionalCapacityRange).
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
     """
     if not requests.keys() <= capacity.keys():
         return None
-    amounts = {name: _amount(name, requests.get(name), offered) for name, offered in capacity.items()}
-    if any(_violates(amounts[name], offered.request_policy) for name, offered in capacity.items()):
+    amounts = {name: _amount(name, requests.get(name), offered, fractional) for name, offered in capacity.items()}
+    if any(_violates(amounts[name], offered.request_policy, fractional) for name, offered in capacity.items()):
         return None
     return amounts
 
@@ -47,7 +51,7 @@ def quantity_of(nanos: int) -> str:
     return f"{nanos}n"
 
 
-def _amount(name: str, requested: Quantity, offered: DeviceCapacity) -> int:
+def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional: bool) -> int:
     policy = offered.request_policy
     if requested is None:
         default = policy.default if policy else None
@@ -55,7 +59,7 @@ def _amount(name: str, requested: Quantity, offered: DeviceCapacity) -> int:
     elif policy is None:
         amount = nano(requested)
     elif policy.valid_range is not None and policy.valid_range.min is not None:
-        amount = _into_range(name, nano(requested), policy.valid_range)
+        amount = _into_range(name, nano(requested), policy.valid_range, fractional)
     else:
         amount = _into_values(nano(requested), policy)
     if amount < 0:
@@ -68,38 +72,45 @@ def _into_values(requested: int, policy: CapacityRequestPolicy) -> int:
     return min((value for value in map(nano, policy.valid_values or ()) if value >= requested), default=requested)
 
 
-def _into_range(name: str, requested: int, valid: CapacityRange) -> int:
+def _into_range(name: str, requested: int, valid: CapacityRange, fractional: bool) -> int:
     """The request rounded up to the next step from the minimum."""
     lowest = nano(valid.min)
     if requested < lowest or valid.step is None:
         return max(requested, lowest)
-    text = quantity_of(requested)
-    if requested > INT64_MAX * NANO:
+    unit, text = _unit(valid, fractional), quantity_of(requested)
+    if unit == _MILLI and requested % _MILLI:
+        raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} is not a representable milli value')
+    if requested > INT64_MAX * unit:
         raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} exceeds MaxInt64')
-    first, step = _whole(lowest), _whole(nano(valid.step))
-    amount = first + -(-(_whole(requested) - first) // step) * step
+    first, step = -(-lowest // unit), -(-nano(valid.step) // unit)
+    amount = first + -(-(-(-requested // unit) - first) // step) * step
     if amount > INT64_MAX:
-        beyond = f"rounding request {text} up to the next step passes MaxInt64"
-        raise CapacityError(f'capacity "{name}": {_BEYOND}: {beyond}')
-    return amount * NANO
+        past = "the milli-value range" if unit == _MILLI else "MaxInt64"
+        raise CapacityError(f'capacity "{name}": {_BEYOND}: rounding request {text} up to the next step passes {past}')
+    return amount * unit
 
 
-def _whole(nanos: int) -> int:
-    """Whole units, rounded up: DRAFractionalCapacityRange is off by default."""
-    return -(-nanos // NANO)
+def _unit(valid: CapacityRange, fractional: bool) -> int:
+    """Returns thousandths where the whole range is a multiple of them, else whole units (upstream useMilli)."""
+    bounds = [nano(bound) for bound in (valid.min, valid.max, valid.step) if bound is not None]
+    in_milli = fractional and all(bound % _MILLI == 0 and bound <= INT64_MAX * _MILLI for bound in bounds)
+    return _MILLI if in_milli and nano(valid.step) >= _MILLI else NANO
 
 
-def _violates(amount: int, policy: CapacityRequestPolicy | None) -> bool:
+def _violates(amount: int, policy: CapacityRequestPolicy | None, fractional: bool) -> bool:
     if policy is None or (policy.default is not None and amount == nano(policy.default)):
         return False
     if policy.valid_range is not None:
-        return _out_of_range(amount, policy.valid_range)
+        return _out_of_range(amount, policy.valid_range, fractional)
     return bool(policy.valid_values) and all(amount != nano(each) for each in policy.valid_values or ())
 
 
-def _out_of_range(amount: int, valid: CapacityRange) -> bool:
+def _out_of_range(amount: int, valid: CapacityRange, fractional: bool) -> bool:
     if valid.max is not None and amount > nano(valid.max):
         return True
     if valid.step is None:
         return False
-    return (_whole(amount) - _whole(nano(valid.min))) % _whole(nano(valid.step)) != 0
+    unit = _unit(valid, fractional)
+    if amount % unit and unit == _MILLI:
+        return True
+    return (-(-amount // unit) - -(-nano(valid.min) // unit)) % -(-nano(valid.step) // unit) != 0

@@ -26,11 +26,13 @@ class AllocatedState:
         devices: devices that one claim has for itself.
         shares: devices that are shared, with the number of shares.
         capacities: what the shares of a device have taken of its capacities, in billionths.
+        fractional: the feature gate DRAFractionalCapacityRange.
         for_extended_resources: by pod UID, the keys of the claims that the scheduler made for its extended resources.
     """
 
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
+        self.fractional = table.features.dra_fractional_capacity_range
         self._changed_claims = Cursor(table.journal, ResourceClaim.__name__, PendingClaim.__name__)
         self._held: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
         self._owners: dict[str, str] = {}

@@ -20,7 +20,7 @@ class VolumeBindingArgs(Arguments):
     bind_timeout_seconds: NonNegative = 600
     """The time that extender schedule waits for volumes to be bound."""
     shape: OptionalShape = ()
-    """Points of the line from the share of a volume that is asked for to the score; none: volumes are not scored."""
+    """Points of the line from the share of a volume that is asked for to the score; none: emptier storage is better."""
 
 
 PLUGIN = Plugin(

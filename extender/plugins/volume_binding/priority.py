@@ -28,6 +28,8 @@ class VolumeBindingScore:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        if not table.features.storage_capacity_scoring:
+            return None
         claims = pod_volume_claims(pod, table)
         if not isinstance(claims, PodVolumeClaims) or not claims.delayed:
             return None

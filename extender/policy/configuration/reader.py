@@ -17,6 +17,7 @@ from extender.policy.configuration.prefilter_only import PreFilterOnly
 from extender.policy.configuration.schema import ConfigurationSpec, PluginSetSpec, ProfileSpec
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
+from extender.policy.feature_gates import with_gates
 from extender.policy.library import Library
 from extender.policy.policy import Policy
 
@@ -59,7 +60,8 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
     extenders = read_extenders(spec.extenders, faults)
     if len(made) > 1:
         made = [replace(profile, scheduler_names=frozenset(names)) for profile in made]
-    return Policy(tuple(made), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders)
+    features = with_gates(spec.feature_gates, faults, "featureGates")
+    return Policy(tuple(made), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features)
 
 
 def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[str]:

@@ -101,5 +101,7 @@ class ConfigurationSpec(Strict):
     """Sets of rules, one schedulerName each."""
     extenders: tuple[ExtenderSpec, ...] = ()
     """HTTP extenders that extender schedule asks."""
+    feature_gates: dict[str, bool] = {}  # noqa: RUF012  never written to: the model is frozen
+    """The feature gates of the kube-scheduler to match, by name; --feature-gates goes before."""
     delay_cache_until_active: bool = False
     """For kube-scheduler."""
