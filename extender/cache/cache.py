@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from extender.cache.changes import NODE, POD, Reference
-from extender.cache.placements import Placement
+from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.cache.state import CacheState, Listener
 from extender.cache.table_pool import TablePool
@@ -135,7 +135,7 @@ class Cache:
                 return None
             return self._state.find_pod(uid)
 
-    def placement(self, uid: str) -> Placement | None:
+    def placement(self, uid: str) -> PodPlacement | None:
         """Returns where and how the pod counts at this moment, if it does."""
         with self._locked("placement"):
             return self._state.placements.get(uid)

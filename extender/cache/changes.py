@@ -1,11 +1,11 @@
-"""The journal of the cache: what every object is at present, and in which order the objects have changed."""
+"""The journal of the cache: the present value of every object, and the order in which they have changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from extender.cache.placements import Placement
+from extender.cache.placements import PodPlacement
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -17,7 +17,7 @@ NODE, POD = Node.__name__, Pod.__name__
 Reference = tuple[str, str]
 """(kind, key) of an object; pods go by UID."""
 
-Present = Object | Placement | PodInfo | None
+Present = Object | PodPlacement | PodInfo | None
 """An object as tables are to have it; a pod is its placement, or if it has none what is known of it. None: gone."""
 
 _REMOVED_KEYS_KEPT = 65536  # a table that has missed more is made anew as quickly
@@ -25,7 +25,7 @@ _LISTED = "listed"
 
 
 class Update(NamedTuple):
-    """What an object is now."""
+    """The present value of one object."""
 
     kind: str
     key: str
@@ -45,7 +45,7 @@ class Changes:
         return self._journal.now
 
     def note(self, kind: str, key: str, present: Present) -> None:
-        """Notes what the object is now."""
+        """Notes the present value of the object."""
         values = self._present.setdefault(kind, {})
         if present is None:
             values.pop(key, None)
@@ -96,7 +96,7 @@ def _concerns(update: Update, node_name: str) -> bool:
 
 
 def apply(updates: Iterable[Update], table: Table) -> None:
-    """Makes the table show what the objects are now."""
+    """Brings the objects in the table to their present values."""
     for kind, key, present in updates:
         if kind == POD:
             _apply_pod(table, key, present)
@@ -109,7 +109,7 @@ def apply(updates: Iterable[Update], table: Table) -> None:
 
 
 def _apply_pod(table: Table, uid: str, present: Present) -> None:
-    if isinstance(present, Placement):
+    if isinstance(present, PodPlacement):
         table.place(present.info, present.node_name)
     else:
         table.take_away(uid)

@@ -1,4 +1,4 @@
-"""Which assumed pods expire, and when it is known that they may.
+"""Expiry of assumed pods.
 
 A pod whose time to live is over need not be unbound: the watch may be behind. It expires once the watch has told of
 everything that there was after that time: had the pod been bound, the watch would have said so. A pod that is listed

@@ -8,7 +8,7 @@ from extender.cache.pod_states import PodEvent, PodState, after
 from extender.table import PodInfo
 
 
-class Placement(NamedTuple):
+class PodPlacement(NamedTuple):
     """A pod that counts on a node.
 
     Attributes:
@@ -27,7 +27,7 @@ class Placements:
     """The placements by UID; every method that changes one raises IllegalTransition where pod_states has no row."""
 
     def __init__(self) -> None:
-        self._placements: dict[str, Placement] = {}
+        self._placements: dict[str, PodPlacement] = {}
 
     def __len__(self) -> int:
         return len(self._placements)
@@ -35,7 +35,7 @@ class Placements:
     def __contains__(self, uid: str) -> bool:
         return uid in self._placements
 
-    def get(self, uid: str) -> Placement | None:
+    def get(self, uid: str) -> PodPlacement | None:
         """Returns the placement of the pod, if it counts anywhere."""
         return self._placements.get(uid)
 
@@ -44,11 +44,11 @@ class Placements:
         placement = self._placements.get(uid)
         return placement.state if placement else PodState.INITIAL
 
-    def by_uid(self) -> dict[str, Placement]:
+    def by_uid(self) -> dict[str, PodPlacement]:
         """Returns all placements."""
         return self._placements.copy()
 
-    def unconfirmed(self) -> list[Placement]:
+    def unconfirmed(self) -> list[PodPlacement]:
         """Returns the placements that no watch has confirmed."""
         return [placement for placement in self._placements.values() if placement.state is not PodState.ADDED]
 
@@ -58,27 +58,27 @@ class Placements:
 
     def assume(self, info: PodInfo, node_name: str) -> None:
         """Counts the pod on the node while its bind is under way."""
-        self._placements[info.uid] = Placement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME))
+        self._placements[info.uid] = PodPlacement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME))
 
     def finish_binding(self, uid: str, *, certain: bool, expires_at: float | None) -> None:
         """Lets the time to live begin, unless the watch has confirmed the pod already."""
         state = after(self.state(uid), PodEvent.FINISH_BINDING)
         placement = self._placements[uid]
         if state is PodState.FINISHED:
-            self._placements[uid] = Placement(placement.info, placement.node_name, state, certain, expires_at)
+            self._placements[uid] = PodPlacement(placement.info, placement.node_name, state, certain, expires_at)
 
     def confirm(self, info: PodInfo) -> None:
         """Counts the pod on the node that the watch has told of."""
         state = self.state(info.uid)
         event = PodEvent.UPDATE if state is PodState.ADDED else PodEvent.ADD
-        self._placements[info.uid] = Placement(info, info.pod.node_name, after(state, event))
+        self._placements[info.uid] = PodPlacement(info, info.pod.node_name, after(state, event))
 
     def describe(self, info: PodInfo) -> None:
         """Replaces what is known of the pod, if it counts anywhere."""
         if info.uid in self._placements:
             self._placements[info.uid] = self._placements[info.uid]._replace(info=info)
 
-    def remove(self, uid: str, event: PodEvent) -> Placement:
+    def remove(self, uid: str, event: PodEvent) -> PodPlacement:
         """Takes the pod off its node; returns the placement that it had."""
         after(self.state(uid), event)
         return self._placements.pop(uid)

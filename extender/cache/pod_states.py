@@ -61,7 +61,7 @@ TRANSITIONS = {
 
 
 def after(state: PodState, event: PodEvent) -> PodState:
-    """The state that `event` leads to.
+    """Returns the state that `event` leads to.
 
     Raises:
         IllegalTransition: the table has no such row.

@@ -1,4 +1,4 @@
-"""Pods that a scheduler has asked about: the latest ones, so many and so much."""
+"""The pods that a scheduler has asked about last, bounded in number and size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_BYTES = 16 * 1024 * 1024  # as JSON; in memory a pod takes several times as
 
 
 class RememberedPods:
-    """By UID; who asks about ever new or ever larger pods pushes the others out, and takes up no more room."""
+    """Pods by UID; ever new or ever larger pods push the oldest out, and take up no more room."""
 
     def __init__(self) -> None:
         self._pods: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
@@ -21,7 +21,7 @@ class RememberedPods:
         return len(self._pods)
 
     def put(self, info: PodInfo, size_bytes: int) -> None:
-        """Remembers the pod in place of what was known of it; `size_bytes`: of its JSON."""
+        """Adds or replaces the pod; `size_bytes`: of its JSON."""
         self.drop(info.uid)
         self._pods[info.uid] = info, size_bytes
         self._bytes += size_bytes
@@ -29,11 +29,11 @@ class RememberedPods:
             self.drop(next(iter(self._pods)))
 
     def get(self, uid: str) -> PodInfo | None:
-        """The pod as it was last described."""
+        """Returns the pod as it was last described."""
         found = self._pods.get(uid)
         return found[0] if found else None
 
     def drop(self, uid: str) -> None:
-        """Forgets the pod, if it is known."""
+        """Removes the pod, if it is known."""
         _, size_bytes = self._pods.pop(uid, (None, 0))
         self._bytes -= size_bytes

@@ -1,6 +1,6 @@
-"""What the cache holds: what the watches have told, and what was decided since. It has no lock; the cache has one.
+"""The state of the cache: all that the watches have told and that was decided since. The cache has the lock.
 
-Every change of it is noted twice: in `changes`, for the tables, and among the notifications for the listener.
+Every change is noted twice: in `changes`, for the tables, and among the notifications for the listener.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import structs
 from extender.cache.assumed_objects import AssumedObjects, version_of
 from extender.cache.changes import NODE, POD, Changes
 from extender.cache.nominations import DecidedNominations
-from extender.cache.placements import Placement, Placements
+from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, after
 from extender.cache.remembered_pods import RememberedPods
 from extender.cache.watched import WatchedObjects, WatchedPods
@@ -29,7 +29,7 @@ class Listener(Protocol):
     def changed(self, kind: str, before: Any, after: Any) -> None:
         """An object came (`before` is None), was modified, or went (`after` is None); pods are given as PodInfo."""
 
-    def displaced(self, placement: Placement, event: PodEvent) -> None:
+    def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         """The pod no longer counts on the node where it did: it was removed or forgotten, or has expired."""
 
 

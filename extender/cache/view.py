@@ -1,4 +1,4 @@
-"""What the comparer, the dump and the pages see of the cache, and how the comparer puts it right."""
+"""The cache from outside, as the comparer, the dump and the pages see it, and as the comparer puts it right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.changes import POD, Reference
-from extender.cache.placements import Placement
+from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cache.state import CacheState
 from extender.model.meta import Object
@@ -18,7 +18,7 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """How much the cache holds."""
+    """The size of the cache."""
 
     nodes: int
     pods: int
@@ -26,15 +26,15 @@ class CacheSize:
 
 
 class Overview(NamedTuple):
-    """Every pod, by what is known of its place: assumed there, waiting for one, and how many stand confirmed."""
+    """Every pod: the assumed ones, those without a place, and the number of those that the watch has confirmed."""
 
-    assumed: list[Placement]
+    assumed: list[PodPlacement]
     unplaced: list[PodInfo]
     scheduled: int
 
 
 class HeldPod(NamedTuple):
-    """What the cache has of a pod.
+    """A pod as the cache holds it.
 
     Attributes:
         pod: as the watch told; None where it has not yet.
@@ -105,7 +105,7 @@ class CacheView:
         return True
 
 
-def _held_pod(info: PodInfo | None, placement: Placement | None, uids: Mapping[str, str]) -> HeldPod:
+def _held_pod(info: PodInfo | None, placement: PodPlacement | None, uids: Mapping[str, str]) -> HeldPod:
     return HeldPod(
         info.pod if info else None,
         placement.node_name if placement else "",

@@ -1,4 +1,4 @@
-"""What the watches have told: objects by kind and key, pods by UID."""
+"""Everything that the watches have told: objects by kind and key, pods by UID."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     if prepared.refusal is None:
         for name, awaited in awaited_pods(profile, pod, table):
             at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
-            with table.supposing(placed=[(info, name) for info in awaited]):
+            with table.hypothetically(placed=[(info, name) for info in awaited]):
                 then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
             for refusal in then.refusals:
                 fit.refuse(at, refusal)

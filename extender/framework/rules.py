@@ -47,7 +47,7 @@ class Check:
         """Returns what `refuse` would if each node's own pods among `gone` had left it, and no other node had changed.
 
         Only which rows are refused matters, not the reasons and codes. A check that sees a node's own
-        pods only counts `gone.awaited` in; others leave them out. None means that the rule cannot tell for many nodes
+        pods only counts `gone.nominated` in; others leave them out. None means that the rule cannot tell for many nodes
         at once; it is then prepared anew for each.
         """
         return None if self.sees_pods else self.refuse(rows)

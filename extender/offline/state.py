@@ -80,7 +80,7 @@ class ClusterState:
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises UnknownNode."""
-        if not self.table.nodes.knows(name):
+        if not self.table.nodes.has(name):
             raise UnknownNode(f"no node {name} in this cluster")
         return self.table.nodes.node(self.table.nodes.row_of[name])
 
@@ -133,7 +133,7 @@ class ClusterState:
             ExtenderError: a rule of the user's failed.
         """
         info, profile = self.as_if_waiting(pod), self.profiles.of(pod)
-        with naming(pod), rule_errors(), self.table.supposing(gone=[info.uid]):
+        with naming(pod), rule_errors(), self.table.hypothetically(removed=[info.uid]):
             fit = find_fit(profile, info, self.table, self.table.nodes.rows)
             feasible = fit.feasible
             scoring = score(profile, info, self.table, feasible)
@@ -144,7 +144,7 @@ class ClusterState:
     def fit(self, pod: Pod, rows: Rows | None = None) -> Fit:
         """Filters the rows, by default all; nothing is scored."""
         info = self.as_if_waiting(pod)
-        with rule_errors(), self.table.supposing(gone=[info.uid]):
+        with rule_errors(), self.table.hypothetically(removed=[info.uid]):
             return find_fit(self.profile(pod), info, self.table, self.table.nodes.rows if rows is None else rows)
 
     def feasible(self, pod: Pod, rows: Rows | None = None) -> list[str]:
@@ -161,11 +161,11 @@ class ClusterState:
     def supposing(self, nodes: Iterable[Node] = (), gone: Iterable[PodInfo] = ()) -> Iterator[None]:
         """Inside the block the nodes are as given, new ones too, and the pods are gone; then all is as before."""
         known = self.table.nodes
-        before = [(node, known.node(known.row_of[node.name]) if known.knows(node.name) else None) for node in nodes]
+        before = [(node, known.node(known.row_of[node.name]) if known.has(node.name) else None) for node in nodes]
         try:
             for node, _ in before:
                 self.table.set_node(node)
-            with self.table.supposing(gone=[info.uid for info in gone]):
+            with self.table.hypothetically(removed=[info.uid for info in gone]):
                 yield
         finally:
             for node, old in reversed(before):

@@ -43,7 +43,7 @@ class _Check(Check):
         return [(np.isin(rows, taken), REFUSAL)]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        balance = gone.tally(self, self._conflicts_of, lambda: self._balance(gone))
+        balance = gone.sum_by_row(self, self._conflicts_of, lambda: self._balance(gone))
         return [(balance[rows] < 0, REFUSAL)]
 
     def _conflicts_of(self, slots: Rows) -> IntColumn:
@@ -59,13 +59,13 @@ class _Check(Check):
         pods = self._table.pods
         balance = np.zeros(self._table.nodes.capacity, np.int64)
         staying = self._table.ports.held(self._ports)
-        for row, info in zip(pods.row[gone.concerned].tolist(), pods.at(gone.concerned), strict=True):
+        for row, info in zip(pods.row[gone.initial].tolist(), pods.at(gone.initial), strict=True):
             if info.host_ports:
                 staying.difference_update((row, port) for port in info.host_ports)
                 balance[row] -= conflicts_between(self._ports, info.host_ports)
         for row, _ in staying:
             balance[row] -= 1
-        for info, row in gone.awaited:
+        for info, row in gone.nominated:
             balance[row] -= conflicts_between(self._ports, info.host_ports)
         return balance
 

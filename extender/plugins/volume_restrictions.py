@@ -64,12 +64,12 @@ class _Check(Check):
         self._clashing = np.array(sorted(table.storage.usage.clashing(pod.mounts)), np.intp)
 
     def refuse(self, rows: Rows) -> Verdict:
-        awaited = self._sum((self._uses(info), row) for info, row in self._table.supposed.values())
+        awaited = self._sum((self._uses(info), row) for info, row in self._table.hypothetical.values())
         return self._verdict(rows, self._clashes(), self._taken + awaited)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        left = gone.tally((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_awaited(gone))
-        references = gone.tally((self, CLAIM_CONFLICT), self._references, lambda: -self._references_awaited(gone))
+        left = gone.sum_by_row((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_awaited(gone))
+        references = gone.sum_by_row((self, CLAIM_CONFLICT), self._references, lambda: -self._references_awaited(gone))
         return self._verdict(rows, self._clashes() - left, self._taken - references)
 
     def _verdict(self, rows: Rows, clashes: IntColumn, taken: IntColumn) -> Verdict:
@@ -84,7 +84,7 @@ class _Check(Check):
         return np.isin(slots, self._clashing).astype(np.int64)
 
     def _clashes_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
-        return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.awaited)
+        return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated)
 
     def _references(self, slots: Rows) -> IntColumn:
         """Returns how often each pod uses a claim of these names, in any namespace, as upstream's RemovePod counts."""
@@ -93,7 +93,7 @@ class _Check(Check):
         return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
 
     def _references_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
-        return self._sum((self._uses(info), row) for info, row in gone.awaited)
+        return self._sum((self._uses(info), row) for info, row in gone.nominated)
 
     def _uses(self, info: PodInfo | None) -> int:
         return sum(use.owner is None and use.name in self._exclusive for use in info.claims) if info else 0
@@ -107,7 +107,7 @@ class _Check(Check):
 
 def _in_use(claim: str, table: Table) -> bool:
     """Tells whether a placed pod uses the claim; pods that are only supposed to stand somewhere do not count."""
-    supposed = [table.pods.slot_of[uid] for uid in table.supposed]
+    supposed = [table.pods.slot_of[uid] for uid in table.hypothetical]
     rows = table.pods.row[list(table.storage.usage.users(claim).difference(supposed))]
     return bool(table.nodes.present[rows].any())
 

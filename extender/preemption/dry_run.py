@@ -106,9 +106,9 @@ class DryRun:
         for nth in range(pods_on_node.max(initial=0)):
             asked = turn[begins[:-1][pods_on_node > nth] + nth]
             slots = removed.slots[asked]
-            removals.come_back(slots)
+            removals.reprieve(slots)
             fits = self._fits(removed.rows[asked], removals)
-            removals.leave(slots[~fits])
+            removals.remove(slots[~fits])
             reprieved[asked] = fits
         return reprieved
 
@@ -148,7 +148,7 @@ class DryRun:
         for position in np.flatnonzero(asked).tolist():
             row = int(rows[position])
             nominated = self._nominated[row] if with_nominated else ()
-            with self._table.supposing(placed=[(info, self._table.nodes.names[row]) for info in nominated]):
+            with self._table.hypothetically(placed=[(info, self._table.nodes.names[row]) for info in nominated]):
                 fits[position] = all(self._passes(predicate, row, removed.get(row, [])) for predicate in predicates)
         return fits
 
@@ -160,7 +160,7 @@ class DryRun:
             verdict = made.filter_with_pods_removed(rows, HypotheticalRemovals(self._table, slots))
             if verdict is not None:
                 return _lets_pass(verdict)
-        with self._table.supposing(gone=[self._table.pods.info(slot).uid for slot in removed]):
+        with self._table.hypothetically(removed=[self._table.pods.info(slot).uid for slot in removed]):
             made = predicate.prepare(self._pod, self._table)
             return made is None or (isinstance(made, Check) and _lets_pass(made.refuse(rows)))
 

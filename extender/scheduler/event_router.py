@@ -7,7 +7,7 @@ from typing import Any
 
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
-from extender.cache.placements import Placement
+from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -54,7 +54,7 @@ class EventRouter:
             for event in _events(kind, before, after):
                 self._queue.move(Change(event, before, after))
 
-    def displaced(self, placement: Placement, event: PodEvent) -> None:
+    def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         """See Listener. A pod that expires was perhaps never bound: it is tried again."""
         info = placement.info
         left = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))

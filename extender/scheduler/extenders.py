@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Priorities = list[HostPriority]
-Asking = Callable[["Extender"], Priorities]
+IncomingPod = Callable[["Extender"], Priorities]
 
 
 class Transport(Protocol):
@@ -112,7 +112,7 @@ class Extender:
             raise self.malformed(str(error)) from None
 
 
-def in_turn(ask: Asking, extenders: Iterable[Extender]) -> Iterator[Priorities]:
+def in_turn(ask: IncomingPod, extenders: Iterable[Extender]) -> Iterator[Priorities]:
     """Asks the extenders one after the other."""
     return map(ask, extenders)
 
@@ -127,7 +127,7 @@ class Extenders:
     def __init__(
         self,
         extenders: Sequence[Extender] = (),
-        side_by_side: Callable[[Asking, Iterable[Extender]], Iterator[Priorities]] = in_turn,
+        side_by_side: Callable[[IncomingPod, Iterable[Extender]], Iterator[Priorities]] = in_turn,
     ) -> None:
         self._extenders, self._side_by_side = extenders, side_by_side
 

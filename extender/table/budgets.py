@@ -1,4 +1,4 @@
-"""Which PodDisruptionBudgets cover which pods."""
+"""PodDisruptionBudgets by the pods that they cover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from extender.table.podinfo import Group
 
 
 class Budgets:
-    """The budgets, filed by their selectors; anew when one of them has changed."""
+    """The budgets by selector, read again when one of them has changed."""
 
     def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
@@ -21,7 +21,7 @@ class Budgets:
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
 
     def covering(self, group: Group) -> Iterator[str]:
-        """The keys of the budgets that cover pods of this group, in no order."""
+        """Yields the keys of the budgets that cover pods of this group, in no order."""
         if self._changes.advance():
             self._renew()
         if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them

@@ -1,8 +1,8 @@
-"""Where a table says otherwise than one that was made anew for the same cluster.
+"""The differences between a table and one that was made anew for the same cluster.
 
 A table is changed in place by every event, for years; a table made anew counts everything once. Rows, slots and ids of
-the two have nothing to do with each other, so both are read by the names of nodes and the UIDs of pods. What was asked
-of the one is asked of the other too: the standing answers are compared with answers that were counted just now.
+the two have nothing to do with each other, so both are read by the names of nodes and the UIDs of pods. Every query
+that the one keeps a count for is made of the other too: kept counts are compared with pods counted just now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Entries = Mapping[Any, object]
 _LONGEST_TEXT = 200
 
 
-class Difference(NamedTuple):
+class TableDifference(NamedTuple):
     """`what` of `where` ("requested cpu" of "node n1") is `held`, but `fresh` in a table made anew."""
 
     what: str
@@ -31,8 +31,8 @@ class Difference(NamedTuple):
     fresh: str
 
 
-def differences(held: Table, fresh: Table) -> Iterator[Difference]:
-    """All differences. A table whose parts do not even fit together may raise whatever such a table raises."""
+def differences(held: Table, fresh: Table) -> Iterator[TableDifference]:
+    """Yields all differences. Raises anything at all where the parts of a table do not fit together."""
     yield from _by_row(held, fresh)
     yield from _by_slot(held, fresh)
     mine, other = _entries(held, held), _entries(fresh, held)
@@ -43,7 +43,7 @@ def differences(held: Table, fresh: Table) -> Iterator[Difference]:
 # ---- columns
 
 
-def _by_row(held: Table, fresh: Table) -> Iterator[Difference]:
+def _by_row(held: Table, fresh: Table) -> Iterator[TableDifference]:
     nodes, others = held.nodes.row_of, fresh.nodes.row_of
     yield from _entry_differences("row", dict.fromkeys(nodes, "there"), dict.fromkeys(others, "there"))
     names = [name for name in nodes if name in others]
@@ -52,7 +52,7 @@ def _by_row(held: Table, fresh: Table) -> Iterator[Difference]:
     yield from _column_differences("node", names, mine, other)
 
 
-def _by_slot(held: Table, fresh: Table) -> Iterator[Difference]:
+def _by_slot(held: Table, fresh: Table) -> Iterator[TableDifference]:
     pods, others = held.pods.slot_of, fresh.pods.slot_of
     yield from _entry_differences("pod", dict.fromkeys(pods, "there"), dict.fromkeys(others, "there"))
     uids = [uid for uid in pods if uid in others]
@@ -62,7 +62,7 @@ def _by_slot(held: Table, fresh: Table) -> Iterator[Difference]:
 
 
 def _node_columns(table: Table, asked: Table) -> Columns:
-    """Everything that is kept by row: [row] each, and what `asked` was asked."""
+    """Returns everything that is kept by row, [row] each, and the counts of the queries that `asked` keeps."""
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {
         "name": _objects(nodes.names),
@@ -80,21 +80,21 @@ def _node_columns(table: Table, asked: Table) -> Columns:
     for driver in asked.storage.attachments.drivers():
         columns[f"volumes of {driver}"] = table.storage.attachments.counted(driver)
         columns[f"room for volumes of {driver}"] = csi.limit(driver)
-    return {**columns, **_standing_answers(table, asked)}
+    return {**columns, **_kept_counts(table, asked)}
 
 
-def _standing_answers(table: Table, asked: Table) -> Columns:
+def _kept_counts(table: Table, asked: Table) -> Columns:
     answers: dict[str, Column] = {}
-    for question in asked.matches.asked():
-        answers[f"pods found by {question}"] = table.matches.ask(question).by_node
-    for asking in asked.terms.asked():
-        for effect, count in table.terms.concerning(asking).effects.items():
+    for question in asked.matches.queries():
+        answers[f"pods found by {question}"] = table.matches.count(question).by_node
+    for asking in asked.terms.incoming_pods():
+        for effect, count in table.terms.effects_on(asking).effects.items():
             answers[f"{effect} on {asking}"] = count.by_node
     return answers
 
 
 def _pod_columns(table: Table) -> Columns:
-    """Everything that is kept by slot: [slot] each."""
+    """Returns everything that is kept by slot, [slot] each."""
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
@@ -122,20 +122,20 @@ def _gathered(columns: Columns, indices: Sequence[int]) -> Columns:
     return {what: column[np.asarray(indices, np.intp)] for what, column in columns.items()}
 
 
-def _column_differences(item: str, names: Sequence[str], held: Columns, fresh: Columns) -> Iterator[Difference]:
+def _column_differences(item: str, names: Sequence[str], held: Columns, fresh: Columns) -> Iterator[TableDifference]:
     for what in held.keys() | fresh.keys():
         # A resource, or an effect of terms, that one table has never heard of is 0 everywhere.
         mine = held.get(what, np.zeros(len(names), np.int64))
         other = fresh.get(what, np.zeros(len(names), np.int64))
         for i in np.flatnonzero(mine != other).tolist():
-            yield Difference(what, f"{item} {names[i]}", _text(mine[i]), _text(other[i]))
+            yield TableDifference(what, f"{item} {names[i]}", _text(mine[i]), _text(other[i]))
 
 
 # ---- everything else
 
 
 def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
-    """What is kept for few nodes and pods: by a key that has nothing to do with rows and slots."""
+    """Returns all that is kept neither by row nor by slot, under keys that two tables have in common."""
     names, uids = table.nodes.names, [info.uid if info else "" for info in table.pods.infos]
     usage, unbound = table.storage.usage, table.storage.unbound
     return {
@@ -146,7 +146,7 @@ def _entries(table: Table, asked: Table) -> Mapping[str, Entries]:
             for group, entry in table.matches.groups().items()
         },
         "terms": {held: _named(holders.rows, names) for held, holders in table.terms.holders().items()},
-        "total": {question: table.matches.ask(question).total for question in asked.matches.asked()},
+        "total": {question: table.matches.count(question).total for question in asked.matches.queries()},
         "nominated pods": {node: set(infos) for node, infos in table.nominated.items()},
         "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},
         "disk": {disk: {uids[slot]: reads for slot, reads in users.items()} for disk, users in usage.disks().items()},
@@ -159,10 +159,10 @@ def _named(amounts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
     return {names[row]: amount for row, amount in amounts.items()}
 
 
-def _entry_differences(what: str, held: Entries, fresh: Entries) -> Iterator[Difference]:
+def _entry_differences(what: str, held: Entries, fresh: Entries) -> Iterator[TableDifference]:
     for key in held.keys() | fresh.keys():
         if held.get(key) != fresh.get(key):
-            yield Difference(what, _text(key), _text(held.get(key)), _text(fresh.get(key)))
+            yield TableDifference(what, _text(key), _text(held.get(key)), _text(fresh.get(key)))
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Pods thought away from their nodes, on all nodes at once but each node by itself: what preemption asks about."""
+"""Hypothetical removals of pods, on all nodes at once but each node by itself, as preemption tries them."""
 
 from __future__ import annotations
 
@@ -15,75 +15,77 @@ if TYPE_CHECKING:
     from extender.table.table import Table
 
 
-class Tally(NamedTuple):
-    """A number per pod (int64[slot]) and its sum over the pods that are gone from each node (int64[row])."""
+class RemovalSum(NamedTuple):
+    """A number per pod (int64[slot]) and its sum over the pods that are removed from each node (int64[row])."""
 
     each: IntColumn
     by_row: IntColumn
 
 
 class HypotheticalRemovals:
-    """The pods in `slots` of the table's pod columns, as if they had left; the table itself is not changed.
+    """The pods in `slots` of the table's pod columns, as if they were removed; the table itself is not changed.
 
-    Some of them may come back, and leave again; every sum that was asked for once is kept up to date.
+    Some of them may be reprieved, and removed again; every sum that was made once is kept up to date.
 
     Attributes:
-        concerned: the slots that it was made with, whether or not they have come back.
-        awaited: (pod, row) of nominated pods, as if they had come. Only `freed` counts them: what is free for good.
+        initial: the slots that it was made with, reprieved or not.
+        nominated: (pod, row) of nominated pods, as if they had come. Only `freed` counts them: what is free for good.
     """
 
-    def __init__(self, table: Table, slots: Rows, awaited: Sequence[tuple[PodInfo, int]] = ()) -> None:
-        self.awaited = awaited
+    def __init__(self, table: Table, slots: Rows, nominated: Sequence[tuple[PodInfo, int]] = ()) -> None:
+        self.nominated = nominated
         self._table = table
-        self.concerned = slots
+        self.initial = slots
         self._rows = table.pods.row
-        self._gone: BoolColumn = np.zeros(len(self._rows), np.bool_)
-        self._gone[slots] = True
-        self._tallies: dict[Hashable, Tally] = {}
+        self._removed: BoolColumn = np.zeros(len(self._rows), np.bool_)
+        self._removed[slots] = True
+        self._sums: dict[Hashable, RemovalSum] = {}
 
     @property
     def slots(self) -> Rows:
-        """The pods that are gone at this moment, ascending."""
-        return np.flatnonzero(self._gone)
+        """Returns the pods that are removed at this moment, ascending."""
+        return np.flatnonzero(self._removed)
 
-    def come_back(self, slots: Rows) -> None:
-        """These of the pods stand on their nodes again."""
-        self._gone[slots] = False
-        for each, by_row in self._tallies.values():
+    def reprieve(self, slots: Rows) -> None:
+        """Puts these of the pods back on their nodes."""
+        self._removed[slots] = False
+        for each, by_row in self._sums.values():
             np.subtract.at(by_row, self._rows[slots], each[slots])
 
-    def leave(self, slots: Rows) -> None:
-        """Pods that came back have left again."""
-        self._gone[slots] = True
-        for each, by_row in self._tallies.values():
+    def remove(self, slots: Rows) -> None:
+        """Removes pods again that were reprieved."""
+        self._removed[slots] = True
+        for each, by_row in self._sums.values():
             np.add.at(by_row, self._rows[slots], each[slots])
 
     def freed(self, resource: int) -> IntColumn:
-        """How much of a resource (index of `NodeColumns.resources`) they give back on each node: int64[row].
+        """Returns the amount of a resource (index of `NodeColumns.resources`) that they free on each node: int64[row].
 
-        What awaited pods will take of it is taken off.
+        What nominated pods will take of it is taken off.
         """
-        return self.tally(resource, lambda slots: self._requested(resource, slots), lambda: self._withheld(resource))
+        return self.sum_by_row(
+            resource, lambda slots: self._requested(resource, slots), lambda: self._requested_by_nominated(resource)
+        )
 
-    def matching(self, question: PodCountQuery) -> IntColumn:
-        """How many of them the question finds on each node: int64[row]."""
-        return self.tally(question, lambda slots: self._found(question, slots))
+    def matching(self, query: PodCountQuery) -> IntColumn:
+        """Counts those of them that the query matches on each node: int64[row]."""
+        return self.sum_by_row(query, lambda slots: self._found(query, slots))
 
-    def tally(
+    def sum_by_row(
         self, key: Hashable, each: Callable[[Rows], IntColumn], begin: Callable[[], IntColumn] | None = None
     ) -> IntColumn:
-        """The sum over the pods that are gone from each node: int64[row].
+        """Returns the sum over the pods that are removed from each node: int64[row].
 
         Asked once per `key`: `each` gives a number for each of the slots it is handed, int64[n], and `begin` what the
         sums start from, int64[row].
         """
-        known = self._tallies.get(key)
+        known = self._sums.get(key)
         if known is None:
             numbers = np.zeros(len(self._rows), np.int64)
-            numbers[self.concerned] = each(self.concerned)
+            numbers[self.initial] = each(self.initial)
             by_row = begin() if begin else np.zeros(self._table.nodes.capacity, np.int64)
             np.add.at(by_row, self._rows[self.slots], numbers[self.slots])
-            known = self._tallies[key] = Tally(numbers, by_row)
+            known = self._sums[key] = RemovalSum(numbers, by_row)
         return known.by_row
 
     def _requested(self, resource: int, slots: Rows) -> IntColumn:
@@ -92,16 +94,16 @@ class HypotheticalRemovals:
         amounts: IntColumn = requested[resource, slots] if known else np.zeros(len(slots), np.int64)
         return amounts
 
-    def _withheld(self, resource: int) -> IntColumn:
+    def _requested_by_nominated(self, resource: int) -> IntColumn:
         nodes = self._table.nodes
         withheld = np.zeros(nodes.capacity, np.int64)
-        for info, row in self.awaited:
+        for info, row in self.nominated:
             withheld[row] -= nodes.vector(info.footprint)[resource]
         return withheld
 
-    def _found(self, question: PodCountQuery, slots: Rows) -> IntColumn:
+    def _found(self, query: PodCountQuery, slots: Rows) -> IntColumn:
         pods = self._table.pods
-        found = self._table.matches.found(question)[pods.group[slots]]
-        if not question.terminating:
+        found = self._table.matches.matching_groups(query)[pods.group[slots]]
+        if not query.terminating:
             found &= ~pods.terminating[slots]
         return found.astype(np.int64)

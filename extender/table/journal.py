@@ -1,4 +1,4 @@
-"""What has changed in a table, in order: the one scheme by which everything derived from a table is kept up to date.
+"""The journal of a table: the one scheme by which everything derived from the table is kept up to date.
 
 Each change is noted under a topic and a key: an object of another kind under its kind and key, a node under one of the
 topics below. A reader keeps a cursor, the number of changes that it has taken in, and asks what came `since`; a Cursor

@@ -28,11 +28,11 @@ class LabelColumn:
         self._id_of: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many ids there are, absence included: the width of a per-domain array."""
+        """Returns the number of ids, absence included: the width of a per-domain array."""
         return len(self.values)
 
     def intern(self, value: str) -> int:
-        """The id of `value`, a new one if it was never seen."""
+        """Returns the id of `value`, a new one if it was never seen."""
         known = self._id_of.get(value)
         if known is None:
             known = self._id_of[value] = len(self.values)
@@ -40,11 +40,11 @@ class LabelColumn:
         return known
 
     def find(self, value: str) -> int | None:
-        """The id of `value`, or None if no row ever had it."""
+        """Returns the id of `value`, or None if no row ever had it."""
         return self._id_of.get(value)
 
     def satisfying(self, requirement: Requirement) -> BoolColumn:
-        """Whether each value satisfies `requirement`: bool[len(self)], absence at index 0."""
+        """Tells for each value if it satisfies `requirement`: bool[len(self)], absence at index 0."""
         match requirement.operator:
             case "In":
                 return self._among(requirement.values)
@@ -82,11 +82,11 @@ class LabelColumns:
         self._absent = LabelColumn(capacity)
 
     def __getitem__(self, key: str) -> LabelColumn:
-        """The column of `key`; one of absences if no node has it."""
+        """Returns the column of `key`; one of absences if no node has it."""
         return self._columns.get(key, self._absent)
 
     def seen_keys(self) -> tuple[str, ...]:
-        """The keys that any node has had."""
+        """Returns the keys that any node has had."""
         return tuple(self._columns)
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
@@ -105,7 +105,7 @@ class LabelColumns:
             column.ids = np.concatenate((column.ids, np.zeros(capacity - len(column.ids), np.intp)))
 
     def satisfying(self, requirement: Requirement, rows: Rows) -> BoolColumn:
-        """Whether the nodes at `rows` satisfy `requirement`: bool[len(rows)]."""
+        """Tells for each of the nodes if it satisfies `requirement`: bool[len(rows)]."""
         column = self[requirement.key]
         satisfied: BoolColumn = column.satisfying(requirement)[column.ids[rows]]
         return satisfied

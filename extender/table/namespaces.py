@@ -1,4 +1,4 @@
-"""What selectors can tell of namespaces; answers are kept until a namespace changes."""
+"""Namespaces by name and by selector, read again when one of them has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_LABELS: frozenset[tuple[str, str]] = frozenset()
 
 
 class Namespaces:
-    """The Namespace objects among `objects`, asked by name and by selector."""
+    """The Namespace objects among `objects`."""
 
     def __init__(self, objects: Objects, journal: Journal) -> None:
         self._objects = objects
@@ -20,12 +20,12 @@ class Namespaces:
         self._matching: dict[Selector, frozenset[str]] = {}
 
     def labels(self, name: str) -> frozenset[tuple[str, str]]:
-        """The labels of the namespace; none if it is not known (upstream GetNamespaceLabelsSnapshot)."""
+        """Returns the labels of the namespace; none if it is not known (upstream GetNamespaceLabelsSnapshot)."""
         self._refresh()
         return self._labels.get(name, NO_LABELS)
 
     def matching(self, selector: Selector) -> frozenset[str]:
-        """The names of the known namespaces whose labels the selector matches."""
+        """Returns the names of the known namespaces whose labels the selector matches."""
         self._refresh()
         names = self._matching.get(selector)
         if names is None:

@@ -1,4 +1,4 @@
-"""The other objects that rules look at, by kind and key (`namespace/name`, or `name`)."""
+"""The objects of other kinds that rules read, by kind and key (`namespace/name`, or `name`)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class Objects:
         self._kinds: dict[str, dict[str, Object]] = {}
 
     def set(self, kind: str, obj: Object) -> None:
-        """Adds or replaces."""
+        """Adds or replaces an object."""
         self._kinds.setdefault(kind, {})[obj.key] = obj
         self._journal.note(kind, obj.key)
 
     def remove(self, kind: str, key: str) -> None:
-        """Removes; an unknown key is ignored."""
+        """Removes an object; an unknown key is ignored."""
         if self._kinds.get(kind, {}).pop(key, None) is not None:
             self._journal.note_removed(kind, key)
 
     def all(self, kind: type[T]) -> Mapping[str, T]:
-        """Every object of a kind, by key."""
+        """Returns every object of a kind, by key."""
         return cast("Mapping[str, T]", self._kinds.get(kind.__name__, {}))
 
     def kinds(self) -> ItemsView[str, Mapping[str, Object]]:
-        """Every kind with its objects by key."""
+        """Returns every kind with its objects by key."""
         kinds: Mapping[str, Mapping[str, Object]] = self._kinds
         return kinds.items()
 
     def get(self, kind: type[T], key: str) -> T | None:
-        """The object of this kind and key, if there is one."""
+        """Returns the object of this kind and key, if there is one."""
         return self.all(kind).get(key)

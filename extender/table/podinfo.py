@@ -1,4 +1,4 @@
-"""A pod with everything the rules ask of it, worked out once (upstream framework.PodInfo)."""
+"""A pod with everything that rules read of it, computed once (upstream framework.PodInfo)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AffinityTerm(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What selectors can tell of a pod: pods of one group are alike to every one of them."""
+    """Namespace and labels of a pod: pods of one group are equal to every selector."""
 
     namespace: str
     labels: frozenset[tuple[str, str]]
@@ -62,7 +62,7 @@ class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
 
 
 class PodInfo:
-    """A pod and what was worked out for it; each part is made on first use and kept."""
+    """A pod and what is derived from it; each part is computed on first use and kept."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -74,7 +74,7 @@ class PodInfo:
 
     @property
     def started_seconds(self) -> float:
-        """When the pod was started, since the epoch; infinity before that (upstream GetPodStartTime says now)."""
+        """The start of the pod in seconds since the epoch; infinity before that (upstream GetPodStartTime says now)."""
         started = self.pod.status.start_time
         return started.timestamp() if started else inf
 
@@ -83,8 +83,8 @@ class PodInfo:
         """Sorts like (namespace, name), but faster."""
         return f"{self.pod.namespace}\0{self.pod.name}"
 
-    def work_out(self) -> None:
-        """Works out now what a table wants of a placed pod, so that nobody has to who holds a lock.
+    def precompute(self) -> None:
+        """Computes all that a table reads of a placed pod.
 
         Raises:
             MalformedQuantity: the pod asks for what is no quantity.
@@ -92,8 +92,8 @@ class PodInfo:
         _ = self.footprint, self.group, self.host_ports, self.volumes, self.mounts, self.claims
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
-    def counts_like(self, other: PodInfo) -> bool:
-        """Whether a table counts the two alike where they stand: two versions of one pod, as a rule."""
+    def counts_the_same_as(self, other: PodInfo) -> bool:
+        """Tells if a table counts the two the same on one node: two versions of one pod, as a rule."""
         one, two = self.pod, other.pod
         return (
             self.footprint == other.footprint
@@ -106,7 +106,7 @@ class PodInfo:
 
     @lazy_attribute
     def volumes(self) -> tuple[Volume, ...]:
-        """The volumes that rules look at; the projected token that every pod has, and its like, are none of them."""
+        """The volumes that rules read, without those like the projected token that every pod has."""
         return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))
 
     @lazy_attribute
@@ -115,12 +115,12 @@ class PodInfo:
 
     @lazy_attribute
     def requests(self) -> dict[str, int]:
-        """What the pod asks for when it is to be placed: cpu in milli, all else in units."""
+        """The requests of the pod while it waits for a place: cpu in milli, all else in units."""
         return pod_requests(self.pod)
 
     @lazy_attribute
     def requests_with_defaults(self) -> dict[str, int]:
-        """What NodeResourcesFit scores the pod by: containers that ask for nothing count with defaults.
+        """The requests that NodeResourcesFit scores: containers without any count with defaults.
 
         Upstream's scorer leaves pod-level resources out (its enablePodLevelResources is never set), so this does.
         """
@@ -128,7 +128,7 @@ class PodInfo:
 
     @lazy_attribute
     def footprint(self) -> Footprint:
-        """What the pod takes of the node it stands on."""
+        """The resources that the pod takes of its node."""
         requests = pod_requests(self.pod, placed=True)
         return Footprint(
             tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
@@ -198,7 +198,7 @@ class PodInfo:
 
 
 class Footprint(NamedTuple):
-    """What a placed pod takes of its node; equal for all replicas of a workload."""
+    """The resources that a placed pod takes of its node; equal for all replicas of a workload."""
 
     requests: tuple[tuple[str, int], ...]
     nonzero_cpu_milli: int

@@ -1,4 +1,4 @@
-"""Which services select a pod. Source: upstream plugins/helper GetPodServices."""
+"""Services by the pods that they select. Source: upstream plugins/helper GetPodServices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Services:
         self._by_namespace: dict[str, SelectorIndex[str]] = {}
 
     def set(self, service: Service) -> None:
-        """Adds the service or replaces what was known of it."""
+        """Adds or replaces the service."""
         self.remove(service.key)
         if service.spec.selector is not None:  # one without a selector selects nothing
             self._known[service.key] = service
@@ -24,14 +24,14 @@ class Services:
             index.add(selector_from_labels(service.spec.selector), service.key)
 
     def remove(self, key: str) -> None:
-        """Forgets the service; unknown keys are ignored."""
+        """Removes the service; unknown keys are ignored."""
         service = self._known.pop(key, None)
         if service is not None:
             selector = selector_from_labels(service.spec.selector or {})
             self._by_namespace[service.namespace].remove(selector, key)
 
     def selecting(self, group: Group) -> list[Service]:
-        """The services of the namespace whose selectors match the labels."""
+        """Returns the services of the namespace whose selectors match the labels."""
         index = self._by_namespace.get(group.namespace)
         if index is None:
             return []

@@ -1,11 +1,9 @@
-"""The cluster as columns: what every rule stands on.
+"""The cluster as columns, which every rule reads.
 
-A Table has no lock and no clock: one thread at a time works with it. The cache (`state.cache`) lends a table to each
-reader and brings it up to date before, by the changes since it was last lent; so a snapshot costs what has changed,
-not what there is.
-
-Data that belongs together has its own module: nodes, labels, pods, matches (selectors over pods), ports, objects,
-storage.
+A Table has no lock and no clock: one thread at a time works with it. The cache lends a table to each reader and first
+brings it up to date with what has changed since it was lent last; so a snapshot costs what has changed, not what there
+is. Data that belongs together has its own module: nodes, labels, pods, matches (selectors over pods), terms, ports,
+objects, volumes.
 """
 
 from __future__ import annotations
@@ -39,8 +37,9 @@ class Table:
     """Nodes, the pods on them, nominated pods and the other objects that rules look at.
 
     Attributes:
-        journal: what has changed in all of it.
-        supposed: (pod, row) by UID, of the pods that stand on a node only within `supposing`.
+        journal: every change of the table.
+        nominated: the pods that wait for a place on a node, by its name and their UIDs.
+        hypothetical: (pod, row) by UID, of the pods that are placed only within `hypothetically`.
     """
 
     def __init__(self, features: FeatureGates = DEFAULT_FEATURES) -> None:
@@ -58,27 +57,27 @@ class Table:
         self.services = Services()
         self._readers: dict[Callable[[Table], Any], Any] = {}
         self.nominated: dict[str, dict[str, PodInfo]] = {}
-        self.supposed: dict[str, tuple[PodInfo, int]] = {}
+        self.hypothetical: dict[str, tuple[PodInfo, int]] = {}
         self._nominations: dict[str, str] = {}
 
     # ---- nodes
 
     def set_node(self, node: Node) -> None:
-        """Adds the node or replaces what was known of it."""
+        """Adds or replaces the node."""
         self.nodes.write(node)
         self._fit_capacity()
 
     def remove_node(self, name: str) -> None:
-        """Forgets the node; pods on it stay counted for the day it comes back. Unknown names are ignored."""
+        """Removes the node; pods on it stay counted in case it comes back. Unknown names are ignored."""
         self.nodes.erase(name)
 
     # ---- pods
 
     def place(self, info: PodInfo, node_name: str) -> None:
-        """Puts the pod on the node; a pod that stood elsewhere, or looked otherwise, is taken away first."""
+        """Counts the pod on the node, and no longer where, or as what, it was counted before."""
         slot = self.pods.slot_of.get(info.uid)
         if slot is not None:
-            if self._stands_like(slot, info, node_name):  # as an assumed pod does that the watch confirms
+            if self._is_placed_the_same(slot, info, node_name):  # as an assumed pod does that the watch confirms
                 self.pods.describe(slot, info)
                 return
             self.take_away(info.uid)
@@ -108,7 +107,7 @@ class Table:
     # ---- nominated pods
 
     def nominate(self, info: PodInfo, node_name: str) -> None:
-        """Notes that the pod waits for its place on `node_name` (upstream nominator)."""
+        """Nominates the pod to run on the node (upstream nominator)."""
         self.withdraw(info.uid)
         self._nominations[info.uid] = node_name
         self.nominated.setdefault(node_name, {})[info.uid] = info
@@ -132,18 +131,18 @@ class Table:
             self.storage.unbound.set(obj)
 
     def remove_object(self, kind: str, key: str) -> None:
-        """Forgets an object; unknown keys are ignored."""
+        """Removes an object; unknown keys are ignored."""
         self.objects.remove(kind, key)
         if kind == Service.__name__:
             self.services.remove(key)
         elif kind == PersistentVolume.__name__:
             self.storage.unbound.remove(key)
 
-    # ---- questions
+    # ---- reading
 
-    def matching(self, question: PodCountQuery) -> MatchCount:
-        """How many pods the question finds on each node; asked once, it is kept up to date."""
-        return self.matches.ask(question)
+    def matching(self, query: PodCountQuery) -> MatchCount:
+        """Returns the number of pods on each node that the query matches; the table keeps it up to date."""
+        return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:
         """Returns what `of`, a class or function of a module, makes of this table: made once, and kept with it.
@@ -156,12 +155,12 @@ class Table:
         return reader
 
     @contextmanager
-    def supposing(self, placed: Iterable[tuple[PodInfo, str]] = (), gone: Iterable[str] = ()) -> Iterator[None]:
-        """Inside the block `placed` pods stand on their nodes and the UIDs in `gone` do not; then all is as before."""
+    def hypothetically(self, placed: Iterable[tuple[PodInfo, str]] = (), removed: Iterable[str] = ()) -> Iterator[None]:
+        """Places pods on nodes, and removes those of the UIDs in `removed`, for the block; then all is as before."""
         undo: list[tuple[PodInfo, str]] = []
         new: list[str] = []
         try:
-            for uid in gone:
+            for uid in removed:
                 if uid in self.pods.slot_of:
                     slot = self.pods.slot_of[uid]
                     undo.append((self.pods.info(slot), self.nodes.names[self.pods.row[slot]]))
@@ -170,17 +169,17 @@ class Table:
                 if info.uid not in self.pods.slot_of:
                     new.append(info.uid)
                     self.place(info, node_name)
-                    self.supposed[info.uid] = info, self.nodes.row_of[node_name]
+                    self.hypothetical[info.uid] = info, self.nodes.row_of[node_name]
             yield
         finally:
             for uid in reversed(new):  # last in, first out: so every pod gets its own slot back
                 self.take_away(uid)
-                self.supposed.pop(uid, None)
+                self.hypothetical.pop(uid, None)
             for info, node_name in reversed(undo):
                 self.place(info, node_name)
 
-    def _stands_like(self, slot: int, info: PodInfo, node_name: str) -> bool:
-        return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_like(info)
+    def _is_placed_the_same(self, slot: int, info: PodInfo, node_name: str) -> bool:
+        return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)
 
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)

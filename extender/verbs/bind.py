@@ -167,7 +167,7 @@ class Bind:
             node = table.nodes.names[row]
             if not table.nodes.present[row]:
                 return GONE  # the API server would bind to it all the same
-            with table.supposing(gone=[uid]):
+            with table.hypothetically(removed=[uid]):
                 return self._check(info, node, table) if judged else ""
 
     def _post(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:

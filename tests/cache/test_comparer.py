@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import CacheDifference, Comparer, Report
-from extender.cache.placements import Placement
+from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError
 from extender.model.meta import LabelSelector, Object
@@ -20,7 +20,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
 from extender.table import PodCountQuery, Table
-from extender.table.pods.terms import Asking
+from extender.table.pods.terms import IncomingPod
 from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster
 
@@ -54,7 +54,7 @@ def ask(cluster: WatchedCluster) -> None:
         for table in (one, two):
             table.matching(EVERY_POD)
             info = next(iter(table.pods))
-            table.terms.concerning(Asking(info.group, frozenset()))
+            table.terms.effects_on(IncomingPod(info.group, frozenset()))
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,7 +117,7 @@ def lose_a_name(cache: Cache) -> None:
 
 def place_a_pod_that_waits(cache: Cache) -> None:
     uid = cache._state.pods._uid_of["default/waits"]
-    cache._state.placements._placements[uid] = Placement(cache._state.pods._pods[uid], "n1", PodState.ADDED)
+    cache._state.placements._placements[uid] = PodPlacement(cache._state.pods._pods[uid], "n1", PodState.ADDED)
 
 
 def keep_a_pod_that_is_gone(cache: Cache) -> None:
@@ -224,7 +224,7 @@ def miscount_a_total(table: Table) -> None:
 
 
 def miscount_terms(table: Table) -> None:
-    answer = table.terms.concerning(table.terms.asked()[0])
+    answer = table.terms.effects_on(table.terms.incoming_pods()[0])
     next(iter(answer.effects.values())).by_node[table.nodes.row_of["n0"]] += 1
 
 

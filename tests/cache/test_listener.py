@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.placements import Placement
+from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -30,7 +30,7 @@ class Heard:
         self._cache.size()
         self.changes.append((kind, _version(before), _version(after)))
 
-    def displaced(self, placement: Placement, event: PodEvent) -> None:
+    def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         self._cache.size()
         self.displaced_pods.append((placement.info.pod.name, placement.node_name, event))
 

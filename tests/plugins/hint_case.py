@@ -1,4 +1,4 @@
-"""Asking one rule's hints about one pod and one change."""
+"""IncomingPod one rule's hints about one pod and one change."""
 
 from __future__ import annotations
 

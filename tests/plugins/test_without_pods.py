@@ -109,7 +109,7 @@ def cluster(pods: list[tuple[int, dict[str, str], Any, bool]]) -> Table:
 def singly(predicate: Predicate, preemptor: PodBuilder, table: Table, row: int, leaving: list[str]) -> Refusal | None:
     """Returns what the predicate, prepared anew, says of one node that has lost its own pods."""
     own = [uid for uid in leaving if table.pods.row[table.pods.slot_of[uid]] == row]
-    with table.supposing(gone=own):
+    with table.hypothetically(removed=own):
         made = predicate.prepare(pod_info(preemptor.obj()), table)
         assert not isinstance(made, Refusal)
         return refused(made.refuse(np.array([row])), np.array([row])).get(row) if made else None

@@ -67,9 +67,9 @@ def model(profile: Profile, pod: PodInfo, table: Table, name: str) -> list[str]:
 def fits_without(profile: Profile, pod: PodInfo, table: Table, name: str, away: list[str]) -> bool:
     awaited = [(info, node) for node, infos in awaited_pods(profile, pod, table) if node == name for info in infos]
     row = np.array([table.nodes.row_of[name]])
-    with table.supposing(gone=away):
+    with table.hypothetically(removed=away):
         alone = run(prepare(profile, pod, table), table, row)
-        with table.supposing(placed=awaited):
+        with table.hypothetically(placed=awaited):
             together = run(prepare(profile, pod, table), table, row)
     return len(alone.feasible) == len(together.feasible) == 1
 

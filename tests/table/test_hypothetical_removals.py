@@ -38,7 +38,7 @@ def test_sums_are_those_of_the_pods_that_are_gone(first: set[int], data: st.Data
     gone, away = HypotheticalRemovals(TABLE, np.array(sorted(first))), set(first)
     numbers = {slot: TABLE.pods.info(slot) for slot in SLOTS}
     cpu = {slot: info.requests["cpu"] for slot, info in numbers.items()}
-    web = {slot: int(WEB.finds(info.group)) for slot, info in numbers.items()}
+    web = {slot: int(WEB.matches(info.group)) for slot, info in numbers.items()}
     standing_web = {slot: web[slot] * (not numbers[slot].pod.terminating) for slot in SLOTS}
     for _ in range(4):
         rows = TABLE.nodes.rows
@@ -48,10 +48,10 @@ def test_sums_are_those_of_the_pods_that_are_gone(first: set[int], data: st.Data
         assert gone.matching(WEB)[rows].tolist() == expected(away, web)
         assert gone.matching(STANDING_WEB)[rows].tolist() == expected(away, standing_web)
         some = data.draw(st.sets(st.sampled_from(sorted(first))))
-        gone.come_back(np.array(sorted(some & away), np.intp))
-        gone.leave(np.array(sorted(some - away), np.intp))
+        gone.reprieve(np.array(sorted(some & away), np.intp))
+        gone.remove(np.array(sorted(some - away), np.intp))
         away ^= some
-    assert gone.concerned.tolist() == sorted(first)
+    assert gone.initial.tolist() == sorted(first)
 
 
 def test_what_awaited_pods_take_is_not_free() -> None:

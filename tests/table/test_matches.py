@@ -21,24 +21,24 @@ ASKS_WEB = PodCountQuery(frozenset({"default"}), selector_from_labels({"app": "w
 def test_an_answer_that_nobody_asks_for_is_dropped_and_counted_anew() -> None:
     matches = Matches(4)
     matches.add(WEB, 1, terminating=False)
-    first = matches.ask(ASKS_WEB)
+    first = matches.count(ASKS_WEB)
     for app in range(1000):
-        matches.ask(PodCountQuery(None, selector_from_labels({"app": f"app-{app}"})))
+        matches.count(PodCountQuery(None, selector_from_labels({"app": f"app-{app}"})))
     matches.add(WEB, 2, terminating=False)
     assert first.total == 1, "a dropped answer is no longer told of pods"
-    assert matches.ask(ASKS_WEB).by_node.tolist() == [0, 1, 1, 0]
+    assert matches.count(ASKS_WEB).by_node.tolist() == [0, 1, 1, 0]
 
 
 def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
     matches = Matches(4)
-    first = matches.ask(ASKS_WEB)
+    first = matches.count(ASKS_WEB)
     for app in range(1000):
-        matches.ask(PodCountQuery(None, selector_from_labels({"app": f"app-{app}"})))
-        assert matches.ask(ASKS_WEB) is first
+        matches.count(PodCountQuery(None, selector_from_labels({"app": f"app-{app}"})))
+        assert matches.count(ASKS_WEB) is first
 
 
 @pytest.mark.parametrize(
-    ("question", "found"),
+    ("query", "found"),
     [
         pytest.param(ASKS_WEB, {"web"}, id="by namespace and labels"),
         pytest.param(PodCountQuery(None, ASKS_WEB.selector), {"web", "elsewhere"}, id="in all namespaces"),
@@ -46,24 +46,24 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
         pytest.param(PodCountQuery(frozenset(), EVERYTHING), set(), id="in no namespace"),
     ],
 )
-def test_found_tells_groups_by_their_slots(question: PodCountQuery, found: set[str]) -> None:
+def test_found_tells_groups_by_their_slots(query: PodCountQuery, found: set[str]) -> None:
     matches = Matches(4)
     slots = {
         name: matches.add(group, 0, terminating=False)
         for name, group in [("web", WEB), ("db", DB), ("elsewhere", ELSEWHERE)]
     }
-    mask = matches.found(question)
+    mask = matches.matching_groups(query)
     assert {name for name, slot in slots.items() if mask[slot]} == found
 
 
 def test_the_slot_of_a_group_without_pods_is_given_to_another_that_the_question_does_not_find() -> None:
     matches = Matches(4)
     freed = matches.add(WEB, 0, terminating=False)
-    matches.ask(ASKS_WEB)
+    matches.count(ASKS_WEB)
     matches.remove(WEB, 0, terminating=False)
     assert matches.add(DB, 0, terminating=False) == freed
-    assert not matches.found(ASKS_WEB).any()
-    assert matches.ask(ASKS_WEB).total == 0
+    assert not matches.matching_groups(ASKS_WEB).any()
+    assert matches.count(ASKS_WEB).total == 0
 
 
 KEYS, VALUES = ("app", "tier"), ("a", "b")
@@ -114,7 +114,7 @@ class StandingAnswers(RuleBasedStateMachine):
     @rule(query=queries)
     def ask(self, query: PodCountQuery) -> None:
         self.asked.append(query)
-        self.matches.ask(query)
+        self.matches.count(query)
 
     @invariant()
     def every_answer_is_right(self) -> None:
@@ -122,15 +122,15 @@ class StandingAnswers(RuleBasedStateMachine):
             counted = [
                 row
                 for group, row, terminating in self.pods
-                if query.finds(group) and (query.terminating or not terminating)
+                if query.matches(group) and (query.terminating or not terminating)
             ]
-            answer = self.matches.ask(query)
+            answer = self.matches.count(query)
             assert answer.by_node.tolist() == [counted.count(row) for row in range(4)]
             assert answer.total == len(counted)
-            found = self.matches.found(query)
+            found = self.matches.matching_groups(query)
             slots = {group: entry.slot for group, entry in self.matches.groups().items()}
             assert {group for group, slot in slots.items() if found[slot]} == {
-                each for each in slots if query.finds(each)
+                each for each in slots if query.matches(each)
             }
 
 
@@ -144,8 +144,8 @@ def test_the_operators_of_hostile_terms_are_evaluated_over_all_groups_at_once(mo
     for number in range(200):
         matches.add(Group("default", frozenset({("pod", str(number))})), number % 4, terminating=False)
     tried: list[Group] = []
-    monkeypatch.setattr(PodCountQuery, "finds", lambda self, group: tried.append(group))
+    monkeypatch.setattr(PodCountQuery, "matches", lambda self, group: tried.append(group))
     for operator, expected in (("Exists", 200), ("NotIn", 199), ("DoesNotExist", 0)):
         selector = Selector((Requirement("pod", operator, frozenset({"7"} if operator == "NotIn" else ())),))
-        assert matches.ask(PodCountQuery(None, selector)).total == expected
+        assert matches.count(PodCountQuery(None, selector)).total == expected
     assert tried == []

@@ -96,7 +96,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(uid=st.integers(0, 30), name=st.sampled_from(NAMES))
     def suppose(self, uid: int, name: str) -> None:
         imagined = info(make_pod("imagined").req(cpu="1").label(app="web").obj())
-        with self.table.supposing(placed=[(imagined, name)], gone=[f"u{uid}"]):
+        with self.table.hypothetically(placed=[(imagined, name)], removed=[f"u{uid}"]):
             assert imagined.uid in self.table.pods.slot_of
             assert f"u{uid}" not in self.table.pods.slot_of
 
@@ -132,7 +132,7 @@ class TableMachine(RuleBasedStateMachine):
             answer = self.table.matching(question)
             want = np.zeros(self.table.nodes.capacity, np.int64)
             for pod, name in self.pods.values():
-                if question.finds(pod.group) and (question.terminating or not pod.pod.terminating):
+                if question.matches(pod.group) and (question.terminating or not pod.pod.terminating):
                     want[self.table.nodes.row_of[name]] += 1
             assert np.array_equal(answer.by_node, want)
             assert answer.total == want.sum()

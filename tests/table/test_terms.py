@@ -14,15 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.podinfo import Group
-from extender.table.pods.terms import Asking, Effect, TermKind, held_terms
+from extender.table.pods.terms import Effect, IncomingPod, TermKind, held_terms
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_pod
 
 ROWS = 20  # more than the first capacity, so that the sums grow
 PROD = frozenset({("env", "prod")})
 ASKINGS = [
-    Asking(Group("default", frozenset({("app", "web")})), frozenset()),
-    Asking(Group("default", frozenset({("app", "db"), ("tier", "back")})), PROD),
-    Asking(Group("other", frozenset()), PROD),
+    IncomingPod(Group("default", frozenset({("app", "web")})), frozenset()),
+    IncomingPod(Group("default", frozenset({("app", "db"), ("tier", "back")})), PROD),
+    IncomingPod(Group("other", frozenset()), PROD),
 ]
 
 
@@ -55,7 +55,7 @@ class TermsMachine(RuleBasedStateMachine):
         super().__init__()
         self.table = Table()
         self.pods: dict[str, tuple[PodInfo, str]] = {}
-        self.asked: set[Asking] = set()
+        self.asked: set[IncomingPod] = set()
 
     @rule(
         uid=st.integers(0, 12),
@@ -74,20 +74,20 @@ class TermsMachine(RuleBasedStateMachine):
         self.pods.pop(f"u{uid}", None)
 
     @rule(asking=st.sampled_from(ASKINGS))
-    def ask(self, asking: Asking) -> None:
+    def ask(self, asking: IncomingPod) -> None:
         self.asked.add(asking)
 
     @rule()
     def forget_by_asking_for_many_others(self) -> None:
         for i in range(520):
-            self.table.terms.concerning(Asking(Group("x", frozenset({("i", str(i))})), frozenset()))
+            self.table.terms.effects_on(IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
 
     @invariant()
     def answers_equal_asking_every_pod(self) -> None:
         for asking in self.asked:
             told = {
                 effect: count.by_node
-                for effect, count in self.table.terms.concerning(asking).effects.items()
+                for effect, count in self.table.terms.effects_on(asking).effects.items()
                 if count.amounts
             }
             want = self.recount(asking)
@@ -100,17 +100,17 @@ class TermsMachine(RuleBasedStateMachine):
     @invariant()
     def slots_tell_what_each_pod_adds(self) -> None:
         for asking in self.asked:
-            for effect, count in self.table.terms.concerning(asking).effects.items():
+            for effect, count in self.table.terms.effects_on(asking).effects.items():
                 amounts = count.amount_by_slot(self.table.terms.slots)[self.table.pods.terms]
                 standing = self.table.pods.row >= 0
                 sums = np.bincount(self.table.pods.row[standing], amounts[standing], self.table.nodes.capacity)
                 assert np.array_equal(sums, count.by_node), effect
 
-    def recount(self, asking: Asking) -> dict[Effect, Counter[int]]:
+    def recount(self, asking: IncomingPod) -> dict[Effect, Counter[int]]:
         sums: dict[Effect, Counter[int]] = {}
         for pod, name in self.pods.values():
             for held in held_terms(pod):
-                if asking.is_meant_by(held.term):
+                if asking.is_matched_by(held.term):
                     sums.setdefault(held.effect, Counter())[self.table.nodes.row_of[name]] += held.amount
         return sums
 
@@ -121,10 +121,10 @@ test_terms_machine = TermsMachine.TestCase
 
 def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
     terms = Table().terms
-    first = terms.concerning(ASKINGS[0])
+    first = terms.effects_on(ASKINGS[0])
     for i in range(1000):
-        terms.concerning(Asking(Group("x", frozenset({("i", str(i))})), frozenset()))
-        assert terms.concerning(ASKINGS[0]) is first
+        terms.effects_on(IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
+        assert terms.effects_on(ASKINGS[0]) is first
 
 
 def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_count_one() -> None:

@@ -1,4 +1,4 @@
-"""The cache against the truth: what is held against a fresh list, and what is counted against a table made anew.
+"""The comparer: holds the objects of the cache against a fresh list, and every table against one made anew.
 
 kube-scheduler has such a comparer for nodes and pods (upstream backend/cache/debugger); this one looks at every kind
 and at every number, and puts right what it finds.
@@ -40,7 +40,7 @@ _MOST_PER_TABLE = 100
 
 @dataclass(frozen=True, slots=True)
 class CacheDifference:
-    """What was wrong, and is put right now. `kind` Table: a count in a table, which is no longer used."""
+    """A difference that was found, and is put right. `kind` Table: a count in a table, which is no longer used."""
 
     kind: str
     key: str
@@ -49,7 +49,7 @@ class CacheDifference:
 
 @dataclass(slots=True)
 class Report:
-    """What one comparison has found.
+    """The result of one comparison.
 
     Attributes:
         compared: how many objects of each kind are listed; under Table: how many tables.
@@ -99,7 +99,7 @@ class Comparer:
         self._one_at_a_time = threading.Lock()
 
     def compare(self) -> Report:
-        """Compares everything; raises nothing that a list or a broken table may raise."""
+        """Compares everything. Never raises what a list or a broken table may raise."""
         report = Report()
         with self._one_at_a_time:
             for kind in self._lister.kinds():
@@ -132,7 +132,7 @@ class Comparer:
         return _suspect_objects(kind, self._cache.view.objects(kind), version, objects)
 
     def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
-        """Those that the watch should have told of, and those of which nothing can be said."""
+        """Returns the suspects that the watch should have told of, and those that are undecided."""
         decided: list[_Suspect] = []
         for _ in range(self._polls):
             # The watch first: what it tells between the two questions is known to the cache then.
@@ -186,7 +186,7 @@ def _suspect_pods(held: Mapping[str, HeldPod], version: str, pods: Sequence[Pod]
 
 
 def _pod_differs(has: HeldPod | None, pod: Pod) -> str:
-    """How the pod is held otherwise than it is listed; "" if it is not, or nobody can tell yet."""
+    """Returns the difference between the held pod and the listed one; "" for none, or while nobody can tell."""
     if has is not None and has.state is PodState.ASSUMED:
         return ""
     if has is None or has.pod != pod:

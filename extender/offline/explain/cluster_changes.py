@@ -99,7 +99,7 @@ def _emptied(state: ClusterState, pod: Pod) -> Change | None:
     """The fewest pods to remove from one node: as preemption would choose them, were priority no matter."""
     profile, info = state.profile(pod), state.as_if_waiting(pod)
     urgent = replace(info.pod, spec=replace(info.pod.spec, priority=_HIGHEST_PRIORITY, preemption_policy=None))
-    with state.table.supposing(gone=[info.uid]):
+    with state.table.hypothetically(removed=[info.uid]):
         found = preempt(profile, PodInfo(urgent), state.table, state.fit(urgent)).candidates
     candidates = sorted((found[name] for name in found), key=_removal_cost)
     for candidate in candidates[:3]:
@@ -127,7 +127,7 @@ def _added(state: ClusterState, pod: Pod) -> Change | None:
     """Another node like one that is there, empty."""
     for template in _shapes(state):
         node = copy_of(template, f"{template.name}-copy")
-        if not state.table.nodes.knows(node.name) and _fits_after(state, pod, node):
+        if not state.table.nodes.has(node.name) and _fits_after(state, pod, node):
             return Change(
                 "add-node", f"add a node like {template.name}", _NEW_NODE_SIZE, [node.name], set_nodes=(node,)
             )

@@ -204,7 +204,7 @@ def _others_against(pod: PodInfo, table: Table, rows: Rows) -> str:
 
 
 def _means(term: AffinityTerm, pod: PodInfo, table: Table) -> bool:
-    return pods_meant(term, table).finds(pod.group)
+    return pods_meant(term, table).matches(pod.group)
 
 
 def _shares_domain(key: str, row: int, rows: frozenset[int], table: Table) -> bool:

@@ -89,7 +89,7 @@ class Explanation:
         self.pod = self.decision.pod
         status, self.held = status_notes(pod, state)
         self.notes = [*status, *notes]
-        with state.table.supposing(gone=[self.pod.uid]):
+        with state.table.hypothetically(removed=[self.pod.uid]):
             self.reasons = _reasons(self.decision, state)
             self.message = _message(self.decision, state)
 
@@ -124,7 +124,7 @@ class Explanation:
         self._state.node(name)
         rows = self._state.rows_of([name])
         profile, info = self._state.profile(self.pod), self._state.as_if_waiting(self.pod)
-        with rule_errors(), self._state.table.supposing(gone=[info.uid]):
+        with rule_errors(), self._state.table.hypothetically(removed=[info.uid]):
             verdicts = []
             for predicate in profile.predicates:
                 refusal = _alone(predicate, self._state, info, rows)

@@ -106,7 +106,7 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
     """The outcome so far."""
     state, log = simulation.state, simulation.log
     nodes = {each.node for each in log.placements.values()}
-    zones = {name: state.node(name).labels.get(ZONE, "") for name in nodes if state.table.nodes.knows(name)}
+    zones = {name: state.node(name).labels.get(ZONE, "") for name in nodes if state.table.nodes.has(name)}
     remaining = {info.pod.key: log.reasons.get(info.pod.key, "") for info in waiting(state)}
     placements = list(log.placements.values())
     return SimulationResult(

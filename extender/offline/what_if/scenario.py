@@ -138,7 +138,7 @@ def _add_nodes(state: ClusterState, wanted: str | Node, count: int) -> None:
     while made < count:
         number += 1
         name = f"{template.name}-new-{number}"
-        if not state.table.nodes.knows(name):
+        if not state.table.nodes.has(name):
             state.add(copy_of(template, name))
             made += 1
 

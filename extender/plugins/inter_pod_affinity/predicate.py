@@ -41,7 +41,7 @@ def _wanted(pod: PodInfo, table: Table) -> _Wanted | None:
         return None
     question = pods_meant_by_all(pod.required_affinity, table)
     keys = [term.topology_key for term in pod.required_affinity]
-    return _Wanted([pods_by_domain(key, question, table) for key in keys], question.finds(pod.group))
+    return _Wanted([pods_by_domain(key, question, table) for key in keys], question.matches(pod.group))
 
 
 @dataclass(frozen=True, slots=True)

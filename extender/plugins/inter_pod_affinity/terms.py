@@ -13,17 +13,17 @@ from extender.model.selectors import EVERYTHING, Selector
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
 from extender.table.labels import IntColumn
 from extender.table.podinfo import AffinityTerm
-from extender.table.pods.terms import Asking, Effect, TermCount, TermKind
+from extender.table.pods.terms import Effect, IncomingPod, TermCount, TermKind
 
 
-def asking(pod: PodInfo, table: Table) -> Asking:
+def asking(pod: PodInfo, table: Table) -> IncomingPod:
     """Returns the pod as the terms of others see it."""
-    return Asking(pod.group, table.namespaces.labels(pod.group.namespace))
+    return IncomingPod(pod.group, table.namespaces.labels(pod.group.namespace))
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
     """Returns the effects that the terms of all standing pods have on the pod."""
-    return table.terms.concerning(asking(pod, table)).effects if table.terms.holders() else {}
+    return table.terms.effects_on(asking(pod, table)).effects if table.terms.holders() else {}
 
 
 def pods_meant(term: AffinityTerm, table: Table) -> PodCountQuery:
@@ -66,6 +66,6 @@ def _terms_by_domain(topology_key: str, count: TermCount, table: Table) -> Domai
     column = table.nodes.labels[topology_key]
 
     def leaving(gone: HypotheticalRemovals) -> IntColumn:
-        return gone.tally(count, lambda slots: count.amount_by_slot(table.terms.slots)[table.pods.terms[slots]])
+        return gone.sum_by_row(count, lambda slots: count.amount_by_slot(table.terms.slots)[table.pods.terms[slots]])
 
     return DomainCounts(column.ids, summed_by_domain(column, count.by_node), leaving)

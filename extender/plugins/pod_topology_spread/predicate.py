@@ -82,11 +82,11 @@ def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """
     standing, supposed = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(standing).by_node
-    if table.supposed:
+    if table.hypothetical:
         by_node = by_node.copy()
-        for info, row in table.supposed.values():
-            counts = standing.finds(info.group) and not info.pod.terminating
-            by_node[row] += int(supposed.finds(info.group)) - counts
+        for info, row in table.hypothetical.values():
+            counts = standing.matches(info.group) and not info.pod.terminating
+            by_node[row] += int(supposed.matches(info.group)) - counts
     return by_node
 
 

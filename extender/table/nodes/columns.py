@@ -28,7 +28,7 @@ _FIRST_CAPACITY = 16
 F = TypeVar("F", bound=Hashable)
 
 ResourceFingerprint = bytes
-"""What a node offers of each resource, and what is requested of it."""
+"""The allocatable and requested amounts of each resource of one node."""
 
 
 class Image(NamedTuple):
@@ -72,24 +72,24 @@ class NodeColumns:
 
     @property
     def capacity(self) -> int:
-        """The width of every array."""
+        """Returns the width of every array."""
         return len(self.present)
 
     @property
     def rows(self) -> Rows:
-        """The rows of all known nodes, ascending."""
+        """Returns the rows of all known nodes, ascending."""
         if self._rows is None:
             self._rows = np.flatnonzero(self.present)
         return self._rows
 
     def node(self, row: int) -> Node:
-        """The node at a row that is present."""
+        """Returns the node at a row that is present."""
         node = self.objects[row]
         assert node is not None
         return node
 
-    def knows(self, name: str) -> bool:
-        """Whether a node of this name is known, not merely pods on one."""
+    def has(self, name: str) -> bool:
+        """Tells if a node of this name is known, not merely pods on one."""
         row = self.row_of.get(name)
         return row is not None and bool(self.present[row])
 
@@ -100,11 +100,11 @@ class NodeColumns:
         return self._index.rows_of(names)
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """What `fact`, a function of a module, tells of each node: a column, worked out once per change of a node."""
+        """Returns the column of `fact`, a function of a module, which is called once per change of a node."""
         return self._facts.column(fact, self.capacity)
 
     def claim(self, name: str) -> int:
-        """The row of this name, a new one if there is none."""
+        """Returns the row of this name, a new one if there is none."""
         row = self.row_of.get(name)
         if row is None:
             row = self._free.pop() if self._free else self._append()
@@ -114,7 +114,7 @@ class NodeColumns:
         return row
 
     def release(self, name: str) -> None:
-        """Gives the row of `name` back, if neither a node nor a pod is on it."""
+        """Frees the row of `name`, if neither a node nor a pod is on it."""
         row = self.row_of[name]
         if not self.present[row] and not self.requested[PODS, row]:
             del self.row_of[name]
@@ -124,7 +124,7 @@ class NodeColumns:
             self._journal.note_removed(TOPOLOGY, name)  # of a node that was gone before its last pod, only now
 
     def write(self, node: Node) -> int:
-        """Adds the node, or replaces what was known of it; returns its row."""
+        """Adds or replaces the node; returns its row."""
         row = self.claim(node.name)
         old = self.objects[row]
         self.objects[row] = node
@@ -138,14 +138,14 @@ class NodeColumns:
             self._write_allocatable(row, node)
         if old is None or old.taints != node.taints:
             self.taint_set[row] = self._intern_taints(tuple(node.taints))
-        self._cordon(row, bool(node.spec.unschedulable))
+        self._set_unschedulable(row, bool(node.spec.unschedulable))
         self.labels.write(row, old.labels if old else {}, node.labels)
         if old is None or old.status.images != node.status.images:
             self._write_images(row, old, node)
         return row
 
     def erase(self, name: str) -> None:
-        """Forgets the node; its row stays while pods are on it."""
+        """Removes the node; its row stays while pods are on it."""
         row = self.row_of.get(name)
         if row is None or not self.present[row]:
             return
@@ -156,14 +156,14 @@ class NodeColumns:
         self.allocatable[:, row] = 0
         self._journal.note(RESOURCES, row)
         self.taint_set[row] = 0
-        self._cordon(row, False)
+        self._set_unschedulable(row, False)
         self.labels.write(row, old.labels, {})
         self._write_images(row, old, None)
         self._journal.note_removed(TOPOLOGY, name)
         self.release(name)
 
     def request(self, row: int, vector: NDArray[np.int64]) -> None:
-        """Counts what a pod on the row asks for: int64[resource], negative for one that leaves."""
+        """Adds what a pod on the row requests: int64[resource], negative for one that leaves."""
         self.requested[:, row] += vector
         self._journal.note(RESOURCES, row)
 
@@ -214,7 +214,7 @@ class NodeColumns:
         for name, size in after.items():
             self.images.setdefault(name, Image(size, set())).rows.add(row)
 
-    def _cordon(self, row: int, unschedulable: bool) -> None:
+    def _set_unschedulable(self, row: int, unschedulable: bool) -> None:
         self.cordoned += unschedulable - int(self.unschedulable[row])
         self.unschedulable[row] = unschedulable
 

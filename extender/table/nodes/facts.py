@@ -1,7 +1,7 @@
-"""Columns of what a rule wants to know of nodes and no other column holds: conditions, annotations.
+"""Columns of facts about nodes that no other column holds: conditions, annotations.
 
-A fact is asked of each node once, and again when the node has changed; equal answers share one id, so that a rule runs
-once per distinct answer.
+A fact is a function of a node. It is called once per node, and again when the node has changed; equal values share one
+id, so that a rule runs once per distinct value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FactColumn(Generic[F]):
         self._changed_rows = Cursor(journal, NODES)
 
     def refresh(self, objects: Sequence[Node | None], capacity: int) -> None:
-        """Asks the nodes that have changed."""
+        """Calls the fact for the nodes that have changed."""
         self.ids = np.pad(self.ids, (0, capacity - len(self.ids)))
         changed = self._changed_rows.read()
         for row in range(len(objects)) if changed is None else changed:
@@ -45,14 +45,14 @@ class FactColumn(Generic[F]):
 
 
 class NodeFacts:
-    """The facts that rules have asked for, by the function that tells them: a module's own, not one made on the way."""
+    """The columns of all facts that rules use, by function: a module's own, not one made on the way."""
 
     def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
         self._objects, self._journal = objects, journal
         self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
 
     def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
-        """The column of a fact, up to date."""
+        """Returns the column of a fact, up to date."""
         column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # a key has its own type
         if column is None:
             column = FactColumn(fact, self._journal)

@@ -48,13 +48,13 @@ class PodColumns:
         return (info for info in self.infos if info is not None)
 
     def info(self, slot: int) -> PodInfo:
-        """The pod in a slot that is taken."""
+        """Returns the pod in a slot that is taken."""
         info = self.infos[slot]
         assert info is not None
         return info
 
     def at(self, slots: Rows) -> list[PodInfo]:
-        """The pods in many slots that are taken."""
+        """Returns the pods in many slots that are taken."""
         infos = self.infos
         return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
 
@@ -74,13 +74,13 @@ class PodColumns:
         return slot
 
     def describe(self, slot: int, info: PodInfo) -> None:
-        """The pod in the slot is this, which counts for the same as what stood there."""
+        """Replaces the pod in the slot by one that counts the same."""
         self.infos[slot] = info
         self.priority[slot] = info.priority
         self.started[slot] = info.started_seconds
 
     def remove(self, uid: str) -> tuple[PodInfo, int]:
-        """Frees the pod's slot; returns what stood there and its row."""
+        """Frees the pod's slot; returns the pod and its row."""
         slot = self.slot_of.pop(uid)
         info, row = self.info(slot), int(self.row[slot])
         self.infos[slot] = None
@@ -89,7 +89,7 @@ class PodColumns:
         return info, row
 
     def on(self, row: int) -> Rows:
-        """The slots of the pods on one node."""
+        """Returns the slots of the pods on one node."""
         return np.flatnonzero(self.row == row)
 
     def _append(self) -> int:
@@ -111,5 +111,5 @@ class PodColumns:
 
 
 def counted(rows: Rows, capacity: int) -> NDArray[np.int64]:
-    """How often each row occurs: int64[capacity]."""
+    """Counts the occurrences of each row: int64[capacity]."""
     return np.bincount(rows, minlength=capacity).astype(np.int64, copy=False)

@@ -33,7 +33,7 @@ class PodCountQuery(NamedTuple):
     selector: Selector
     terminating: bool = True
 
-    def finds(self, group: Group) -> bool:
+    def matches(self, group: Group) -> bool:
         """Returns True if pods of this group are counted."""
         if self.namespaces is not None and group.namespace not in self.namespaces:
             return False
@@ -46,11 +46,11 @@ class MatchCount(NodeCounts):
     `groups`: the groups that it counts, where they are few; else `index` is its row in the matrix of matches, or -1.
     """
 
-    __slots__ = ("groups", "index", "question")
+    __slots__ = ("groups", "index", "query")
 
-    def __init__(self, question: PodCountQuery, capacity: int) -> None:
+    def __init__(self, query: PodCountQuery, capacity: int) -> None:
         super().__init__(capacity)
-        self.question, self.index = question, -1
+        self.query, self.index = query, -1
         self.groups: set[Group] = set()
 
 
@@ -105,15 +105,15 @@ class Matches:
         if not entry.standing and not entry.terminating:
             self._dismiss(group)
 
-    def ask(self, question: PodCountQuery) -> MatchCount:
+    def count(self, query: PodCountQuery) -> MatchCount:
         """Returns the standing answer, made now if the query was not asked before."""
-        answer = self._answers.get(question)
+        answer = self._answers.get(query)
         if answer is None:
-            return self._keep(question)
-        self._answers.move_to_end(question)
+            return self._keep(query)
+        self._answers.move_to_end(query)
         return answer
 
-    def asked(self) -> tuple[PodCountQuery, ...]:
+    def queries(self) -> tuple[PodCountQuery, ...]:
         """Returns the queries that have a standing answer."""
         return tuple(self._answers)
 
@@ -121,9 +121,9 @@ class Matches:
         """Returns every group that has pods."""
         return self._entries
 
-    def found(self, question: PodCountQuery) -> BoolColumn:
+    def matching_groups(self, query: PodCountQuery) -> BoolColumn:
         """Returns the group slots that the query finds: bool[slot]; those of no group do not count."""
-        answer = self.ask(question)
+        answer = self.count(query)
         if answer.index >= 0:
             wide: BoolColumn = self._wide[answer.index]
             return wide
@@ -138,13 +138,13 @@ class Matches:
             for answer in self._answers.values():
                 answer.grow(capacity)
 
-    def _keep(self, question: PodCountQuery) -> MatchCount:
-        answer = self._answers[question] = MatchCount(question, self._capacity)
-        self._answers_by_selector.add(question.selector, answer)
-        candidates = self._labels.candidates(question.selector)
+    def _keep(self, query: PodCountQuery) -> MatchCount:
+        answer = self._answers[query] = MatchCount(query, self._capacity)
+        self._answers_by_selector.add(query.selector, answer)
+        candidates = self._labels.candidates(query.selector)
         if len(candidates) <= _FEW:
             for group in candidates:
-                if question.finds(group):
+                if query.matches(group):
                     self._connect(answer, group)
         else:
             self._evaluate(answer)
@@ -154,7 +154,7 @@ class Matches:
 
     def _evaluate(self, answer: MatchCount) -> None:
         """Finds the groups among many, and counts their pods."""
-        mask = self._labels.matching(answer.question.namespaces, answer.question.selector)
+        mask = self._labels.matching(answer.query.namespaces, answer.query.selector)
         slots = np.flatnonzero(mask)
         if len(slots) <= _FEW:
             for slot in slots.tolist():
@@ -173,13 +173,13 @@ class Matches:
         entry.answers.append(answer)
         answer.groups.add(group)
         answer.add_all(entry.standing.items())
-        if answer.question.terminating:
+        if answer.query.terminating:
             answer.add_all(entry.terminating.items())
 
     def _count_everywhere(self, answer: MatchCount, mask: BoolColumn) -> None:
         places = self._places = self._places or self._all_places()
         counted = mask[places.slot]
-        if not answer.question.terminating:
+        if not answer.query.terminating:
             counted &= ~places.terminating
         by_node = np.bincount(places.row[counted], places.pods[counted], self._capacity)
         answer.by_node = by_node.astype(np.int64)
@@ -196,7 +196,7 @@ class Matches:
         return _Places(columns[0], columns[1], columns[2], columns[3].astype(np.bool_))
 
     def _drop(self, answer: MatchCount) -> None:
-        self._answers_by_selector.remove(answer.question.selector, answer)
+        self._answers_by_selector.remove(answer.query.selector, answer)
         for group in answer.groups:
             self._entries[group].answers.remove(answer)
         if answer.index >= 0:
@@ -210,7 +210,7 @@ class Matches:
         if self._labels.capacity > self._wide.shape[1]:
             self._wide = np.pad(self._wide, ((0, 0), (0, self._labels.capacity - self._wide.shape[1])))
         for answer in self._answers_by_selector.candidates(group.labels):
-            if answer.question.finds(group):
+            if answer.query.matches(group):
                 if answer.index >= 0:
                     self._wide[answer.index, entry.slot] = True
                 else:
@@ -235,5 +235,5 @@ class Matches:
         if self._wide_answers:
             answers = [*answers, *(self._wide_answers[i] for i in np.flatnonzero(self._wide[:, entry.slot]).tolist())]
         for answer in answers:
-            if answer.question.terminating or not terminating:
+            if answer.query.terminating or not terminating:
                 answer.add(row, pods)

@@ -1,4 +1,4 @@
-"""Which node ports are taken where. Source: upstream framework HostPortInfo.CheckConflict."""
+"""Host ports in use on each node. Source: upstream framework HostPortInfo.CheckConflict."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class PortColumns:
         self._in_use: defaultdict[tuple[str, int], dict[str, dict[int, int]]] = defaultdict(dict)
 
     def add(self, ports: Iterable[HostPort], row: int) -> None:
-        """A pod with these ports stands on `row` now."""
+        """Counts a pod with these ports on `row`."""
         for protocol, port, ip in ports:
             rows = self._in_use[protocol, port].setdefault(ip, {})
             rows[row] = rows.get(row, 0) + 1
 
     def remove(self, ports: Iterable[HostPort], row: int) -> None:
-        """A pod with these ports has left `row`."""
+        """Takes a pod with these ports off `row`."""
         for protocol, port, ip in ports:
             addresses = self._in_use[protocol, port]
             addresses[ip][row] -= 1
@@ -35,7 +35,7 @@ class PortColumns:
                 del self._in_use[protocol, port]
 
     def in_use(self) -> dict[HostPort, dict[int, int]]:
-        """Every port that is taken, with the number of pods that take it by row."""
+        """Returns every port that is in use, with the number of pods that use it by row."""
         return {
             HostPort(protocol, port, ip): rows
             for (protocol, port), addresses in self._in_use.items()
@@ -43,7 +43,7 @@ class PortColumns:
         }
 
     def conflicting(self, ports: Iterable[HostPort]) -> dict[int, int]:
-        """Rows where any of `ports` is taken, with the number of conflicts. 0.0.0.0 conflicts with every address."""
+        """Counts the conflicts with any of `ports` by row. 0.0.0.0 conflicts with every address."""
         taken: dict[int, int] = {}
         for port in ports:
             for rows in self._clashing(port):
@@ -52,7 +52,7 @@ class PortColumns:
         return taken
 
     def held(self, ports: Iterable[HostPort]) -> set[tuple[int, HostPort]]:
-        """(row, port) of all that are in use and conflict with any of `ports`."""
+        """Returns (row, port) of all that are in use and conflict with any of `ports`."""
         return {
             (row, HostPort(port.protocol, port.port, ip))
             for port in ports
@@ -68,7 +68,7 @@ class PortColumns:
 
 
 def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:
-    """How many pairs of a wanted and a taken port conflict, as `PortColumns.conflicting` counts them."""
+    """Counts the conflicting pairs of a wanted and a taken port, as `PortColumns.conflicting` does."""
     return sum(
         (has.protocol, has.port) == (port.protocol, port.port) and _clash(has.ip, port.ip)
         for has in taken

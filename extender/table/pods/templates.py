@@ -1,4 +1,4 @@
-"""Pods made from one template: what was worked out of the first serves all of them."""
+"""Pods made from one template share what was computed for the first of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Templates:
         self._last: dict[tuple[Group, bool], PodInfo] = {}
 
     def info(self, pod: Pod) -> PodInfo:
-        """The pod, with everything worked out that a table wants of it.
+        """Returns the pod with everything that a table reads of it.
 
         Raises:
             MalformedQuantity: the pod asks for what is no quantity.
@@ -43,7 +43,7 @@ class Templates:
         if last is not None and not (last.volumes or info.volumes) and _alike(last.pod, pod):
             vars(info).update({name: getattr(last, name) for name in _SHARED})
             return info
-        info.work_out()
+        info.precompute()
         if len(self._last) >= _MOST_GROUPS:
             self._last.clear()
         self._last[key] = info
@@ -51,7 +51,7 @@ class Templates:
 
 
 def _alike(one: Pod, other: Pod) -> bool:
-    """Whether everything is equal that the shared parts are worked out of, for pods of one group without volumes."""
+    """Tells if all is equal that the shared parts are computed from, for pods of one group without volumes."""
     return (
         one.spec.containers == other.spec.containers
         and one.spec.init_containers == other.spec.init_containers

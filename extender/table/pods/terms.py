@@ -1,7 +1,7 @@
-"""What the pods that stand say, by their inter-pod (anti-)affinity terms, of a pod that is to come.
+"""Inter-pod (anti-)affinity terms of placed pods, and their effects on a pod that is to be placed.
 
-Terms are kept once for all pods that have equal ones. What they say of one kind of asking pod is a standing answer, as
-in `matches`: the first time its terms are looked up, later each pod that comes or goes changes the sums.
+Terms are kept once for all pods that have equal ones. The effects on one kind of incoming pod are kept up to date as in
+`matches`: the terms are looked up the first time, and later each pod that comes or goes changes the sums.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_TERMS = 0
 
 
 class TermKind(Enum):
-    """How much a term asks."""
+    """The kinds of terms."""
 
     REQUIRED_AFFINITY = "required affinity"
     REQUIRED_ANTI_AFFINITY = "required anti-affinity"
@@ -32,28 +32,28 @@ class TermKind(Enum):
 
 
 class Effect(NamedTuple):
-    """What terms do where they match: they count, or weigh, for all nodes of a topology domain."""
+    """The effect of terms that match: they count, or weigh, for all nodes of a topology domain."""
 
     kind: TermKind
     topology_key: str
 
 
 class HeldTerm(NamedTuple):
-    """A term of a standing pod. `amount`: 1 if it is required, else its weight, negative in anti-affinity."""
+    """A term of a placed pod. `amount`: 1 if it is required, else its weight, negative in anti-affinity."""
 
     effect: Effect
     amount: int
     term: AffinityTerm
 
 
-class Asking(NamedTuple):
-    """All that the terms of others can tell of a pod."""
+class IncomingPod(NamedTuple):
+    """All that the terms of others can read of a pod."""
 
     group: Group
     namespace_labels: frozenset[tuple[str, str]]
 
-    def is_meant_by(self, term: AffinityTerm) -> bool:
-        """Whether the term matches the pod (upstream AffinityTerm.Matches)."""
+    def is_matched_by(self, term: AffinityTerm) -> bool:
+        """Tells if the term matches the pod (upstream AffinityTerm.Matches)."""
         if self.group.namespace not in term.namespaces and not term.namespace_selector.matches(
             dict(self.namespace_labels)
         ):
@@ -62,7 +62,7 @@ class Asking(NamedTuple):
 
 
 class TermCount(NodeCounts):
-    """The sum of the amounts on each node. `amounts`: what one pod adds, by the slot of its terms."""
+    """The sum of the amounts on each node. `amounts`: those of one pod, by the slot of its terms."""
 
     __slots__ = ("amounts",)
 
@@ -71,32 +71,32 @@ class TermCount(NodeCounts):
         self.amounts: Counter[int] = Counter()
 
     def amount_by_slot(self, slots: int) -> IntColumn:
-        """What one pod adds: int64[slot of its terms]."""
+        """Returns the amount that one pod adds: int64[slot of its terms]."""
         by_slot = np.zeros(slots, np.int64)
         by_slot[list(self.amounts)] = list(self.amounts.values())
         return by_slot
 
 
 @dataclass(slots=True, eq=False)
-class TermAnswer:
-    """The standing answer about one kind of asking pod: the effects that terms have on it."""
+class TermEffects:
+    """The sums by effect for one kind of incoming pod."""
 
-    asking: Asking
+    incoming: IncomingPod
     effects: dict[Effect, TermCount] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Holders:
-    """The pods with equal terms: the slot of the terms, where they stand (pods by row), the sums that each adds to."""
+    """The pods with equal terms: the slot of the terms, the number of pods by row, the sums that each adds to."""
 
     slot: int
     terms: tuple[HeldTerm, ...]
     rows: Counter[int] = field(default_factory=Counter)
-    told: list[tuple[TermCount, int]] = field(default_factory=list)
+    sums: list[tuple[TermCount, int]] = field(default_factory=list)
 
 
 class Terms:
-    """All distinct sets of terms that standing pods have, and the standing answers about them."""
+    """All distinct sets of terms that placed pods have, and the effects that are kept of them."""
 
     def __init__(self, capacity: int) -> None:
         self.slots = NO_TERMS + 1
@@ -104,12 +104,12 @@ class Terms:
         self._holders: dict[tuple[HeldTerm, ...], Holders] = {}
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
-        self._answers: OrderedDict[Asking, TermAnswer] = OrderedDict()
+        self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
-        self._answers_by_label: LabelIndex[TermAnswer] = LabelIndex()
+        self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
     def add(self, info: PodInfo, row: int) -> int:
-        """The pod stands on `row` now; returns the slot of its terms, NO_TERMS if it has none."""
+        """Counts the pod on `row`; returns the slot of its terms, NO_TERMS if it has none."""
         terms = held_terms(info)
         if not terms:
             return NO_TERMS
@@ -118,7 +118,7 @@ class Terms:
         return holders.slot
 
     def remove(self, slot: int, row: int) -> None:
-        """A pod whose terms have this slot has left `row`."""
+        """Takes a pod whose terms have this slot off `row`."""
         if slot == NO_TERMS:
             return
         holders = self._by_slot[slot]
@@ -126,20 +126,20 @@ class Terms:
         if not holders.rows:
             self._dismiss(holders)
 
-    def concerning(self, asking: Asking) -> TermAnswer:
-        """The effects that the terms of all standing pods have on the asking pod."""
-        answer = self._answers.get(asking)
+    def effects_on(self, incoming: IncomingPod) -> TermEffects:
+        """Returns the effects that the terms of all placed pods have on the incoming pod, kept up to date."""
+        answer = self._answers.get(incoming)
         if answer is None:
-            return self._keep(asking)
-        self._answers.move_to_end(asking)
+            return self._keep(incoming)
+        self._answers.move_to_end(incoming)
         return answer
 
-    def asked(self) -> tuple[Asking, ...]:
-        """The asking pods about which there is a standing answer."""
+    def incoming_pods(self) -> tuple[IncomingPod, ...]:
+        """Returns the incoming pods whose effects are kept."""
         return tuple(self._answers)
 
     def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
-        """Every set of terms that pods have."""
+        """Returns every set of terms that pods have."""
         return self._holders
 
     def grow(self, capacity: int) -> None:
@@ -150,22 +150,22 @@ class Terms:
                 for count in answer.effects.values():
                     count.grow(capacity)
 
-    def _keep(self, asking: Asking) -> TermAnswer:
-        answer = self._answers[asking] = TermAnswer(asking)
-        self._answers_by_label.add(asking.group.labels, answer)
-        for slot, held in self._terms_by_selector.candidates(asking.group.labels):
-            if asking.is_meant_by(held.term):
+    def _keep(self, incoming: IncomingPod) -> TermEffects:
+        answer = self._answers[incoming] = TermEffects(incoming)
+        self._answers_by_label.add(incoming.group.labels, answer)
+        for slot, held in self._terms_by_selector.candidates(incoming.group.labels):
+            if incoming.is_matched_by(held.term):
                 self._connect(answer, self._by_slot[slot], held)
         if len(self._answers) > _KEPT:
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 
-    def _drop(self, answer: TermAnswer) -> None:
-        self._answers_by_label.remove(answer.asking.group.labels, answer)
+    def _drop(self, answer: TermEffects) -> None:
+        self._answers_by_label.remove(answer.incoming.group.labels, answer)
         for count in answer.effects.values():
             for slot in count.amounts:
                 holders = self._by_slot[slot]
-                holders.told = [told for told in holders.told if told[0] is not count]
+                holders.sums = [kept for kept in holders.sums if kept[0] is not count]
 
     def _admit(self, terms: tuple[HeldTerm, ...]) -> Holders:
         slot = self._free.pop() if self._free else self.slots
@@ -174,37 +174,37 @@ class Terms:
         for held in set(terms):
             self._terms_by_selector.add(held.term.selector, (slot, held))
             for answer in self._answers_by_label.candidates(held.term.selector):
-                if answer.asking.is_meant_by(held.term):
+                if answer.incoming.is_matched_by(held.term):
                     self._connect(answer, holders, held)
         return holders
 
     def _dismiss(self, holders: Holders) -> None:
         for held in set(holders.terms):
             self._terms_by_selector.remove(held.term.selector, (holders.slot, held))
-        for count, _ in holders.told:
+        for count, _ in holders.sums:
             count.amounts.pop(holders.slot, None)
         del self._holders[holders.terms], self._by_slot[holders.slot]
         self._free.append(holders.slot)
 
-    def _connect(self, answer: TermAnswer, holders: Holders, held: HeldTerm) -> None:
+    def _connect(self, answer: TermEffects, holders: Holders, held: HeldTerm) -> None:
         count = answer.effects.get(held.effect)
         if count is None:
             count = answer.effects[held.effect] = TermCount(self._capacity)
         amount = held.amount * holders.terms.count(held)  # a term may be written twice, and then counts twice
         count.amounts[holders.slot] += amount
         count.add_all(holders.rows.items(), amount)
-        holders.told.append((count, amount))
+        holders.sums.append((count, amount))
 
     def _count(self, holders: Holders, row: int, pods: int) -> None:
         holders.rows[row] += pods
         if not holders.rows[row]:
             del holders.rows[row]
-        for count, amount in holders.told:
+        for count, amount in holders.sums:
             count.add(row, pods * amount)
 
 
 def held_terms(info: PodInfo) -> tuple[HeldTerm, ...]:
-    """All terms of the pod, as others have to reckon with them."""
+    """Returns all terms of the pod, as they count for others."""
     affinity = info.pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return ()

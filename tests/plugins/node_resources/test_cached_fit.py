@@ -76,9 +76,9 @@ def test_whatever_has_happened_meanwhile(seed: int, backed: bool) -> None:
         fresh, asked = tell(Table()), random.sample(sorted(nodes), random.randint(1, NODES))
         for pod in random.sample(ASKING, 2):
             assert refused(pod, table, asked) == refused(pod, fresh, asked)
-            with table.supposing(placed=[(info("guest", cpu="1"), asked[0])], gone=list(placed)[:1]):
+            with table.hypothetically(placed=[(info("guest", cpu="1"), asked[0])], removed=list(placed)[:1]):
                 suppositions = refused(pod, table, asked)
-            with fresh.supposing(placed=[(info("guest", cpu="1"), asked[0])], gone=list(placed)[:1]):
+            with fresh.hypothetically(placed=[(info("guest", cpu="1"), asked[0])], removed=list(placed)[:1]):
                 assert suppositions == refused(pod, fresh, asked)
 
 

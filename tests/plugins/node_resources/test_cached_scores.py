@@ -87,7 +87,7 @@ def test_they_are_those_of_a_table_made_anew(seed: int) -> None:
     for number in range(NODES):
         told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
     for _ in happenings(told, random):
-        names = [name for name in told.table.nodes.row_of if told.table.nodes.knows(name)]
+        names = [name for name in told.table.nodes.row_of if told.table.nodes.has(name)]
         names = random.sample(names, random.randint(0, len(names)))
         fresh = told.afresh()
         for rule in RULES:
@@ -99,7 +99,7 @@ def test_a_supposition_counts_while_it_lasts() -> None:
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(msgspec.convert(make_node("n").obj(), Node))
     before = scores(rule, ASKING[0], table, ["n"])
-    with table.supposing(placed=[(info("p", cpu="2"), "n")]):
+    with table.hypothetically(placed=[(info("p", cpu="2"), "n")]):
         assert before is not None
         assert scores(rule, ASKING[0], table, ["n"]) != before
     assert scores(rule, ASKING[0], table, ["n"]) == before
