@@ -25,6 +25,7 @@ _repr_html_
 # Gunicorn and http.server call or read them.
 setup
 handle_usr2
+handle_ttin
 load_config
 check_config
 _access_log_enabled
@@ -78,6 +79,9 @@ target_portal
 lun
 renew_time
 
+# A field of what the library returns.
+set_nodes
+
 # Encoded as JSON with the struct or listed with the enum that they belong to.
 assumed_pods
 refused_by
@@ -95,5 +99,7 @@ NODE_ADD
 recorded
 pods_in_flight
 
-# Tests pass time with it.
+# Tests wait for the first lists, pass time, and have nobody told.
+wait_until_synced
 ManualClock
+NullTelemetry

@@ -11,6 +11,19 @@ from typing import Any, Self
 Object = dict[str, Any]
 
 
+_ALL_CANDIDATES: Object = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "pluginConfig": [{"name": "DefaultPreemption", "args": {"minCandidateNodesPercentage": 100}}],
+        }
+    ],
+}
+"""Preemption tries every node, as decisions on a snapshot do."""
+
+
 class OracleError(Exception):
     """The oracle ended, or could not do what it was asked for."""
 
@@ -66,11 +79,11 @@ class TimedOracle(_Conversation):
 
     def __init__(self, executable: Path, objects: Iterable[Object]) -> None:
         super().__init__(executable, "--bench")
-        self._objects = list(objects)
+        self._case = {"cluster": {"items": list(objects)}, "config": _ALL_CANDIDATES}
 
     def __enter__(self) -> Self:
         self._start()
-        self._send({"cluster": {"items": self._objects}})
+        self._send(self._case)
         return self
 
     def step(self, pod: Object, bind: Object) -> Object:

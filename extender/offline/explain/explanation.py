@@ -65,10 +65,6 @@ class FilterVerdict:
     reasons: tuple[str, ...] = ()
     detail: str = ""
 
-    @property
-    def passes(self) -> bool:
-        return not self.reasons
-
 
 class Explanation:
     """The answer to "why does this pod wait, or where would it go".

@@ -5,7 +5,8 @@
 //	case    {"name", "cluster": v1 List, "pod": the pod to place, "config": a KubeSchedulerConfiguration, if not the default}
 //	answer  see Answer
 //
-// Of the configuration the pod's profile is used; the first one for a pod that names no scheduler. A case that cannot be answered has an "error" in its answer.
+// Of the configuration the pod's profile is used; the first one for a pod that names no scheduler. A case that cannot be
+// answered has an "error" in its answer.
 // With --bench it reads one case, without a pod, and then one Step after another, and writes the Timing of each.
 package main
 
