@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -47,7 +48,7 @@ class PageServer:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
         except OSError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
         self.port = int(listener.getsockname()[1])
         lifecycle = Lifecycle(self._admit, _nothing, _nothing, _nothing, _nothing, _LIMITS, drain_seconds=0.0)
         self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS)

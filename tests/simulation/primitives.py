@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import gc
+import pkgutil
 import queue
 import random
 import sys
@@ -75,16 +76,16 @@ class Primitives:
             if any(value is real for real in instead)
         ]
         for path, stand_in in stand_ins.items():
-            module_name, _, name = path.rpartition(".")
-            module = sys.modules[module_name]
-            changes.append((module, name, getattr(module, name), stand_in))
-        for module, name, _, stand_in in changes:
-            setattr(module, name, stand_in)
+            owner_path, _, name = path.rpartition(".")
+            owner = pkgutil.resolve_name(owner_path)
+            changes.append((owner, name, getattr(owner, name), stand_in))
+        for owner, name, _, stand_in in changes:
+            setattr(owner, name, stand_in)
         try:
             yield
         finally:
-            for module, name, value, _ in changes:
-                setattr(module, name, value)
+            for owner, name, value, _ in changes:
+                setattr(owner, name, value)
 
     def _clock(self, simulation: Simulation) -> ProcessClock:
         return ProcessClock(simulation, simulation.current.process if simulation.current else LIFELESS)

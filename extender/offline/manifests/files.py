@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -24,6 +25,7 @@ from extender.runtime import strict_yaml
 
 MOST_JSON_BYTES = 1024 * 1024 * 1024
 MOST_YAML_BYTES = 128 * 1024 * 1024
+_PIECE_BYTES = 16 * 1024 * 1024
 STDIN = Path("-")
 _BLANK = re.compile(r"\s*")
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -93,16 +95,31 @@ def _read(file: Path) -> bytes:
     if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than {MOST_JSON_BYTES}")
     with sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
-        data = stream.read(MOST_JSON_BYTES + 1)
+        data = _read_at_most(stream, MOST_JSON_BYTES + 1)
     if data[:2] == b"\x1f\x8b":
         try:
             with gzip.open(BytesIO(data)) as unpacked:
-                data = unpacked.read(MOST_JSON_BYTES + 1)
+                data = _read_at_most(unpacked, MOST_JSON_BYTES + 1)
         except (EOFError, OSError, zlib.error) as error:
             raise MalformedCluster(f"{file}: {error}") from None
     if len(data) > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: more than {MOST_JSON_BYTES} bytes")
     return data
+
+
+class _Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def _read_at_most(stream: _Readable, size: int) -> bytes:
+    """Reads piece by piece, for `read(size)` takes the memory of `size` bytes before it has read one."""
+    pieces = []
+    while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def _json_documents(data: bytes) -> Iterator[bytes]:
