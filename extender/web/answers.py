@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
@@ -52,7 +54,7 @@ def answer_headers(answer: Answer) -> list[tuple[str, str]]:
     return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
 
 
-def render(answer: Answer, date: str, connection: str = "", head_only: bool = False) -> bytes:
+def render(answer: Answer, connection: str = "", head_only: bool = False) -> bytes:
     """Returns the answer as it goes over the wire; always with a Content-Length, or a Go client opens connections anew.
 
     An answer to HEAD (`head_only`) keeps the Content-Length of the body that it leaves out.
@@ -60,15 +62,16 @@ def render(answer: Answer, date: str, connection: str = "", head_only: bool = Fa
     Raises:
         ValueError: a header would break out of its line.
     """
-    head = _head(answer.status, answer.content_type, answer.headers, date, connection)
+    head = _head(answer.status, answer.content_type, answer.headers, int(time.time()), connection)
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(answer.body), b"" if head_only else answer.body)
 
 
 @lru_cache(maxsize=64)
-def _head(status: int, content_type: str, headers: Headers, date: str, connection: str) -> bytes:
+def _head(status: int, content_type: str, headers: Headers, sent_at: int, connection: str) -> bytes:
     """Returns the lines that are the same for many answers."""
     phrase = HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
-    fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE), ("Date", date)]
+    fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE)]
+    fields.append(("Date", formatdate(sent_at, usegmt=True)))
     if connection:
         fields.append(("Connection", connection))
     lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in fields)]

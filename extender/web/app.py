@@ -24,8 +24,7 @@ from extender.web.routes import PROBES, Routes, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
 from extender.web.worker.application import Handler, Lifecycle
-from extender.web.worker.http1 import Head
-from extender.web.worker.limits import Limits
+from extender.web.worker.http1 import Head, Limits
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from extender.web.answers import Answer, error_answer
 from extender.web.debug import DEBUG, ONLY_LOCAL, is_local_call, is_loopback
 from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
-from extender.web.worker.http1 import Head
-from extender.web.worker.limits import Limits
+from extender.web.worker.http1 import Head, Limits
 
 Page = Callable[[Mapping[str, list[str]], str], Answer]
 """(query, Accept header) -> answer."""

@@ -15,8 +15,7 @@ from functools import partial
 from extender.web.access import ClientAuthorizer
 from extender.web.answers import JSON, Answer
 from extender.web.worker.application import Handler
-from extender.web.worker.http1 import Head
-from extender.web.worker.limits import RequestRefused
+from extender.web.worker.http1 import Head, RequestRefused
 
 PROBES = frozenset({"/livez", "/readyz"})
 """Paths that everybody may ask, for kubelet has no certificate."""

@@ -105,6 +105,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.rule_failed("rules:on_ssd")
     metrics.synced("pods")
     metrics.rejected(400)
+    metrics.write_dropped("Event")
     text = Client(fixture.app).get("/metrics").text
     served = {
         family.name + ("_total" if family.type == "counter" else ""): family

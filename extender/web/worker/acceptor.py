@@ -9,14 +9,13 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 
+from extender.runtime.parked_threads import ParkedThreads
 from extender.web.worker.application import Lifecycle
 from extender.web.worker.connection import ClientConnection, Phase
-from extender.web.worker.limits import Budget
-from extender.web.worker.parking import ParkedThreads
+from extender.web.worker.http1 import Budget
 
 _log = logging.getLogger(__name__)
-_PAUSE_SECONDS = 0.05
-_BODIES_AT_ONCE, _BODIES_OF_A_CLIENT = 4, 2
+_PAUSE_SECONDS, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT = 0.05, 4, 2
 
 
 class Acceptor:
@@ -35,8 +34,7 @@ class Acceptor:
     ) -> None:
         self._application, self._listeners, self._tls_context = application, listeners, tls_context
         self._most, self._most_of_client = most, max(1, most - most // 4)
-        size = application.limits.body_bytes
-        self._budget = Budget(_BODIES_AT_ONCE * size, _BODIES_OF_A_CLIENT * size)
+        self._budget = Budget(application.limits.body_bytes, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT)
         self._threads = ParkedThreads(self._serve, "connection")
         self._open: set[ClientConnection] = set()  # add, discard and copy of a set are atomic
         self._selector = selectors.DefaultSelector()
@@ -92,10 +90,8 @@ class Acceptor:
         return True
 
     def _serve(self, connection: ClientConnection) -> None:
-        try:
-            connection.serve()
-        finally:
-            self._open.discard(connection)
+        connection.serve()
+        self._open.discard(connection)
 
     def _has_room(self, client: str) -> bool:
         """Returns whether one more connection may come in; another makes way for it where it can."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from extender.web.answers import Answer
-from extender.web.worker.http1 import Head
-from extender.web.worker.limits import Limits
+from extender.web.worker.http1 import Head, Limits
 
 Handler = Callable[[bytes], Answer]
 """Answers a request's body. Raises nothing."""

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
-import struct
 import time
 from contextlib import suppress
-from email.utils import formatdate
 from enum import IntEnum
-from functools import lru_cache
 from math import ceil
 
 from extender.web.answers import CLOSE, error_answer, render
 from extender.web.worker.application import Lifecycle
-from extender.web.worker.http1 import Head, RequestReader
-from extender.web.worker.limits import Budget, RequestRefused
+from extender.web.worker.http1 import Budget, Head, RequestReader, RequestRefused
 
 _log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS = 10.0
-# The kernel's time limit costs no system call where it stays the same; Python's costs one for each call on the socket.
-_WAIT_SECONDS = 5.0
 _LINGER_SECONDS = 2.0
 
 
@@ -49,8 +44,7 @@ class ClientConnection:
         self.client = client
         self._socket, self._application, self._budget, self._tls = accepted, application, budget, tls
         self._finishing = False
-        limits = application.limits
-        self._wait_seconds = min(_WAIT_SECONDS, limits.head_seconds, limits.body_seconds, limits.idle_seconds)
+        self._timeout_seconds = 0
         self.phase, self.since = Phase.NEW, time.monotonic()
 
     @property
@@ -69,39 +63,27 @@ class ClientConnection:
             elif make_way and self.phase is Phase.HALF:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
-    def receive(self, size: int, timeout_seconds: float) -> bytes:
-        """See http1.Source."""
+    def _receive(self, size: int, timeout_seconds: float) -> bytes:
         if self.phase is Phase.BUSY:
             self._enter(Phase.HALF)
-        if self._tls is not None:  # OpenSSL's reads go on when the kernel says that time is up
-            self._socket.settimeout(timeout_seconds)
-            return self._socket.recv(size)
-        for _ in range(ceil(timeout_seconds / self._wait_seconds)):
-            try:
-                return self._socket.recv(size)
-            except BlockingIOError:
-                pass
-        raise TimeoutError(f"nothing came for {timeout_seconds:g} s")
+        self._limit(timeout_seconds)
+        return self._socket.recv(size)
 
-    def send(self, data: bytes) -> None:
-        """See http1.Source."""
+    def _send(self, data: bytes) -> None:
         sent = 0
         if self._tls is None:
             with suppress(BlockingIOError):
-                sent = self._socket.send(data, socket.MSG_DONTWAIT)
+                sent = os.write(self._socket.fileno(), data)  # not waiting, as the socket's own method would
         if sent < len(data):
             self._enter(Phase.HALF)
-            self._socket.settimeout(self._application.limits.send_seconds)
+            self._limit(self._application.limits.send_seconds)
             self._socket.sendall(data[sent:])
-            self._socket.settimeout(None)
 
     def serve(self) -> None:
         """Runs the connection to its end; raises nothing."""
         try:
-            if self._tls is None:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._wait_seconds))
-            else:
-                self._socket.settimeout(_HANDSHAKE_SECONDS)
+            self._limit(_HANDSHAKE_SECONDS)
+            if self._tls is not None:
                 self._socket = secured = self._tls.wrap_socket(self._socket, True, do_handshake_on_connect=False)
                 secured.do_handshake()
             self._exchange_all()
@@ -117,7 +99,9 @@ class ClientConnection:
             self._socket.close()
 
     def _exchange_all(self) -> None:
-        reader = RequestReader(self, self._application.limits, self._budget, time.monotonic, self.client)
+        reader = RequestReader(
+            self._receive, self._send, self._application.limits, self._budget, self.client, time.monotonic
+        )
         try:
             while not self._finishing and reader.wait():
                 self.phase = Phase.BUSY
@@ -139,14 +123,14 @@ class ClientConnection:
         keep = head.keep_alive and not (CLOSE in answer.headers or self._finishing or self._application.draining)
         connection = "close" if not keep else "keep-alive" if head.version == "1.0" else ""
         self._enter(Phase.IDLE)  # already: the client may be quicker than this thread
-        self.send(render(answer, _date(int(time.time())), connection, head_only=head.method == "HEAD"))
+        self._send(render(answer, connection, head_only=head.method == "HEAD"))
         return keep
 
     def _refuse(self, refused: RequestRefused) -> None:
         self._application.rejected(refused.status)
         answer = error_answer(refused.status, refused.message)
         with suppress(OSError):
-            self.send(render(answer, _date(int(time.time())), "close"))
+            self._send(render(answer, "close"))
             # Closing with unread bytes resets the connection, and the client would lose the answer.
             socket.socket.shutdown(self._socket, socket.SHUT_WR)
             ends_at = time.monotonic() + _LINGER_SECONDS
@@ -155,15 +139,11 @@ class ClientConnection:
                 if not socket.socket.recv(self._socket, 1 << 16):
                     return
 
+    def _limit(self, seconds: float) -> None:
+        """Limits the time of the socket's next calls, in whole seconds: only where it changes it is a system call."""
+        if ceil(seconds) != self._timeout_seconds:
+            self._timeout_seconds = ceil(seconds)
+            self._socket.settimeout(self._timeout_seconds)
+
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, time.monotonic()
-
-
-@lru_cache(maxsize=2)
-def _date(second: int) -> str:
-    return formatdate(second, usegmt=True)
-
-
-def _timeval(seconds: float) -> bytes:
-    """Returns the C struct; to the kernel 0 is for ever."""
-    return struct.pack("ll", int(seconds), max(int(seconds % 1 * 1e6), 1))

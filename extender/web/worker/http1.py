@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from threading import Lock
 from urllib.parse import unquote_to_bytes
 
-from extender.web.worker.limits import Budget, Limits, RequestRefused
+Send = Callable[[bytes], None]
+Receive = Callable[[int, float], bytes]
+"""Returns up to so many bytes, b"" at the end. Raises TimeoutError after so many seconds."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
@@ -32,13 +34,55 @@ _ONCE = (b"content-type", b"content-encoding", b"transfer-encoding", b"content-l
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"})
 
 
-class Source(Protocol):
-    """The client's end of a connection."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may take up: bytes, fields and seconds (of head and body: from their first byte)."""
 
-    def receive(self, size: int, timeout_seconds: float) -> bytes:
-        """Returns up to `size` bytes, b"" at the end. Raises TimeoutError."""
+    body_bytes: int = 64 * 1024 * 1024
+    head_bytes: int = 32 * 1024
+    fields: int = 100
+    idle_seconds: float = 120.0
+    head_seconds: float = 10.0
+    body_seconds: float = 60.0
+    send_seconds: float = 60.0
 
-    def send(self, data: bytes) -> None: ...
+
+class RequestRefused(Exception):
+    """The request gets this status and the connection ends, because what follows on it cannot be trusted."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Budget:
+    """Counts the bytes of bodies that all connections of a server hold together, and those of each client.
+
+    Of bodies as large as they may be, `most` fit in at once, and `most_of_client` of one client.
+    """
+
+    def __init__(self, body_bytes: int, most: int, most_of_client: int) -> None:
+        self._left, self._client_bytes = most * body_bytes, most_of_client * body_bytes
+        self._taken: dict[str, int] = {}
+        self._lock = Lock()
+
+    def take(self, client: str, size: int) -> None:
+        """Raises RequestRefused (503) where `size` more bytes would be too many."""
+        with self._lock:
+            taken = self._taken.get(client, 0) + size
+            if size > self._left or taken > self._client_bytes:
+                raise RequestRefused(503, "too many large requests at once: try again")
+            self._left -= size
+            self._taken[client] = taken
+
+    def give_back(self, client: str, size: int) -> None:
+        """Returns what `take` took."""
+        with self._lock:
+            self._left += size
+            taken = self._taken.pop(client) - size
+            if taken:
+                self._taken[client] = taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +109,10 @@ class RequestReader:
     """Reads the requests of one client's connection, one after another; pipelined ones wait in the buffer."""
 
     def __init__(
-        self, source: Source, limits: Limits, budget: Budget, monotonic: Callable[[], float], client: str = ""
+        self, receive: Receive, send: Send, limits: Limits, budget: Budget, client: str, clock: Callable[[], float]
     ) -> None:
-        self._source, self._limits, self._budget, self._client = source, limits, budget, client
-        self._monotonic = monotonic
+        self._receive_piece, self._send, self._monotonic = receive, send, clock
+        self._limits, self._budget, self._client = limits, budget, client
         self._buffer = b""
         self._taken = 0
 
@@ -76,7 +120,7 @@ class RequestReader:
         """Waits for the first byte of a request; False when the client is gone or idle for too long."""
         if not self._buffer:
             with suppress(TimeoutError):
-                self._buffer = self._source.receive(_PIECE_BYTES, self._limits.idle_seconds)
+                self._buffer = self._receive_piece(_PIECE_BYTES, self._limits.idle_seconds)
         return bool(self._buffer)
 
     def read_head(self) -> Head | None:
@@ -110,7 +154,7 @@ class RequestReader:
         if not head.chunked and not head.content_length:
             return b""
         if head.expects_continue and not self._buffer:
-            self._source.send(_CONTINUE)
+            self._send(_CONTINUE)
         deadline = self._monotonic() + self._limits.body_seconds
         self._take(len(self._buffer))
         return self._chunks(deadline) if head.chunked else self._exactly(head.content_length, deadline)
@@ -178,7 +222,7 @@ class RequestReader:
         try:
             if left <= 0:
                 raise TimeoutError
-            return self._source.receive(size, left)
+            return self._receive_piece(size, left)
         except TimeoutError:
             raise RequestRefused(408, f"the request's {part} did not arrive in time") from None
 

@@ -30,9 +30,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
     def check_config(cls, cfg: Any, log: Any) -> None:
         """Gunicorn calls this before the first fork."""
         if cfg.workers > 1:
-            raise SystemExit(
-                "Error: each worker has a cache of its own and does not know the other's assumed pods: use 1"
-            )
+            raise SystemExit("Error: each worker has a cache of its own: use --workers 1")
         for name in ("max_requests", "accesslog", "proxy_protocol"):
             if getattr(cfg, name) not in (0, None, "off", False):
                 log.warning("%s has no effect with this worker class", name)
@@ -50,8 +48,9 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         acceptor = Acceptor(application, self.sockets, self.cfg.worker_connections, self._tls_context())
         try:
             application.start()
-            while self.alive and self._parent_lives():
-                self._turn(acceptor, _TURN_SECONDS)
+            while self.alive and self.ppid == os.getppid():
+                self.notify()
+                acceptor.turn(_TURN_SECONDS)
             application.drain()
             ends_at = time.monotonic() + self.cfg.graceful_timeout - _MARGIN_SECONDS
             self._drain(acceptor, min(application.drain_seconds, self.cfg.graceful_timeout / 2), ends_at)
@@ -62,7 +61,8 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         """Accepts for `seconds` more, then waits for the calls in flight until `ends_at` by the monotonic clock."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            self._turn(acceptor, min(left, _TURN_SECONDS))
+            self.notify()
+            acceptor.turn(min(left, _TURN_SECONDS))
         acceptor.close()
         while acceptor.open_connections() and time.monotonic() < ends_at:
             self.notify()
@@ -70,18 +70,8 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         if left_open := acceptor.open_connections():
             self.log.warning("%d connections did not end in time", left_open)
 
-    def _turn(self, acceptor: Acceptor, seconds: float) -> None:
-        self.notify()
-        acceptor.turn(seconds)
-
     def _tls_context(self) -> Callable[[], ssl.SSLContext] | None:
         if not self.cfg.is_ssl:
             return None
         files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
         return ReloadingContext(files, lambda: ssl_context(self.cfg)).current
-
-    def _parent_lives(self) -> bool:
-        if self.ppid == os.getppid():
-            return True
-        self.log.info("the parent is gone: stopping")
-        return False

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.runtime.clock import ManualClock
-from extender.web.worker.http1 import Head, RequestReader
-from extender.web.worker.limits import Budget, Limits, RequestRefused
+from extender.web.worker.http1 import Budget, Head, Limits, RequestReader, RequestRefused
 
 
 class Pieces:
@@ -34,10 +33,16 @@ class Pieces:
         self.sent += data
 
 
+def reader_of(
+    source: Pieces, limits: Limits, budget: Budget, client: str, clock: ManualClock | None = None
+) -> RequestReader:
+    return RequestReader(source.receive, source.send, limits, budget, client, (clock or ManualClock()).monotonic)
+
+
 def read_all(
     source: Pieces, limits: Limits | None = None, clock: ManualClock | None = None
 ) -> list[tuple[Head, bytes]]:
-    reader = RequestReader(source, limits or Limits(), Budget(1 << 30, 1 << 30), (clock or ManualClock()).monotonic)
+    reader = reader_of(source, limits or Limits(), Budget(1 << 30, 1, 1), "", clock)
     requests = []
     while reader.wait() and (head := reader.read_head()) is not None:
         requests.append((head, reader.read_body(head)))
@@ -136,7 +141,7 @@ def test_continue_is_sent_only_when_somebody_waits_for_it() -> None:
 
 def _reader(budget: Budget, client: str, size: int) -> RequestReader:
     request = encoded("", b"x" * size, 0)
-    reader = RequestReader(Pieces([request[:10_000], request[10_000:]]), Limits(), budget, lambda: 0.0, client)
+    reader = reader_of(Pieces([request[:10_000], request[10_000:]]), Limits(), budget, client)
     assert reader.wait()
     return reader
 
@@ -151,7 +156,7 @@ def _read(reader: RequestReader) -> None:
 @pytest.mark.parametrize("clients", ["ab", "aa"], ids=["all clients", "one client"])
 def test_bodies_share_one_budget(clients: str, size: int) -> None:
     limit = size + size // 2
-    budget = Budget(limit, limit) if clients == "ab" else Budget(2 * limit, limit)
+    budget = Budget(limit, 1 if clients == "ab" else 2, 1)
     first, second = (_reader(budget, client, size) for client in clients)
     _read(first)
     with pytest.raises(RequestRefused) as refused:

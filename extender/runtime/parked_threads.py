@@ -1,8 +1,4 @@
-"""Threads that serve connections one after another.
-
-A scheduler that binds several pods at once dials anew for most of them, for it keeps no more than two idle connections
-to a host; and to start a thread costs as much as to answer a bind.
-"""
+"""Threads that do one piece of work after another."""
 
 from __future__ import annotations
 
@@ -16,7 +12,11 @@ _MOST_PARKED, _PARKED_SECONDS = 4, 10.0
 
 
 class ParkedThreads(Generic[T]):
-    """Calls `work` with each item in a thread of its own; a thread that is done waits for a while for the next item."""
+    """Calls `work` with each item in a thread of its own; a thread that is done waits for a while for the next item.
+
+    A scheduler that binds several pods at once dials anew for most of them, for it keeps no more than two idle
+    connections to a host; and to start a thread costs as much as to answer a bind.
+    """
 
     def __init__(self, work: Callable[[T], object], name: str) -> None:
         self._work, self._name = work, name
