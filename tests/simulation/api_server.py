@@ -13,6 +13,8 @@ from tests.simulation.tasks import Process, Simulation
 
 Json = dict[str, Any]
 PODS, NODES = KINDS["Pod"].path, KINDS["Node"].path
+VOLUMES, CLAIMS = KINDS["PersistentVolume"].path, KINDS["PersistentVolumeClaim"].path
+CLASSES = KINDS["StorageClass"].path
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 DELETED_AT = "2026-11-21T09:00:00Z"
 LONGEST_GRACE_SECONDS = 6.0
@@ -159,6 +161,8 @@ class ApiServer:
             return self._on_pod(_key(root[0]), last, caller, sent)
         if method == "DELETE":
             return self._on_pod(_key(url.path), "delete", caller, sent)
+        if "/persistentvolume" in url.path:
+            return self._patch(VOLUMES if url.path.startswith(VOLUMES) else CLAIMS, url.path, sent)
         return refusal(404, f"the server could not find {target}")
 
     def watch(self, target: str, watcher: Watcher) -> Reply | None:
@@ -197,6 +201,18 @@ class ApiServer:
         if (known and known["metadata"]["resourceVersion"]) != version:
             return refusal(409, "the object has been modified")
         return Reply(200, _encode(self.put(LEASES, sent)))
+
+    def _patch(self, path: str, target: str, sent: Json) -> Reply:
+        """A merge patch of a volume or claim, with its UID and version as preconditions."""
+        key = target.rpartition("/")[2] if path == VOLUMES else _key(target)
+        known = self.collections[path].get(key)
+        if known is None:
+            return refusal(404, f"{target} not found")
+        if any(known["metadata"].get(name) != sent["metadata"][name] for name in ("uid", "resourceVersion")):
+            return refusal(409, "the object has been modified")
+        annotations = {**known["metadata"].get("annotations", {}), **sent["metadata"].get("annotations", {})}
+        metadata, spec = {**known["metadata"], "annotations": annotations}, {**known["spec"], **sent.get("spec", {})}
+        return Reply(200, _encode(self.put(path, {**known, "metadata": metadata, "spec": spec})))
 
     def _holder(self) -> str:
         return next((lease["spec"].get("holderIdentity", "") for lease in self.collections[LEASES].values()), "")

@@ -11,6 +11,8 @@ from extender.cluster.writers.statuses import ApiStatuses
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.ports import Binder
+from extender.scheduler.binding.volumes import VolumeReservation, Volumes
+from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo, Table
 from extender.verbs.bind import Bind
 from tests.simulation.network import Weather
@@ -81,6 +83,13 @@ class TardyStatuses(ApiStatuses):
         pass
 
 
+class HastyVolumes(Volumes):
+    """Does not wait until a pod's volumes are bound, nor write that they are to be."""
+
+    def reserve(self, pod: PodInfo, chosen: Chosen) -> VolumeReservation | None:
+        return None
+
+
 class OpenClient(Caller):
     """A LeaderClient that lets everybody write."""
 
@@ -102,7 +111,7 @@ SILENT = Weather(answer_lost=0.3, lost=0.1)
 
 def without(path: str, part: object, weather: Weather | None = None) -> Plan:
     """A life in which `part` is in the place of the right one."""
-    own = path.startswith("extender.app.schedule.")
+    own = path.startswith(("extender.app.schedule.", "extender.app.loop."))
     return Plan(stand_ins={path: part}, weather=weather or Weather(), own_scheduler=own)
 
 
@@ -114,5 +123,6 @@ BROKEN: Mapping[str, Plan] = {
     "pods are not assumed": without("extender.app.serve.Cache", UnassumingCache),
     "a list does not take away": without("extender.app.serve.Cache", AddingCache),
     "a status is written after the bind": without("extender.app.schedule.ApiStatuses", TardyStatuses),
+    "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
     "some deletions are not heard": without("extender.app.serve.Cache", DeafCache),
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.simulation.api_server import FINISHED, NODES, PODS, Event, Json, shown
+from tests.simulation.api_server import CLAIMS, FINISHED, NODES, PODS, VOLUMES, Event, Json, shown
 from tests.simulation.tasks import Process, Simulation
 
 # Of an API server that was restored, and of a watch that delivers nothing, a process may not know for a minute.
@@ -34,6 +34,7 @@ class Judge:
         bound: UID -> node, of all Bindings ever accepted.
         disturbed: nodes shrink and go: then who has made others leave one may have to do so on another.
         at_peace: no watch is behind any more.
+        collections: the API server's objects, by path and key.
         overfilled: told instead of raised, where a test expects it.
     """
 
@@ -47,6 +48,7 @@ class Judge:
     _nodes: defaultdict[str, list[tuple[int, Json | None]]] = field(default_factory=lambda: defaultdict(list))
     _placed: dict[str, tuple[int, Json]] = field(default_factory=dict)
     evictions: dict[str, str] = field(default_factory=dict)
+    collections: Callable[[], dict[str, dict[str, Json]]] = dict
     _lenient_until: float = 0.0
     _silent_until: float = 0.0
 
@@ -71,6 +73,8 @@ class Judge:
         if known and (objection := self._objection(pod, node, known)):
             self.overfilled.append(objection)
             self.require(self.tolerant or self.lenient, objection)
+        reached = self._reaches(pod, node, bound=True)
+        self.require(self.lenient or reached, f"{name} is bound to {node}, where its volume is not")
         self.bound[uid] = node
 
     def writing(self, caller: Process, call: str, holder: str) -> None:
@@ -127,7 +131,12 @@ class Judge:
         if node["spec"].get("unschedulable"):
             return False
         others = self._on(node["metadata"]["name"], since=None)
-        return not _lack(pod, others, [node]) and not _repelled(pod, others) and self._evenly(pod, node)
+        return (
+            not _lack(pod, others, [node])
+            and not _repelled(pod, others)
+            and self._evenly(pod, node)
+            and self._reaches(pod, node["metadata"]["name"])
+        )
 
     def _evenly(self, pod: Json, node: Json) -> bool:
         """Whether the pod's spread constraints, over nodes and with a skew of one, let it onto the node."""
@@ -138,6 +147,21 @@ class Judge:
                 for name in nodes
             }
             if count[node["metadata"]["name"]] + 1 - min(count.values()) > constraint["maxSkew"]:
+                return False
+        return True
+
+    def _reaches(self, pod: Json, node: str, *, bound: bool = False) -> bool:
+        """Whether the pod's claim is bound to a volume of the node, or may be."""
+        claims, volumes = self.collections()[CLAIMS], self.collections()[VOLUMES].values()
+        for used in pod["spec"].get("volumes", []):
+            claim = claims.get(f"default/{used['persistentVolumeClaim']['claimName']}")
+            if claim is None:
+                return False
+            own = [
+                each for each in volumes if (each["spec"].get("claimRef") or {}).get("uid") == claim["metadata"]["uid"]
+            ]
+            may = own or [each for each in volumes if not each["spec"].get("claimRef") and not bound]
+            if not any(_is_on(each, node) for each in may):
                 return False
         return True
 
@@ -181,6 +205,11 @@ def demand(pod: Json) -> Amounts:
 def ports(pod: Json) -> set[int]:
     """The node's ports that the pod takes."""
     return {port["hostPort"] for port in pod["spec"]["containers"][0].get("ports", [])}
+
+
+def _is_on(volume: Json, node: str) -> bool:
+    [term] = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    return bool(term["matchExpressions"][0]["values"] == [node])
 
 
 def _repelled(pod: Json, others: Iterable[Json]) -> list[str]:

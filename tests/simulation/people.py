@@ -8,6 +8,7 @@ from random import Random
 from tests.builders import HOSTNAME, make_node, make_pod
 from tests.simulation.api_server import FINISHED, NODES, PODS, ApiServer, Json
 from tests.simulation.network import Network
+from tests.simulation.storage import Storage
 from tests.simulation.tasks import Process, Simulation
 
 CPUS, MEMORIES = ("250m", "500m", "1000m", "2000m"), ("64Mi", "256Mi", "1024Mi")
@@ -26,9 +27,16 @@ class People:
     """
 
     def __init__(
-        self, simulation: Simulation, api: ApiServer, nodes: int, *, disturbs: bool = True, scheduler_name: str = ""
+        self,
+        simulation: Simulation,
+        api: ApiServer,
+        nodes: int,
+        storage: Storage | None = None,
+        *,
+        disturbs: bool = True,
+        scheduler_name: str = "",
     ) -> None:
-        self._simulation, self._api = simulation, api
+        self._simulation, self._api, self._storage = simulation, api, storage
         self._random = Random(simulation.random.random())
         self._scheduler_name = scheduler_name or "default-scheduler"
         self._made, self.busy = 0, True
@@ -72,6 +80,8 @@ class People:
             app = {"app": random.choice(APPS)}
             apart = pod.label(app).anti_affinity if random.random() < 0.5 else pod.label(app).spread
             apart(HOSTNAME, labels=app)
+        if self._storage is not None and not node and random.random() < 0.2:
+            pod.pvc(self._storage.claim_for(f"uid-{self._made}"))
         made = (pod.node(node) if node else pod).obj()
         self._simulation.tell(f"people: {name} ({made['metadata']['uid']}) is made{f' on {node}' if node else ''}")
         self._api.put(PODS, made)

@@ -15,16 +15,17 @@ from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache
 
 FOLLOWED = ("Node", "Pod", "PodDisruptionBudget")
+STORAGE = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
 COMPARE_SECONDS = 45.0
 PROBE_SECONDS = 4.0
 CHECK_SECONDS = 0.7
 
 
-def settings(identity: str, *, elects: bool) -> Settings:
+def settings(identity: str, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED) -> Settings:
     """The options of a process; its defaults in all else."""
     return Settings.model_validate(
         {
-            "watch_kinds": FOLLOWED,
+            "watch_kinds": kinds,
             "compare_seconds": COMPARE_SECONDS,
             "leader_elect": elects,
             "identity": identity,

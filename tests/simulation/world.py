@@ -15,8 +15,9 @@ from tests.simulation.network import Network, SimulatedKubeClient, Weather
 from tests.simulation.own_scheduler import OwnScheduler, Pages, WitnessedPreemptions, WitnessedQueue
 from tests.simulation.people import Misfortune, People
 from tests.simulation.primitives import Primitives
-from tests.simulation.replica import FOLLOWED, Replica
+from tests.simulation.replica import FOLLOWED, STORAGE, Replica
 from tests.simulation.stock_scheduler import StockScheduler
+from tests.simulation.storage import Storage
 from tests.simulation.tasks import Process, Simulation, Violation
 from tests.simulation.witness import Alarm, AlarmingMetrics, AlarmingSchedulerMetrics, WitnessedCache
 
@@ -72,14 +73,16 @@ class World:
         self.simulation = simulation = Simulation(seed)
         random = simulation.random
         self.plan, self.judge = plan, Judge(simulation)
-        self.api = ApiServer(simulation, self.judge, [KINDS[name].path for name in FOLLOWED])
+        self.api = ApiServer(simulation, self.judge, [KINDS[name].path for name in (*FOLLOWED, *STORAGE)])
+        self.judge.collections = lambda: self.api.collections
         self.network = Network(simulation, self.api, replace(plan.weather))
         self.replicas: list[Replica | OwnScheduler] = []
         self.scheduler: StockScheduler | None = None
         self.crashes = 0
         count = plan.replicas or random.choice((1, 1, 2, 3))
         disturbs = random.random() < 0.7 if plan.disturbs is None else plan.disturbs
-        self.people = People(simulation, self.api, plan.nodes or random.randint(2, 5), disturbs=disturbs)
+        storage = Storage(simulation, self.api) if plan.own_scheduler and plan.people else None
+        self.people = People(simulation, self.api, plan.nodes or random.randint(2, 5), storage, disturbs=disturbs)
         self.people.busy, self.judge.disturbed = plan.people, disturbs
         self._count, self._elects, self._generation = count, count > 1, 0
         self._alarm = _Errors(simulation)
