@@ -197,17 +197,12 @@ class Cache:
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
         """Returns the pods whose time to live is over at `now`, as the watch told of them (None: not), by UID."""
         with self._locked("expire"):
-            over, told = self._state.placements.overdue(now), self._state.pods
-            return {uid: info.pod if (info := told.get(uid)) else None for uid in over}
+            return self._state.overdue(now)
 
     def expire(self, uids: Iterable[str]) -> list[str]:
         """Lets go of those of the pods that no watch has confirmed meanwhile; returns their `namespace/name`."""
         with self._notifying("expire"):
-            placements = self._state.placements.by_uid()
-            over = [uid for uid in uids if uid in placements and placements[uid].expires_at]
-            for uid in over:
-                self._state.displace(uid, PodEvent.EXPIRE)
-            return [placements[uid].info.pod.key for uid in over]
+            return self._state.expire(uids)
 
     def evicted(self, uid: str) -> None:
         """The pod was evicted for the sake of another, and will be leaving, whatever the watch has told by now."""

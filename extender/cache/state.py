@@ -5,7 +5,7 @@ Every change is noted twice: in `changes`, for the tables, and among the notific
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from extender.cache.remembered_pods import RememberedPods
 from extender.cache.watched import WatchedObjects, WatchedPods
 from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
+from extender.model.pod import Pod
 from extender.table import PodInfo
 
 
@@ -182,6 +183,19 @@ class CacheState:
         self.check_assumable(info, node_name)
         self.placements.assume(info, node_name)
         self._note_pod(info.uid)
+
+    def overdue(self, now: float) -> dict[str, Pod | None]:
+        """Returns the pods whose time to live is over at `now`, as the watch told of them (None: not), by UID."""
+        over = self.placements.overdue(now)
+        return {uid: info.pod if (info := self.pods.get(uid)) else None for uid in over}
+
+    def expire(self, uids: Iterable[str]) -> list[str]:
+        """Takes those of the pods off their nodes that no watch has confirmed; returns their `namespace/name`."""
+        placements = self.placements.by_uid()
+        over = [uid for uid in uids if uid in placements and placements[uid].expires_at]
+        for uid in over:
+            self.displace(uid, PodEvent.EXPIRE)
+        return [placements[uid].info.pod.key for uid in over]
 
     def displace(self, uid: str, event: PodEvent) -> None:
         """Takes the pod off its node."""
