@@ -14,6 +14,7 @@ from tests.bench.report import Table, add_options, progress, publish
 from tests.bench.throughput import MODES, Throughput, measure
 from tests.bench.workloads import BACKLOGS
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
+from tests.stock.process import StartError
 
 TITLES: Mapping[str, str] = {
     "stock": "stock",
@@ -36,10 +37,10 @@ def main() -> None:
     modes = options.mode or list(MODES)
     table = throughput_table(modes)
     for workload in options.workload or BACKLOGS:
-        rounds = [{mode: _measure(binaries, mode, workload, options) for mode in modes} for _ in range(options.repeat)]
-        rates = [median(each[mode].pods_per_second for each in rounds) for mode in modes]
-        found = [asdict(each[mode]) for each in rounds for mode in modes]
-        table.add([workload, *(f"{rate:.0f}" for rate in rates)], {"workload": workload, "measured": found})
+        found = [_measure(binaries, mode, workload, options) for _ in range(options.repeat) for mode in modes]
+        measured = [each for each in found if each is not None]
+        rates = [_rate([each.pods_per_second for each in measured if each.mode == mode]) for mode in modes]
+        table.add([workload, *rates], {"workload": workload, "measured": [asdict(each) for each in measured]})
     publish([table], options)
 
 
@@ -55,11 +56,20 @@ def _options() -> Namespace:
     return parser.parse_args()
 
 
-def _measure(binaries: Binaries, mode: str, workload: str, options: Namespace) -> Throughput:
+def _rate(rates: list[float]) -> str:
+    return f"{median(rates):.0f}" if rates else "-"
+
+
+def _measure(binaries: Binaries, mode: str, workload: str, options: Namespace) -> Throughput | None:
+    """Returns None, and says why, where it could not be measured: the others still can."""
     progress(f"{workload}, {TITLES[mode]} ...")
     sizes = {"nodes": options.nodes, "pods": options.pods, "seconds": options.seconds}
     with tempfile.TemporaryDirectory() as directory:
-        found = measure(binaries, mode, workload, directory=Path(directory), **sizes)
+        try:
+            found = measure(binaries, mode, workload, directory=Path(directory), **sizes)
+        except (StartError, OSError) as error:  # TimeoutError is an OSError
+            progress(f"  not measured: {error}")
+            return None
     spent = ", ".join(f"{name} {milliseconds:.1f}" for name, milliseconds in found.cpu_ms.items())
     progress(f"  {found.pods_per_second:.0f} pods a second, {found.bound} bound; ms of CPU a pod: {spent}")
     return found
