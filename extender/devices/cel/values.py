@@ -18,7 +18,7 @@ from extender.errors import MalformedQuantity
 from extender.model.quantity import NANO, nano
 
 INT64, UINT64 = range(-(2**63), 2**63), range(2**64)
-_NANO_SCALE = 9
+_NANO_SCALE, _MAX_SCALE = 9, 64  # quantities beyond are capped
 _MAX_DIGITS = {10: 18, 2: 15}  # of a quantity that upstream holds in an int64
 _QUANTITY = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+)|([numkMGTPE]i?)?)", re.ASCII)
 _EXPONENTS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -105,7 +105,7 @@ def _scale(nanos: int, whole: int, places: int, exponent: str | None, suffix: st
             else None
         )
     scale = (int(exponent) if exponent else _EXPONENTS.get(suffix, 0)) - places
-    return scale if whole + places <= _MAX_DIGITS[10] and scale >= -_NANO_SCALE else None
+    return scale if whole + places <= _MAX_DIGITS[10] and -_NANO_SCALE <= scale <= _MAX_SCALE else None
 
 
 def _unscaled(nanos: int, scale: int) -> int:

@@ -76,6 +76,11 @@ def test_an_evaluation_has_a_limit(expression: str) -> None:
         matches(expression, device())
 
 
+@pytest.mark.timeout(20)
+def test_no_quantity_takes_long() -> None:
+    assert matches('quantity("1e999999999").asApproximateFloat() > 0.0', device())
+
+
 def test_long_chains_are_not_deep() -> None:
     assert matches(" || ".join(f"device.driver == 'd{number}'" for number in range(500)) + " || true", device())
 
