@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder, Lister, Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
 
+HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
 RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it is not ready meanwhile
 
 
@@ -53,8 +55,14 @@ class ClusterFeed(Protocol):
     def start(self) -> None:
         """Begins to fill the cache; returns at once."""
 
+    def hand_over(self) -> None:
+        """Gives the lease up, where there is one, once what is under way has ended; the process is about to end."""
+
     def stop(self) -> None:
         """Ends everything, calls of the binder and the lister too."""
+
+    def revive(self) -> list[str]:
+        """Starts threads again that have ended; returns their names."""
 
     def missing(self) -> Sequence[str]:
         """Returns the kinds that the cache does not hold in full."""
@@ -90,11 +98,15 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
 
+    # Before the fork: a worker that takes the place of one that crashed goes on with its lease.
+    identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+
     def factory(sink: Sink[Object], metrics: Metrics, clock: Clock) -> ClusterFeed:
         feed = LiveFeed(KubeClient(credentials), kinds, sink, metrics, clock)
         if not settings.leader_elect:
             return feed
-        return ElectedFeed(feed, Staleness(metrics.staleness, settings.max_staleness_seconds, clock), settings, clock)
+        freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
+        return ElectedFeed(feed, freshness, settings, identity, clock)
 
     return factory
 
@@ -124,8 +136,15 @@ class FileFeed(InMemoryCluster):
     def fence(self) -> Fence:
         return Fence()
 
+    def hand_over(self) -> None:
+        """See ClusterFeed."""
+
     def stop(self) -> None:
         """See ClusterFeed."""
+
+    def revive(self) -> list[str]:
+        """See ClusterFeed: there are none."""
+        return []
 
     def missing(self) -> Sequence[str]:
         """See ClusterFeed: all is there at once."""
@@ -153,6 +172,10 @@ class LiveFeed:
         self.client, self.binder, self.fence = client, ApiBinder(client), Fence()
         self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
         self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
+        self.revive = self._source.revive
+
+    def hand_over(self) -> None:
+        """See ClusterFeed."""
 
     def survey(self) -> PodSurvey:
         """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
@@ -170,13 +193,13 @@ class LiveFeed:
 class ElectedFeed:
     """A ClusterFeed of one of several replicas: all follow the cluster, the leader binds."""
 
-    def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, clock: Clock) -> None:
+    def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder, self.lister, self.missing, self.survey = feed.binder, feed.lister, feed.missing, feed.survey
         self._feed, self._freshness, self._name = feed, freshness, settings.lease_name
         timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
         namespace = settings.lease_namespace or settings.own_namespace
-        identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-        writes, self._clock, self._complete_at = WritesInFlight(), clock, float("-inf")
+        self._writes = writes = WritesInFlight()
+        self._clock, self._complete_at = clock, float("-inf")
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, silence_seconds=timing.call_seconds),
             Election(identity, timing, random.Random()),  # noqa: S311  for pauses
@@ -191,6 +214,19 @@ class ElectedFeed:
         """See ClusterFeed."""
         self._feed.start()
         self._elector.start()
+
+    def hand_over(self) -> None:
+        """See ClusterFeed."""
+        self._elector.resign()
+        for _ in range(int(HAND_OVER_SECONDS / _POLL_SECONDS)):
+            if self._writes.idle():
+                break
+            time.sleep(_POLL_SECONDS)
+        self._elector.stop()
+
+    def revive(self) -> list[str]:
+        """See ClusterFeed."""
+        return [*self._feed.revive(), *(["leader-election"] if self._elector.revive() else [])]
 
     def stop(self) -> None:
         """See ClusterFeed; the lease is given up before."""

@@ -13,6 +13,7 @@ from extender.errors import ClusterError
 from extender.runtime import memory
 
 HOUSEKEEPING_SECONDS = 1.0
+REVIVAL_SECONDS = 60.0  # where nobody asks for /livez, which looks after the threads too
 # A scheduler filters and binds at the same time; the comparer may have a third.
 TABLES = 3
 # Objects that live long are many, and a full collection visits all of them while every call waits.

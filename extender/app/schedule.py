@@ -17,7 +17,7 @@ import msgspec
 
 from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, compare, let_expire, limit_process, prepare
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, compare, let_expire, limit_process, prepare
 from extender.app.loop import LoopPorts, QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
 from extender.app.readiness import Readiness, Staleness
@@ -252,7 +252,12 @@ class Process:
             Ticker("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
+            Ticker("threads", REVIVAL_SECONDS, self._ended),
         )
+
+    def _ended(self) -> str:
+        revived = [*self._feed.revive(), *(ticker.name for ticker in self._tickers if ticker.revive())]
+        return f"{', '.join(revived)} had ended, and is started again" if revived else ""
 
     def _leading(self) -> bool:
         return all(self._feed.leading().values())
@@ -262,7 +267,9 @@ class Process:
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
         return {
-            "/livez": lambda query, _: health_answer("livez", {"ping": ""}, "verbose" in query),
+            "/livez": lambda query, _: health_answer(
+                "livez", {"ping": "", "threads": self._ended()}, "verbose" in query
+            ),
             "/readyz": lambda query, _: health_answer(
                 "readyz", {"ping": "", **self._waiting_for()}, "verbose" in query
             ),

@@ -10,7 +10,15 @@ from importlib.metadata import version
 from typing import Any
 
 from extender.app.feed import FeedFactory, feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, compare, let_expire, limit_process, prepare, refresh
+from extender.app.housekeeping import (
+    HOUSEKEEPING_SECONDS,
+    REVIVAL_SECONDS,
+    compare,
+    let_expire,
+    limit_process,
+    prepare,
+    refresh,
+)
 from extender.app.policies import features_of, log_failure, profiles_of
 from extender.app.readiness import Readiness, Staleness
 from extender.cache.cache import Cache
@@ -96,13 +104,17 @@ class Process:
         self._tickers = (
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
+            Ticker("threads", REVIVAL_SECONDS, self.revive),
             self._comparing,
         )
 
     def backend(self) -> Backend:
         """Returns what the web serves."""
         debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
-        return Backend(self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake)
+        return Backend(
+            self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
+            self._feed.hand_over, self.revive,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Starts everything, in the process that serves."""
@@ -117,6 +129,10 @@ class Process:
         self._feed.stop()
         for ticker in self._tickers:
             ticker.stop()
+
+    def revive(self) -> list[str]:
+        """Starts threads again that have ended; returns their names."""
+        return [*self._feed.revive(), *(ticker.name for ticker in self._tickers if ticker.revive())]
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and an answer, by check; "" where a check passes."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+
+from extender.runtime.threads import LastingThread
 
 _log = logging.getLogger(__name__)
 
@@ -21,10 +22,8 @@ class Ticker:
         self._seconds, self._action = seconds, action
         self._stopped = False
         self._wakings: SimpleQueue[None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._thread = LastingThread(name, self._run)
+        self.name, self.start, self.revive = name, self._thread.start, self._thread.revive
 
     def wake(self) -> None:
         """Has the action called now; a signal handler may call it, for a SimpleQueue can be filled at any point."""
@@ -34,14 +33,14 @@ class Ticker:
         """Returns when no action is under way any more."""
         self._stopped = True
         self.wake()
-        self._thread.join()
+        self._thread.stop()
 
     def _run(self) -> None:
         while not self._sleep():
             try:
                 self._action()
             except Exception:
-                _log.exception("%s failed", self._thread.name)
+                _log.exception("%s failed", self.name)
 
     def _sleep(self) -> bool:
         """Sleeps until it is time, or somebody wakes it; returns whether to stop."""

@@ -38,6 +38,8 @@ class Backend:
             there, else {"cache": "waiting for pods, nodes"}.
         start: runs in the worker process, as does `stop`.
         compare: called at SIGUSR2.
+        hand_over: called at SIGTERM, while calls are still answered.
+        revive: starts threads again that have ended; returns their names.
     """
 
     verbs: Sequence[Verb[Any, Any]]
@@ -46,6 +48,8 @@ class Backend:
     stop: Callable[[], None]
     debug: Debug | None = None
     compare: Callable[[], None] = lambda: None
+    hand_over: Callable[[], None] = lambda: None
+    revive: Callable[[], Sequence[str]] = list
 
 
 class ExtenderApp(Flask):
@@ -66,7 +70,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     for path, handler in handlers.items():
         view = partial(_post, handler, settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
-    _add_health(app, backend.waiting_for)
+    _add_health(app, backend)
     app.add_url_rule("/metrics", "metrics", partial(_metrics, metrics, notifier))
     if backend.debug is not None:
         _add_debug(app, DebugPages(backend.debug, authorizer))
@@ -98,7 +102,9 @@ def _lifecycle(
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
     )
-    return Lifecycle(routes.admit, start, stop, metrics.rejected, backend.compare, limits, settings.drain_seconds)
+    return Lifecycle(
+        routes.admit, start, stop, metrics.rejected, backend.compare, limits, settings.drain_seconds, backend.hand_over
+    )
 
 
 def _exemptions(settings: Settings) -> Exemptions:
@@ -146,13 +152,15 @@ def _post(handler: Handler, limit_bytes: int) -> Response:
     return _response(handler(body))
 
 
-def _add_health(app: ExtenderApp, waiting_for: WaitingFor) -> None:
+def _add_health(app: ExtenderApp, backend: Backend) -> None:
     def livez() -> Response:
-        return _response(health_answer("livez", {"ping": ""}, "verbose" in request.args))
+        ended = ", ".join(backend.revive())
+        checks = {"ping": "", "threads": f"{ended} had ended, and is started again" if ended else ""}
+        return _response(health_answer("livez", checks, "verbose" in request.args))
 
     def readyz() -> Response:
         draining = "shutting down" if app.lifecycle.draining else ""
-        checks = {"ping": "", **waiting_for(), "shutdown": draining}
+        checks = {"ping": "", **backend.waiting_for(), "shutdown": draining}
         return _response(health_answer("readyz", checks, "verbose" in request.args))
 
     app.add_url_rule("/livez", "livez", livez)

@@ -29,10 +29,8 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "WATCH_SILENCE_SECONDS", 0.2)
 
 
-@contextmanager
-def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[ClusterFeed]:
-    directory.mkdir()
-    settings = Settings(
+def settings_of(api: FakeApiServer, directory: Path, identity: str) -> Settings:
+    return Settings(
         kubeconfig=api.kubeconfig(directory),
         watch_kinds=("Node", "Pod"),
         max_staleness_seconds=LIMIT_SECONDS,
@@ -42,6 +40,12 @@ def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[Clus
         lease_duration_seconds=30,
         retry_period_seconds=0.1,
     )
+
+
+@contextmanager
+def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[ClusterFeed]:
+    directory.mkdir()
+    settings = settings_of(api, directory, identity)
     clock = SystemClock()
     feed = feed_factory_of(settings)(Recorder(), Metrics(clock, "1"), clock)
     feed.start()
@@ -69,3 +73,30 @@ def test_it_hands_over_long_before_the_lease_expires_and_may_lead_again(tmp_path
                 assert not leads(one)
             apart.heal()
             assert wait_until(lambda: leads(one))
+
+
+def test_a_leader_that_is_to_end_hands_over_while_it_still_follows(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api, replica(api, tmp_path / "one", "one") as one:
+        assert wait_until(lambda: leads(one))
+        with replica(api, tmp_path / "two", "two") as two:
+            assert wait_until(lambda: two.missing() == [])
+            one.hand_over()
+            assert not leads(one)
+            assert wait_until(lambda: leads(two))
+            assert one.missing() == []
+
+
+def test_a_worker_in_the_place_of_one_that_crashed_goes_on_with_its_lease(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        settings = settings_of(api, tmp_path, "")
+        factory, clock = feed_factory_of(settings), SystemClock()
+        first, second = (factory(Recorder(), Metrics(clock, "1"), clock) for _ in range(2))
+        first.start()
+        assert wait_until(lambda: leads(first))
+        holder = api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"]
+        first._elector._stopping.set()  # type: ignore[attr-defined]  # it dies, and gives nothing up
+        second.start()
+        assert wait_until(lambda: leads(second))
+        assert api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"] == holder
+        for feed in (second, first):
+            feed.stop()

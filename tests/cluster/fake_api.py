@@ -93,6 +93,15 @@ class FakeApiServer:
                 self._faults.remove(found)
             return found[1] if found else None
 
+    def forget_since(self, version: int) -> None:
+        """The server is restored from a copy of that version: what has happened since never did."""
+        with self.lock:
+            self._version = version
+            self._log = [entry for entry in self._log if entry[0] <= version]
+            for path, objects in self.collections.items():
+                kept = {key: obj for key, obj in objects.items() if int(obj["metadata"]["resourceVersion"]) <= version}
+                self.collections[path] = kept
+
     def heal(self) -> None:
         """No more faults."""
         with self.lock:

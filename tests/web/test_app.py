@@ -16,7 +16,7 @@ from tests.web.fakes import Running, make_app
 def test_alive() -> None:
     client = Client(make_app(Running(missing="waiting for pods")).app)
     assert client.get("/livez").text == "ok"
-    assert client.get("/livez?verbose").text == "[+]ping ok\nlivez check passed\n"
+    assert client.get("/livez?verbose").text == "[+]ping ok\n[+]threads ok\nlivez check passed\n"
 
 
 def test_ready() -> None:
@@ -103,6 +103,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.unreadable("Pod", "default/p", "'1Gx' is not a quantity")
     metrics.cache_differed("Pod", "default/p", "is listed, but not held")
     metrics.rule_failed("rules:on_ssd")
+    metrics.write_dropped("events")
     metrics.synced("pods")
     metrics.rejected(400)
     metrics.write_dropped("Event")

@@ -10,6 +10,7 @@ from extender.cluster.election.election import Election, Read, Wait, Write
 from extender.cluster.election.lease import LeaseClient
 from extender.errors import ClusterError, Conflict
 from extender.runtime.clock import Clock
+from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +44,11 @@ class LeaderElector:
         self._lease, self._election, self._clock = lease, election, clock
         self._eligible, self._reconcile, self._idle = eligible, reconcile, idle
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
+        self._thread = LastingThread("leader-election", self._run)
+        self.start, self.revive = self._thread.start, self._thread.revive
         self._term = 0
         self._holder = ""
         self._to_release = False
-
-    def start(self) -> None:
-        """Begins to stand for election; after the fork, for its threads would not live through one."""
-        self._thread.start()
 
     def leading(self) -> bool:
         """Returns whether this process may act as the leader at this moment."""
@@ -67,12 +65,16 @@ class LeaderElector:
         held = f" held by {holder}" if holder not in ("", self._election.identity) else ""
         return f"waiting for the lease {self._lease.key}{held}"
 
+    def resign(self) -> None:
+        """Leads no more, from this moment on; what is under way may end."""
+        self._election.resign()
+
     def stop(self) -> None:
         """Leads no more, then gives the lease up if it is idle."""
+        self.resign()
         self._stopping.set()
-        self._election.resign()
-        self._thread.join(_JOIN_SECONDS)
-        if self._idle() and not self._thread.is_alive():
+        ended = self._thread.stop(_JOIN_SECONDS)
+        if self._idle() and ended:
             self._release()
         else:
             logger.warning("lease %s is left to expire: something is still under way", self._lease.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from random import Random
 
@@ -21,6 +21,7 @@ from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Sink, Telemetry
+from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
@@ -49,18 +50,20 @@ class ClusterSource:
         self._streams: dict[Reflector, Response] = {}
         self._verifications = [Verification(each, self.survey) for each in self._reflectors]
         self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._threads = [
+            LastingThread(f"reflector-{name}", partial(self._follow, reflector))
+            for name, reflector in self._by_kind.items()
+        ]
+        self._threads.append(LastingThread("verification", self._verify))
 
     def start(self) -> None:
         """Begins to list and watch; returns at once."""
-        for reflector in self._reflectors:
-            self._begin(f"reflector-{reflector.kind.name}", partial(self._follow, reflector))
-        self._begin("verification", self._verify)
+        for thread in self._threads:
+            thread.start()
 
-    def _begin(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def revive(self) -> list[str]:
+        """Starts threads again that have ended; returns their names."""
+        return [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
         """Returns the kinds that the sink does not hold in full; kinds that the API server does not serve left out."""
@@ -122,9 +125,11 @@ class ClusterSource:
         self._stopping.set()
         self._client.close()
         for thread in self._threads:
-            thread.join(_JOIN_SECONDS)
+            thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
+        if reflector.version:  # the thread before has ended in the midst of something
+            self._distrust(reflector, "nobody has followed it")
         while not self._stopping.is_set():
             try:
                 self._advance(reflector)

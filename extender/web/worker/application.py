@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Thread
 
 from extender.web.answers import Answer
 from extender.web.worker.http1 import Head, Limits
@@ -25,6 +25,7 @@ class Lifecycle:
         on_stop: undoes it.
         rejected: counts a request that the server refused, by status.
         compare: called at SIGUSR2; must be safe in a signal handler.
+        hand_over: runs in a thread of its own as the draining begins.
     """
 
     admit: Admit
@@ -34,6 +35,7 @@ class Lifecycle:
     compare: Callable[[], None]
     limits: Limits
     drain_seconds: float
+    hand_over: Callable[[], None] = lambda: None
     started: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     _stopped: bool = field(default=False, init=False)
@@ -47,8 +49,10 @@ class Lifecycle:
                 self.started = True
 
     def drain(self) -> None:
-        """Readiness goes down; calls are still answered."""
-        self.draining = True
+        """Lowers readiness, and hands over what only one replica may have; calls are still answered."""
+        if not self.draining:
+            self.draining = True
+            Thread(target=self.hand_over, name="hand-over", daemon=True).start()
 
     def stop(self) -> None:
         """Stops what was started, once."""

@@ -15,7 +15,7 @@ from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
-from extender.cluster.watch import source
+from extender.cluster.watch import source, verification
 from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
@@ -248,6 +248,44 @@ def test_a_sink_that_fails_does_not_end_the_watching(tmp_path: Path) -> None:
         api.put(NODES, make_node("b").obj())
         assert wait_until(names(recorder, "a", "b"))
         following.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reflector_whose_thread_has_ended_is_not_synced_and_goes_on_when_it_is_revived(tmp_path: Path) -> None:
+    class Deadly(Recorder):
+        def changed(self, kind: str, obj: object) -> None:
+            raise SystemExit
+
+    recorder = Deadly()
+    with fake_api(make_node("a").obj()) as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
+        following = ClusterSource(client, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
+        following.start()
+        assert following.wait_until_synced(10)
+        assert following.revive() == []
+        api.put(NODES, make_node("b").obj())
+        assert wait_until(lambda: following.revive() == ["reflector-Node"])
+        assert wait_until(names(recorder, "a", "b"))
+        following.stop()
+
+
+def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "VERIFICATION_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(verification, "QUIET_SECONDS", 0.05)
+    with (
+        fake_api(make_node("a").obj(), make_node("b").obj()) as api,
+        running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, recorder),
+    ):
+        assert following.wait_until_synced(10)
+        api.put(NODES, make_node("c").obj())
+        assert wait_until(names(recorder, "a", "b", "c"))
+        api.fail(NODES, *[answer(500)] * 3)
+        api.forget_since(101)
+        assert wait_until(lambda: "Node" in following.unsynced())
+        assert wait_until(names(recorder, "a"))
+        assert wait_until(lambda: following.unsynced() == [])
 
 
 def test_two_servers_are_two_clusters(tmp_path: Path) -> None:

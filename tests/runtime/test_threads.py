@@ -1,0 +1,50 @@
+"""Threads that end before their time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from extender.runtime.threads import LastingThread
+from extender.runtime.ticker import Ticker
+from tests.stock.waiting import wait_until
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_started_again_and_one_that_lives_or_was_stopped_is_not() -> None:
+    begun, ends = threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        begun.release()
+        ends.wait(30)
+        raise SystemExit
+
+    thread = LastingThread("short-lived", work)
+    assert not thread.revive()
+    thread.start()
+    assert begun.acquire(timeout=10)
+    assert not thread.revive()
+    ends.set()
+    assert wait_until(thread.revive)
+    assert begun.acquire(timeout=10)
+    assert thread.stop(10)
+    assert not thread.revive()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_ticker_goes_on_after_its_thread_has_ended() -> None:
+    acted = threading.Semaphore(0)
+    dies = iter([True])
+
+    def act() -> None:
+        acted.release()
+        if next(dies, False):
+            raise SystemExit
+
+    ticker = Ticker("test", 0.001, act)
+    ticker.start()
+    assert acted.acquire(timeout=10)
+    assert wait_until(ticker.revive)
+    assert all(acted.acquire(timeout=10) for _ in range(3))
+    ticker.stop()
