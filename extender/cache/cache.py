@@ -41,11 +41,7 @@ class Cache:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        telemetry: Telemetry,
-        ttl_seconds: float = 30.0,
-        features: FeatureGates = DEFAULT_FEATURES,
+        self, clock: Clock, telemetry: Telemetry, ttl_seconds: float = 30.0, features: FeatureGates = DEFAULT_FEATURES
     ) -> None:
         self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
         self._locked = TimedLock(clock, telemetry)
