@@ -27,7 +27,7 @@ _MOST_OF_A_KIND = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuggestedChange:
     """A change after which the pod fits.
 
     Attributes:
@@ -65,7 +65,7 @@ class Change:
         return told
 
 
-def pod_changes(state: ClusterState, pod: Pod) -> Iterator[Change]:
+def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """The smallest changes to the pod; those of the fewest kinds that do."""
     search = _Search(state)
     kinds = [kind for kind in POD_CHANGES if kind.lifted(pod) is not None]
@@ -84,7 +84,7 @@ class _Search:
         """The rows that can take the pod."""
         return self._state.fit(pod).feasible
 
-    def by_kinds(self, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[Change]:
+    def by_kinds(self, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
         """Changes of all of the kinds together, the last one's in several ways."""
         if not len(self.fits(_lifted(pod, kinds))):
             return
@@ -98,7 +98,7 @@ class _Search:
             pod = step.apply(pod)
         for step in self._smallest(kinds[-1], pod):
             changed = step.apply(pod)
-            yield Change(
+            yield SuggestedChange(
                 kind="+".join(each.kind for each in kinds),
                 text=", and ".join(each.text for each in (*taken, step)),
                 size=sum(each.size for each in (*taken, step)),

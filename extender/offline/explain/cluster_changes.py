@@ -12,7 +12,7 @@ from extender.framework.topology import HOSTNAME
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.tolerations import UNSCHEDULABLE_TAINT
-from extender.offline.explain.changes import Change
+from extender.offline.explain.changes import SuggestedChange
 from extender.offline.explain.details import requirement_text
 from extender.offline.explain.quantities import listed
 from extender.offline.explain.selection_changes import NodeSelection, missing_demands
@@ -26,7 +26,7 @@ _NEW_NODE_SIZE = 3
 _LABELS_OF_THE_PLATFORM = ("kubernetes.io", "k8s.io")
 
 
-def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[Change]:
+def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """One change of each kind that does, the smallest of its kind."""
     for search in (_uncordoned, _labelled, _emptied, _added):
         change = search(state, pod)
@@ -39,7 +39,7 @@ def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
         return node.name in state.feasible(pod, state.rows_of([node.name]))
 
 
-def _uncordoned(state: ClusterState, pod: Pod) -> Change | None:
+def _uncordoned(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     nodes = state.table.nodes
     cordoned = [nodes.node(row) for row in nodes.rows[nodes.unschedulable[nodes.rows]].tolist()]
     opened = [with_cordon(node) for node in cordoned]
@@ -50,7 +50,7 @@ def _uncordoned(state: ClusterState, pod: Pod) -> Change | None:
     fitting = [node for node in opened if node.name in names and _fits_after(state, pod, node)][:1]
     for node in fitting:
         others = f" (or another of {len(names)})" if len(names) > 1 else ""
-        return Change("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_nodes=(node,))
+        return SuggestedChange("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_nodes=(node,))
     return None
 
 
@@ -61,7 +61,7 @@ def with_cordon(node: Node, *, unschedulable: bool = False) -> Node:
     return replace(node, spec=replace(node.spec, unschedulable=unschedulable or None, taints=taints or None))
 
 
-def _labelled(state: ClusterState, pod: Pod) -> Change | None:
+def _labelled(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     lifted = NodeSelection().lifted(pod)
     rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
     ranked = sorted(
@@ -75,7 +75,7 @@ def _labelled(state: ClusterState, pod: Pod) -> Change | None:
         changed = replace(node, metadata=replace(node.metadata, labels={**node.labels, **dict(labels)}))
         if _fits_after(state, pod, changed):
             text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
-            return Change("label-node", text, size, [name], set_nodes=(changed,))
+            return SuggestedChange("label-node", text, size, [name], set_nodes=(changed,))
     return None
 
 
@@ -95,7 +95,7 @@ def _labels_for(pod: Pod, demands: frozenset[str], term: int) -> dict[str, str] 
     return labels if labels and own and met == len(demands) else None
 
 
-def _emptied(state: ClusterState, pod: Pod) -> Change | None:
+def _emptied(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """The fewest pods to remove from one node: as preemption would choose them, were priority no matter."""
     profile, info = state.profile(pod), state.as_if_waiting(pod)
     urgent = replace(info.pod, spec=replace(info.pod.spec, priority=_HIGHEST_PRIORITY, preemption_policy=None))
@@ -110,7 +110,7 @@ def _emptied(state: ClusterState, pod: Pod) -> Change | None:
             keys = tuple(info.pod.key for info in gone)
             protected = " (a PodDisruptionBudget protects some)" if candidate.num_pdb_violations else ""
             text = f"remove {listed(keys)} from {candidate.node}{protected}"
-            return Change("remove-pods", text, 1 + len(gone), [candidate.node], removed=keys)
+            return SuggestedChange("remove-pods", text, 1 + len(gone), [candidate.node], removed=keys)
     return None
 
 
@@ -123,12 +123,12 @@ def _removal_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
     return daemons, candidate.num_pdb_violations, len(candidate.victims), priorities, candidate.node
 
 
-def _added(state: ClusterState, pod: Pod) -> Change | None:
+def _added(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Another node like one that is there, empty."""
     for template in _shapes(state):
         node = copy_of(template, f"{template.name}-copy")
         if not state.table.nodes.has(node.name) and _fits_after(state, pod, node):
-            return Change(
+            return SuggestedChange(
                 "add-node", f"add a node like {template.name}", _NEW_NODE_SIZE, [node.name], set_nodes=(node,)
             )
     return None

@@ -13,7 +13,7 @@ from extender.framework.rules import Predicate
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.decision import Decision, fit_of
-from extender.offline.explain.changes import Change, pod_changes
+from extender.offline.explain.changes import SuggestedChange, pod_changes
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.cluster_changes import cluster_changes
 from extender.offline.explain.details import detail
@@ -98,7 +98,7 @@ class Explanation:
         return bool(self.decision.feasible) and not self.held
 
     @cached_property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[SuggestedChange]:
         """The changes that would let the pod run, the smallest first, each decided again; none where it fits."""
         if self.decision.feasible or not len(self._state.table.nodes.rows):
             return []

@@ -17,7 +17,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod, Toleration
 from extender.model.requests import pod_requests
 from extender.offline.cluster import Cluster
-from extender.offline.explain.changes import Change
+from extender.offline.explain.changes import SuggestedChange
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.request_changes import lowered
 from extender.offline.explain.step import with_spec
@@ -37,7 +37,7 @@ def explanation(pod: Object, *objects: Object) -> Explanation:
     return Cluster.from_objects(objects).explain(pod)
 
 
-def changes(pod: Object, *objects: Object) -> dict[str, Change]:
+def changes(pod: Object, *objects: Object) -> dict[str, SuggestedChange]:
     """The smallest change of each kind."""
     return {change.kind: change for change in reversed(explanation(pod, *objects).changes)}
 
@@ -234,7 +234,7 @@ def test_each_change_really_does_and_nothing_less_of_its_kind(part: int, case: t
             assert not fitting(found.pod, smaller, objects), (change, smaller)
 
 
-def fitting(pod: Pod, change: Change, objects: list[Object]) -> list[str]:
+def fitting(pod: Pod, change: SuggestedChange, objects: list[Object]) -> list[str]:
     """The nodes that take the pod in a cluster made anew, in which the change is done."""
     changed = {node.name: node for node in change.set_nodes}
     nodes = [obj for obj in models(*objects) if isinstance(obj, Node)]
@@ -243,13 +243,13 @@ def fitting(pod: Pod, change: Change, objects: list[Object]) -> list[str]:
     return Cluster([*nodes, *others]).decide(change.pod or pod).feasible
 
 
-def less_of(change: Change, pod: Pod) -> Iterator[Change]:
+def less_of(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     """Every smaller change of the same kind, found by trying all there are; kinds of one step have none."""
     smaller = _LESS.get(change.kind)
     return smaller(change, pod) if smaller else iter(())
 
 
-def _more_requested(change: Change, pod: Pod) -> Iterator[Change]:
+def _more_requested(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     assert change.pod is not None
     asked, left = pod_requests(pod), pod_requests(change.pod)
     reduced = [name for name in asked if left.get(name, 0) < asked[name]]
@@ -258,20 +258,20 @@ def _more_requested(change: Change, pod: Pod) -> Iterator[Change]:
         yield replaced(change, pod=lowered(pod, targets))
 
 
-def _fewer_tolerations(change: Change, pod: Pod) -> Iterator[Change]:
+def _fewer_tolerations(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     for chosen in _fewer(TAINTS, change.size):
         added = [Toleration(key=key, operator="Exists") for key in chosen]
         yield replaced(change, pod=with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), *added]))
 
 
-def _fewer_drops(change: Change, pod: Pod) -> Iterator[Change]:
+def _fewer_drops(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     selector = pod.spec.node_selector or {}
     for chosen in _fewer(tuple(selector), change.size):
         left = {key: value for key, value in selector.items() if key not in chosen}
         yield replaced(change, pod=with_spec(pod, node_selector=left or None))
 
 
-def _less_skew(change: Change, pod: Pod) -> Iterator[Change]:
+def _less_skew(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     assert change.pod is not None
     (before,) = pod.spec.topology_spread_constraints or ()
     (after,) = change.pod.spec.topology_spread_constraints or ()
@@ -280,12 +280,12 @@ def _less_skew(change: Change, pod: Pod) -> Iterator[Change]:
     yield replaced(change, pod=with_spec(pod, topology_spread_constraints=[less]))
 
 
-def _fewer_removals(change: Change, _pod: Pod) -> Iterator[Change]:
+def _fewer_removals(change: SuggestedChange, _pod: Pod) -> Iterator[SuggestedChange]:
     for size in range(len(change.removed)):
         yield from (replaced(change, removed=kept) for kept in combinations(change.removed, size))
 
 
-def _fewer_terms(change: Change, pod: Pod) -> Iterator[Change]:
+def _fewer_terms(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     affinity = pod.spec.affinity
     if affinity is not None and change.size > 1:
         yield replaced(change, pod=with_spec(pod, affinity=replace(affinity, pod_affinity=None)))
