@@ -1,4 +1,4 @@
-"""What a gunicorn of one's own loads; settings from the environment and the file that EXTENDER_CONFIG names.
+"""The application for a gunicorn of one's own; settings from the environment and the file that EXTENDER_CONFIG names.
 
     gunicorn --worker-class extender.web.worker.ThreadPerConnection extender.wsgi:app
     gunicorn --worker-class gthread --threads 4 --keep-alive 120 extender.wsgi:app

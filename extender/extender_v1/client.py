@@ -54,7 +54,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """An answer to filter: the names of the nodes that passed, and why others did not."""
+    """Returns the answer to filter: the names of the nodes that passed, and why others did not."""
 
     passed: list[str]
     failed: dict[str, str]
@@ -63,13 +63,13 @@ class Filtered(msgspec.Struct, frozen=True):
 
 
 def encode_args(pod: bytes, names: Sequence[str] | None, nodes: Sequence[bytes] = ()) -> bytes:
-    """What filter and prioritize are asked: about `names`, or where they are None about whole `nodes`."""
+    """Returns a request to filter or prioritize about `names`, or where they are None about whole `nodes`."""
     listed = None if names is not None else _NodeList([msgspec.Raw(node) for node in nodes])
     return _ENCODE(_Args(msgspec.Raw(pod), listed, names))
 
 
 def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bool) -> bytes:
-    """What preempt is asked; `names`: victims by UID, else as whole pods."""
+    """Returns a request to preempt; `names`: victims by UID, else as whole pods."""
     raw = msgspec.Raw(pod)
     if names:
         meta = {node: _Victims([_MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
@@ -82,12 +82,12 @@ def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bo
 
 
 def encode_binding_args(namespace: str, name: str, uid: str, node: str) -> bytes:
-    """What bind is asked."""
+    """Returns a request to bind."""
     return _ENCODE(ExtenderBindingArgs(name, namespace, uid, node))
 
 
 def decode_filtered(body: bytes, *, names: bool) -> Filtered:
-    """An answer to filter. Raises MalformedAnswer.
+    """Returns the answer to filter. Raises MalformedAnswer.
 
     Args:
         names: whether names were sent, so that names may come back; whole nodes may in any case.
@@ -106,7 +106,7 @@ _PRIORITIES = msgspec.json.Decoder(list[HostPriority])
 
 
 def decode_priorities(body: bytes) -> list[HostPriority]:
-    """An answer to prioritize. Raises MalformedAnswer."""
+    """Returns the answer to prioritize. Raises MalformedAnswer."""
     try:
         priorities = _PRIORITIES.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # perhaps no more than other cases of letters
@@ -118,14 +118,14 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
 
 
 def decode_preemption_result(body: bytes) -> dict[str, Offer]:
-    """An answer to preempt: the candidates that are left. Raises MalformedAnswer."""
+    """Returns the answer to preempt: the candidates that are left. Raises MalformedAnswer."""
     fields = _fields(_decoded(body, "the answer"), "the answer")
     by_node = _read(fields, "NodeNameToMetaVictims", dict[str, Any], {})
     return {node: _offer(victims, f"victims of {node}") for node, victims in by_node.items()}
 
 
 def decode_binding_result(body: bytes) -> str:
-    """An answer to bind: the cause where the pod could not be bound, else "". Raises MalformedAnswer."""
+    """Returns the answer to bind: the cause where the pod could not be bound, else "". Raises MalformedAnswer."""
     error: str = _read(_fields(_decoded(body, "the answer"), "the answer"), "Error", str, "")
     return error
 
@@ -158,7 +158,7 @@ def _decoded(body: bytes, where: str) -> object:
 
 
 def _fields(value: object, where: str) -> Mapping[str, object]:
-    """An object by its keys in lower case; null is one without keys."""
+    """Returns an object by its keys in lower case; null is one without keys."""
     return {key.lower(): item for key, item in (_converted(value, dict[str, Any] | None, where) or {}).items()}
 
 

@@ -59,7 +59,7 @@ class NamesReader:
 
 
 def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
-    """A filter or prioritize request.
+    """Returns a filter or prioritize request.
 
     Raises:
         MalformedRequest: the body is no JSON, lacks the pod, has neither NodeNames nor Nodes, or a node has no name.
@@ -81,7 +81,7 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
 
 
 def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
-    """A preempt request, in either form.
+    """Returns a preempt request, from either form.
 
     Raises:
         MalformedRequest: the body is no JSON, lacks the pod, or has neither map of victims.
@@ -103,7 +103,7 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
 
 
 def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
-    """A bind request.
+    """Returns a bind request.
 
     Raises:
         MalformedRequest: the body is no JSON, or one of the four fields is missing or empty.
@@ -113,7 +113,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
         if args.pod_name and args.pod_namespace and args.pod_uid and args.node:
             return args
     except UNDECODABLE:
-        pass  # The keys are in another case than Go's, or there is a fault to be told of.
+        pass  # The keys are in another case than Go's, or there is a fault to report.
     fields = _fields(body, "the body")
     wanted = ("PodName", "PodNamespace", "PodUID", "Node")
     values = [optional_as(fields.get(name.lower()), str, name) or "" for name in wanted]
@@ -127,7 +127,7 @@ def _args_fields(body: bytes) -> _ArgsFields:
     try:
         return _ARGS.decode(body)
     except UNDECODABLE:
-        pass  # The keys are in another case than Go's, or there are more, or there is a fault to be told of.
+        pass  # The keys are in another case than Go's, or there are more, or there is a fault to report.
     fields = _fields(body, "the body")
     return _ArgsFields(*(fields.get(name, NULL) for name in ("pod", "nodes", "nodenames")))
 

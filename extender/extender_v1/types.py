@@ -39,7 +39,7 @@ class NodeBytes:
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
-    """What filter and prioritize are asked: one pod (of `pod_bytes` bytes), and either names or whole nodes."""
+    """A request to filter or prioritize: one pod (of `pod_bytes` bytes of JSON), and either names or whole nodes."""
 
     pod: Pod
     node_names: list[str] | None
@@ -48,7 +48,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """The names asked about, whichever way they came."""
+        """Returns the names asked about, in either form of the request."""
         if self.node_names is not None:
             return self.node_names
         return [node.name for node in self.nodes or ()]
@@ -63,14 +63,14 @@ class NodeVictims(msgspec.Struct, frozen=True):
 
 
 class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
-    """What preempt is asked: the preemptor, and the scheduler's candidates by node name."""
+    """A request to preempt: the preemptor, and the scheduler's candidates by node name."""
 
     pod: Pod
     victims: dict[str, NodeVictims]
 
 
 class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    """What bind is asked."""
+    """A request to bind."""
 
     pod_name: str
     pod_namespace: str
@@ -89,7 +89,7 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> list[str]:
-        """The names of the nodes that passed."""
+        """Returns the names of the nodes that passed."""
         if self.node_names is not None:
             return self.node_names
         return [node.name for node in self.nodes or ()]

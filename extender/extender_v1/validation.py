@@ -1,6 +1,6 @@
-"""The last look at an answer: what would hurt the scheduler does not leave the process.
+"""The last check of an answer: what would hurt the scheduler does not leave the process.
 
-What hurts: a node that was not asked about (the whole call fails), a dropped node without a reason (no preemption there
+Harmful are a node that was not asked about (the whole call fails), a dropped node without a reason (no preemption there
 and nothing to read in `kubectl describe`), a score out of range (nobody clamps it), victims that are null or empty
 (preemption fails, or the scheduler crashes).
 """
@@ -18,7 +18,7 @@ MAX_EXTENDER_PRIORITY = 10
 
 
 def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
-    """Every node asked about either passes or has its reason, and no other is named; an error stands for all."""
+    """Raises InvalidAnswer unless every node asked about passes or has a reason, and no other is named."""
     refused = [*result.failed_nodes, *result.failed_and_unresolvable_nodes]
     passed = result.passed
     if result.error or (passed == asked and not refused):
@@ -33,7 +33,7 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
 
 
 def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
-    """One integer of 0..10 for each node asked about."""
+    """Raises InvalidAnswer unless there is one integer of 0..10 for each node asked about."""
     hosts, scores = result.hosts, result.scores
     if len(scores) != len(hosts) or (hosts != asked and sorted(hosts) != sorted(set(asked))):
         raise InvalidAnswer("prioritize: not the nodes that were asked about, each once")
@@ -42,7 +42,7 @@ def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
 
 
 def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
-    """Only candidates that were asked about, each with at least one victim, each victim with a UID, none twice."""
+    """Raises InvalidAnswer unless only candidates are named, each with victims, each of these with a UID and once."""
     victims = result.node_name_to_meta_victims
     if nodes_outside_cache := victims.keys() - set(asked):
         raise InvalidAnswer(f"preempt: nodes that were not asked about: {_some(nodes_outside_cache)}")

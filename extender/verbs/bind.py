@@ -26,7 +26,7 @@ GONE = "the node is gone"
 _BEING_DELETED = "is being deleted"
 
 
-class _UnderWay:
+class _BindInProgress:
     """A bind that is under way, and its result for those who wait for it, if any do."""
 
     __slots__ = ("awaited", "node")
@@ -49,17 +49,17 @@ class Bind:
         self._cache, self._binder, self._telemetry = cache, binder, telemetry
         self._profiles = profiles.with_each(_at_bind)
         self._lock = threading.Lock()
-        self._under_way: dict[str, _UnderWay] = {}
+        self._in_progress: dict[str, _BindInProgress] = {}
 
     def decode(self, body: bytes) -> ExtenderBindingArgs:
         return decode_binding_args(body)
 
     def decide(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        return self._once(request, judged=True)
+        return self._once(request, checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds unjudged: the scheduler leaves binding to the extender, so doing nothing would strand the pod."""
-        return self._once(request, judged=False)
+        """Binds without a check: the scheduler leaves binding to the extender, to do nothing would strand the pod."""
+        return self._once(request, checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
         return ExtenderBindingResult(message)
@@ -70,35 +70,35 @@ class Bind:
     def summary(self, request: ExtenderBindingArgs, result: ExtenderBindingResult) -> Summary:
         return Summary(request.pod_uid, request.pod_namespace, request.pod_name, 1, 0 if result.error else 1)
 
-    def _once(self, request: ExtenderBindingArgs, *, judged: bool) -> ExtenderBindingResult:
-        """Binds, or waits for the call that is about to."""
+    def _once(self, request: ExtenderBindingArgs, *, checked: bool) -> ExtenderBindingResult:
+        """Binds, or waits for the call that binds the same pod already."""
         uid, node = request.pod_uid, request.node
         with self._lock:
-            other = self._under_way.get(uid)
+            other = self._in_progress.get(uid)
             if other is None:
-                mine = self._under_way[uid] = _UnderWay(node)
+                mine = self._in_progress[uid] = _BindInProgress(node)
             elif other.node == node:
                 awaited = other.awaited = other.awaited or Future()
         if other is not None:
             return awaited.result() if other.node == node else self._end("refused", f"is being bound to {other.node}")
         result = ExtenderBindingResult(f"the bind of {request.pod_namespace}/{request.pod_name} broke off")
         try:
-            result = self._bind(request, judged)
+            result = self._bind(request, checked)
         finally:
             with self._lock:
-                del self._under_way[uid]
+                del self._in_progress[uid]
             if mine.awaited is not None:
                 mine.awaited.set_result(result)
         return result
 
-    def _bind(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:
+    def _bind(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
         placement = self._cache.placement(request.pod_uid)
-        reason = "" if placement is None or placement.certain else self._reason_against(request.pod_uid, judged)
+        reason = "" if placement is None or placement.certain else self._reason_against(request.pod_uid, checked)
         if reason == GONE:
             self._forget(request.pod_uid)
             placement = None
         if placement is None:
-            return self._bind_first(request, judged)
+            return self._bind_first(request, checked)
         if not placement.certain:
             # Nobody knows what became of the last attempt, so the API server is asked by trying it again. The pod keeps
             # that place meanwhile: to let go of it is to fill the node over, if the attempt has succeeded.
@@ -113,9 +113,9 @@ class Bind:
             return self._end("already_bound")
         return self._end("refused", f"is bound to {placement.node_name} already")
 
-    def _bind_first(self, request: ExtenderBindingArgs, judged: bool) -> ExtenderBindingResult:
+    def _bind_first(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
         try:
-            reason = self._assume(request, judged)
+            reason = self._assume(request, checked)
         except ExtenderError as error:
             return self._end("refused", str(error))
         if reason:
@@ -141,23 +141,23 @@ class Bind:
         except Refused as error:  # says nothing of the attempt before
             return self._end("unknown", str(error))
 
-    def _assume(self, request: ExtenderBindingArgs, judged: bool) -> str:
+    def _assume(self, request: ExtenderBindingArgs, checked: bool) -> str:
         """Counts the pod on its node; returns the reason against it, or ""."""
         key, node = f"{request.pod_namespace}/{request.pod_name}", request.node
         info = self._cache.find_pod(request.pod_uid, key)
         if info is not None:
-            return self._cache.assume(info, node, lambda table: self._check(info, node, table) if judged else "")
-        if judged:
+            return self._cache.assume(info, node, lambda table: self._check(info, node, table) if checked else "")
+        if checked:
             raise UnknownPod(f"no pod of UID {request.pod_uid} is known under {key}")
         return ""
 
     def _check(self, info: PodInfo, node: str, table: Table) -> str:
-        """The reason why the pod cannot go to the node as the cluster is now, or ""."""
+        """Returns the reason why the pod cannot go to the node as the cluster is now, or ""."""
         fit = find_fit(self._profiles.of(info.pod), info, table, np.array([table.nodes.row_of[node]], np.intp))
         refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 
-    def _reason_against(self, uid: str, judged: bool) -> str:
+    def _reason_against(self, uid: str, checked: bool) -> str:
         """Returns the reason why the pod of an unknown outcome may not be bound again where it was to go, or ""."""
         with self._cache.snapshot(self.name) as table:
             slot = table.pods.slot_of.get(uid)
@@ -168,7 +168,7 @@ class Bind:
             if not table.nodes.present[row]:
                 return GONE  # the API server would bind to it all the same
             with table.hypothetically(removed=[uid]):
-                return self._check(info, node, table) if judged else ""
+                return self._check(info, node, table) if checked else ""
 
     def _post(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
         """Raises Refused, with the pod still assumed."""

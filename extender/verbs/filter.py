@@ -85,7 +85,7 @@ def _reason(refusal: Refusal) -> str:
 
 
 def _waits_for_victims_at(pod: Pod, table: Table) -> str:
-    """The pod's nominated node while lesser pods are leaving it; told that it is out of the question for good, the
+    """Returns the pod's nominated node while lesser pods are leaving it: if it were answered as unresolvable, the
     scheduler would evict another set of victims elsewhere."""
     row = table.nodes.row_of.get(pod.status.nominated_node_name, -1)
     if row < 0:

@@ -79,14 +79,14 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 
 
 def _ordered(victims: Sequence[PodInfo], given: NodeVictims) -> list[str]:
-    """The most important first, as the scheduler needs them; where it is a toss-up, in the order that it gave."""
+    """Returns UIDs, the most important first, as the scheduler needs them; of equals, in the order that it gave."""
     turn = {uid: index for index, uid in enumerate(given.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
     return [info.uid for info in ordered]
 
 
 def _lesser(given: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
-    """The UIDs given, without those of pods that are known to be as important as `pod`."""
+    """Returns the UIDs given, without those of pods that are known to be as important as `pod`."""
     priorities = {victim.uid: victim.priority for victim in given.pods or ()}
     for uid in given.uids:
         slot = table.pods.slot_of.get(uid)
@@ -96,7 +96,7 @@ def _lesser(given: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
 
 
 def _unseen(given: NodeVictims, node: str, pod: PodInfo, table: Table) -> list[str]:
-    """The lesser victims given that the table does not know on the node."""
+    """Returns the lesser victims given that the table does not know on the node."""
     row = table.nodes.row_of[node]
     slot_of = table.pods.slot_of
     return [uid for uid in _lesser(given, pod, table) if uid not in slot_of or table.pods.row[slot_of[uid]] != row]

@@ -21,7 +21,7 @@ from extender.verbs.verb import Summary
 
 
 class Scale(Enum):
-    """How the engine's weighted total becomes 0..10."""
+    """The ways in which the engine's weighted total becomes 0..10."""
 
     RELATIVE = "relative"
     """The best of the nodes asked about gets 10 and the worst 0: eleven steps for what tells them apart."""
@@ -85,7 +85,7 @@ class Prioritize:
 
 
 def _spread(totals: Scores, lowest: int, highest: int) -> Scores:
-    """`lowest` becomes 0 and `highest` 10."""
+    """Scales the totals: `lowest` becomes 0 and `highest` 10."""
     if highest <= lowest:
         return np.full(len(totals), MAX_EXTENDER_PRIORITY, np.int64)
     return (totals - lowest) * MAX_EXTENDER_PRIORITY // (highest - lowest)

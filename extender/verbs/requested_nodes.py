@@ -1,7 +1,7 @@
 """The nodes that a filter or prioritize request asks about, as rows of tables.
 
-Nodes that the cache knows are judged as the cache knows them. Whole nodes that it does not know, such as the templates
-an autoscaler tries, are judged by the request alone, in a table of their own that is thrown away.
+Nodes that the cache knows are checked as the cache knows them. Whole nodes that it does not know, such as the templates
+an autoscaler tries, are checked by the request alone, in a table of their own that is thrown away.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Verb(Protocol[Request, Result]):
     def name(self) -> str: ...
 
     def decode(self, body: bytes) -> Request:
-        """The request.
+        """Returns the request.
 
         Raises:
             MalformedRequest: the body is not this verb's payload.
@@ -33,19 +33,19 @@ class Verb(Protocol[Request, Result]):
         ...
 
     def decide(self, request: Request) -> Result:
-        """The answer. What goes wrong with one pod is in the answer; only a defect raises."""
+        """Returns the answer. An error that concerns one pod is in the answer; only a defect raises."""
         ...
 
     def allow_all(self, request: Request) -> Result:
-        """The answer that changes nothing."""
+        """Returns the answer that changes nothing."""
         ...
 
     def failed(self, request: Request, message: str) -> Result | None:
-        """The answer that carries an error; None where the verb has no field for it."""
+        """Returns the answer that carries an error; None where the verb has no field for it."""
         ...
 
     def encode(self, request: Request, result: Result) -> bytes:
-        """The answer's bytes, after it was validated against the request.
+        """Returns the answer's bytes, after it was validated against the request.
 
         Raises:
             InvalidAnswer: the answer would hurt the scheduler.
@@ -53,5 +53,5 @@ class Verb(Protocol[Request, Result]):
         ...
 
     def summary(self, request: Request, result: Result) -> Summary:
-        """What the log tells of the call."""
+        """Returns the call as the log shows it."""
         ...

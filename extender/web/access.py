@@ -1,4 +1,4 @@
-"""Who may call: with a client CA, only those whose certificate it signed, and if names are listed, only they."""
+"""Client certificates: with a client CA only clients that it has signed may call, and only those that are listed."""
 
 from __future__ import annotations
 

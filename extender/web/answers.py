@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
-    """`{"error": message}` on one line; of a message that quotes too much of a request, the beginning."""
+    """Returns `{"error": message}` on one line; of a message that quotes too much of a request, the beginning."""
     clean = message[:_LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
 

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Backend:
-    """What the application serves.
+    """The verbs, and the process behind them.
 
     Attributes:
         waiting_for: asked at every call for what the first decision waits for, by name: {"cache": ""} when all is
@@ -126,7 +126,7 @@ def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: byte
 
 def _before(lifecycle: Lifecycle, authorizer: ClientAuthorizer) -> Response | None:
     """Runs before each view. Under a server that knows nothing of `lifecycle` the first request, a probe as a rule,
-    starts the watches; and nobody has judged the client yet."""
+    starts the watches; and nobody has checked the client yet."""
     if not lifecycle.started:
         lifecycle.start()
     if ADMITTED in request.environ or request.path in PROBES:

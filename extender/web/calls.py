@@ -12,7 +12,7 @@ from extender.errors import MalformedInput, MalformedRequest
 from extender.extender_v1.types import ExtenderBindingResult, ExtenderFilterResult
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import CLOSE, Answer, error_answer
-from extender.web.exempt import Exemptions, Subject
+from extender.web.exempt import Exemptions, PodReference
 from extender.web.telemetry.log import inform
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Call:
 
     verb: str
     result: str = "decided"
-    subject: Subject | None = None
+    subject: PodReference | None = None
     summary: Summary | None = None
     status: int = 200
     error: str = ""
@@ -93,11 +93,11 @@ class Calls:
             return _failed(verb, request, f"internal error in {verb.name}: the extender's log has the cause", 500, call)
 
     def _decided(self, verb: Verb[Any, Any], request: Any, call: Call) -> Answer:
-        call.subject = Subject.of(request)
+        call.subject = PodReference.of(request)
         missing = "; ".join(filter(None, self.waiting_for().values()))
         if self.exemptions.cover(call.subject) or (missing and self.before_sync == "pass"):
             call.result = "passed"
-            # Bind's passes too, by binding unjudged: to do nothing would be taken for done, and strand the pod.
+            # Bind too, by binding without a check: an answer alone would be taken for done, and strand the pod.
             result = verb.allow_all(request)
         elif missing:
             call.result = "unready"

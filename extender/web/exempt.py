@@ -1,4 +1,4 @@
-"""Which pods the extender lets pass unjudged: its own, and those of namespaces that must not depend on it."""
+"""Pods that the extender lets pass without a check: its own, and those of namespaces that must not depend on it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from extender.model.meta import NO_LABELS
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 
 
-class Subject(NamedTuple):
-    """The pod that a request is about, as far as the request tells."""
+class PodReference(NamedTuple):
+    """The pod that a request is about, as far as the request describes it."""
 
     uid: str
     namespace: str
@@ -21,8 +21,8 @@ class Subject(NamedTuple):
     labels: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: object) -> Subject | None:
-        """None for a request of no known form. A bind request tells no labels."""
+    def of(cls, request: object) -> PodReference | None:
+        """Returns None for a request of no known form. A bind request holds no labels."""
         if isinstance(request, _WITH_POD):
             pod = request.pod
             return cls(pod.uid, pod.namespace, pod.name, pod.labels)
@@ -33,7 +33,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exemptions:
-    """An extender that judged its own pods could not be started anew where it is the only way to a node.
+    """An extender that checked its own pods could not be started anew where it is the only way to a node.
 
     Own pods are those of `own_namespace` that are called `own_name` or, for other replicas, carry all of `own_labels`
     (none given: no pod).
@@ -44,13 +44,13 @@ class Exemptions:
     own_name: str = ""
     own_labels: Mapping[str, str] = field(default_factory=dict)
 
-    def cover(self, pod: Subject | None) -> bool:
-        """Whether `pod` passes."""
+    def cover(self, pod: PodReference | None) -> bool:
+        """Returns True if `pod` passes."""
         if pod is None:
             return False
         return pod.namespace in self.namespaces or (bool(self.own_namespace) and self._own(pod))
 
-    def _own(self, pod: Subject) -> bool:
+    def _own(self, pod: PodReference) -> bool:
         if pod.namespace != self.own_namespace:
             return False
         labelled = bool(self.own_labels) and self.own_labels.items() <= pod.labels.items()

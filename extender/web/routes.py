@@ -1,4 +1,4 @@
-"""The one door to the verbs: a path -> a handler, which makes an answer of a body.
+"""The one route table of the verbs: path -> handler(body) -> answer.
 
 Two ways lead to it. Flask's views read the body of a request that came by WSGI and call the handler; the worker of
 `web.worker` asks `Routes.admit` for the handler as soon as it has read a request's head. Each way makes each check

@@ -25,7 +25,7 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
     """Gunicorn's own lines go where all others go."""
 
     def setup(self, cfg: Any) -> None:
-        """Gunicorn calls this at start and at reload."""
+        """Takes the level from the settings; gunicorn calls this at start and at reload."""
         self.cfg = cfg
         self.loglevel = self.LOG_LEVELS.get(cfg.loglevel, logging.INFO)
         self.error_log.setLevel(self.loglevel)
@@ -35,7 +35,7 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
 
 class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type information
     def handle_usr2(self) -> None:
-        """SIGUSR2 compares the cache, as in kube-scheduler; gunicorn would start a second server."""
+        """Compares the cache, as SIGUSR2 does in kube-scheduler; gunicorn would start a second server."""
         self.kill_workers(signal.SIGUSR2)
 
     def handle_ttin(self) -> None:
@@ -52,7 +52,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
         super().__init__(prog="extender")
 
     def load_config(self) -> None:
-        """Gunicorn asks for its settings; neither its files nor its environment variables are read."""
+        """Gives gunicorn its settings; neither its files nor its environment variables are read."""
         for name, value in {**_gunicorn(self._settings), **_tls(self._settings)}.items():
             self.cfg.set(name, value)
 
@@ -64,7 +64,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
             raise SystemExit(f"Error: {error}") from None
 
     def load(self) -> ExtenderApp:
-        """Gunicorn asks for the WSGI callable."""
+        """Returns the WSGI callable."""
         return self._build()
 
 

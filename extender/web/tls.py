@@ -28,7 +28,7 @@ class ReloadingContext:
         self._context = build()
 
     def current(self) -> ssl.SSLContext:
-        """The context for a new connection."""
+        """Returns the context for a new connection."""
         with self._lock:
             signature = self._signed()
             if signature != self._signature:
@@ -57,8 +57,10 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
 
 
 def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
-    """TLS 1.2 or newer. With `client_ca` a client's certificate is asked for and checked, but may be missing:
-    kubelet's probes have none, and `web.access` keeps everything else from those who show none.
+    """Returns a context for TLS 1.2 or newer.
+
+    With `client_ca` a client's certificate is asked for and checked, but may be missing: kubelet's probes have none,
+    and `web.access` keeps everything else from those who show none.
 
     Raises:
         OSError: a file cannot be read, or is no certificate or key (ssl.SSLError).

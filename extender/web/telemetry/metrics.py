@@ -31,7 +31,7 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**step for step in range(count))
 
 
-# As the stock framework_extension_point_duration_seconds, but on to 3 s: the scheduler waits 5 s unless told otherwise.
+# As the stock framework_extension_point_duration_seconds, but on to 3 s: the scheduler waits 5 s by default.
 _CALL_BUCKETS = exponential(0.0001, 2, 16)
 # As the stock plugin_execution_duration_seconds.
 _WAIT_BUCKETS = exponential(0.00001, 1.5, 20)
@@ -108,7 +108,7 @@ SERIES: Mapping[str, Series] = {
 
 Sizes = Callable[[], Mapping[str, int]]
 Leading = Callable[[], Mapping[str, bool]]
-"""Whether this process leads, by the lease's name; nothing where there is no election."""
+"""Returns True for each lease, by name, by which this process leads; nothing where there is no election."""
 
 
 class Metrics:
@@ -145,7 +145,7 @@ class Metrics:
         self.registry.register(_AtScrape(sizes, self.staleness, leading, self._version))
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The exposition and its content type, in the format that the `Accept` header asks for."""
+        """Returns the exposition and its content type, in the format that the `Accept` header asks for."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
@@ -154,7 +154,7 @@ class Metrics:
         self._call_child(verb, result).observe(seconds)
 
     def rejected(self, status: int) -> None:
-        """A request was answered with this status, 400 or above."""
+        """Counts a request that was answered with this status, 400 or above."""
         self._rejected.labels(str(status)).inc()
 
     def lock_waited(self, caller: str, seconds: float) -> None:

@@ -56,7 +56,7 @@ class Acceptor:
             connection.finish()
 
     def open_connections(self) -> int:
-        """Returns how many connections are served at present."""
+        """Returns the number of connections that are served."""
         return len(self._open)
 
     def _accept(self, listener: socket.socket) -> None:

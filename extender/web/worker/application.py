@@ -1,4 +1,4 @@
-"""What a server and the application behind it agree on."""
+"""The interface between a server and the application behind it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _LINGER_SECONDS = 2.0
 
 
 class Phase(IntEnum):
-    """What a connection is about, in the order in which connections make way for another."""
+    """The states of a connection, in the order in which connections make way for another."""
 
     HALF = 0  # the client has sent half a request, or does not take the answer
     NEW = 1  # it has asked nothing yet
@@ -49,11 +49,11 @@ class ClientConnection:
 
     @property
     def ending(self) -> bool:
-        """Whether `finish` was called and nothing is worked on."""
+        """Is True if `finish` was called and nothing is worked on."""
         return self._finishing and self.phase is not Phase.BUSY
 
     def finish(self, *, make_way: bool = False) -> None:
-        """No request after the one in flight; to `make_way`, one that the client has not sent in full ends too."""
+        """Ends the connection after the request in flight; to `make_way`, after none that is not sent in full."""
         self._finishing = True
         # A request that has come in the last moment is answered. By the plain socket: SSLSocket.shutdown takes the TLS
         # state from under the reading thread.

@@ -36,7 +36,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may take up: bytes, fields and seconds (of head and body: from their first byte)."""
+    """Bytes, fields and seconds that one client may take up (for head and body: from their first byte)."""
 
     body_bytes: int = 64 * 1024 * 1024
     head_bytes: int = 32 * 1024

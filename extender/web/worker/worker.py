@@ -28,7 +28,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
 
     @classmethod
     def check_config(cls, cfg: Any, log: Any) -> None:
-        """Gunicorn calls this before the first fork."""
+        """Refuses a second worker; gunicorn calls this before the first fork."""
         if cfg.workers > 1:
             raise SystemExit("Error: each worker has a cache of its own: use --workers 1")
         for name in ("max_requests", "accesslog", "proxy_protocol"):
@@ -36,12 +36,12 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
                 log.warning("%s has no effect with this worker class", name)
 
     def init_signals(self) -> None:
-        """Gunicorn calls this after the fork."""
+        """Sets gunicorn's own handlers, after the fork."""
         super().init_signals()
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # till the application is loaded; by default it would kill
 
     def run(self) -> None:
-        """Accepts until told to stop, drains, stops the application; the main thread's life."""
+        """Accepts until a signal stops it, drains, and stops the application; the main thread's life."""
         application = self.wsgi.lifecycle
         super().init_signals()  # the application may have taken some, not knowing this worker
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
