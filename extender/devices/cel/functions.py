@@ -240,7 +240,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "double(string) double": _double,
     "int(double) int": lambda number: _whole(number, INT64),
     "int(string) int": lambda text: _number(text, INT64),
-    "int(uint) int": lambda number: int(number) if number in INT64 else fail("integer overflow"),
+    "int(uint) int": lambda number: int(number) if int(number) in INT64 else fail("integer overflow"),
     "uint(double) uint": lambda number: Uint(_whole(number, UINT64)),
     "uint(int) uint": lambda number: Uint(number) if number in UINT64 else fail("unsigned integer overflow"),
     "uint(string) uint": lambda text: Uint(_number(text, UINT64)),

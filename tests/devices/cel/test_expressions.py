@@ -77,8 +77,15 @@ def test_an_evaluation_has_a_limit(expression: str) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_no_quantity_takes_long() -> None:
-    assert matches('quantity("1e999999999").asApproximateFloat() > 0.0', device())
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param('quantity("1e999999999").asApproximateFloat() > 0.0', id="an exponent"),
+        pytest.param("int(9223372036854775807u) > 0", id="an unsigned integer"),
+    ],
+)
+def test_no_number_takes_long(expression: str) -> None:
+    assert matches(expression, device())
 
 
 def test_long_chains_are_not_deep() -> None:
