@@ -99,7 +99,7 @@ class Spread:
         return with_spec(pod, topology_spread_constraints=constraints)
 
 
-class PodAffinity:
+class PodAffinityChange:
     """Drops required terms of pod affinity and anti-affinity."""
 
     kind = "pod-affinity"
@@ -177,7 +177,7 @@ class HostPorts:
         )
 
 
-class NodeName:
+class NodeNameChange:
     """Lets a scheduler choose the node."""
 
     kind = "node-name"
@@ -190,7 +190,7 @@ class NodeName:
 
 
 POD_CHANGES: Sequence[PodChange] = (
-    Requests(), Tolerations(), NodeSelection(), Spread(), PodAffinity(), HostPorts(), NodeName()
+    Requests(), Tolerations(), NodeSelection(), Spread(), PodAffinityChange(), HostPorts(), NodeNameChange()
 )  # fmt: skip
 
 
