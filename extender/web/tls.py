@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
 _log = logging.getLogger(__name__)
 
+_AGAIN_SECONDS = 1.0  # a file that cannot be read may be readable later, though it does not change
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -23,6 +25,8 @@ class ReloadingContext:
         self._files = [Path(file) for file in files]
         self._build = build
         self._lock = Lock()
+        self._again_at = 0.0
+        self._tried: _Signature = ()
         # The signature is taken first: a change during the build shows as a new one later.
         self._signature = self._signed()
         self._context = build()
@@ -31,7 +35,8 @@ class ReloadingContext:
         """Returns the context for a new connection."""
         with self._lock:
             signature = self._signed()
-            if signature != self._signature:
+            tried = signature == self._tried and time.monotonic() < self._again_at
+            if signature != self._signature and not tried:
                 self._reload(signature)
             return self._context
 
@@ -39,10 +44,11 @@ class ReloadingContext:
         try:
             self._context = self._build()
         except (OSError, ValueError) as error:
-            _log.warning("TLS files changed but cannot be used, the old ones stay: %s", error)
+            _log.warning("TLS files changed but cannot be used, the old ones stay, and they are tried again: %s", error)
+            self._tried, self._again_at = signature, time.monotonic() + _AGAIN_SECONDS
         else:
             _log.info("TLS files changed: new connections use them")
-        self._signature = signature
+            self._signature = signature
 
     def _signed(self) -> _Signature:
         return tuple(_signature(file) for file in self._files)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from extender.web import tls
 from extender.web.tls import ReloadingContext, server_context
 from tests.web.servers import OURS, Server, extender, get, gunicorn, post
 
@@ -157,4 +158,25 @@ def test_the_context_outlives_files_that_do_not_fit(context: ReloadingContext, c
     (tmp_path / "cert.pem").unlink()
     assert context.current() is first
     _write(ca.issue_cert("localhost"), tmp_path)
+    assert context.current() is not first
+
+
+def test_files_that_could_not_be_read_are_tried_again_though_they_do_not_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "_AGAIN_SECONDS", 0.0)
+    file, broken = tmp_path / "cert.pem", [False]
+
+    def build() -> ssl.SSLContext:
+        if broken[0]:
+            raise OSError("permission denied")
+        return ssl.create_default_context()
+
+    file.write_text("1")
+    context = ReloadingContext([str(file)], build)
+    first = context.current()
+    broken[0] = True
+    file.write_text("22")
+    assert context.current() is first
+    broken[0] = False
     assert context.current() is not first
