@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import ArgumentParser
+from itertools import product
 from pathlib import Path
 
 from tests.stock.build import BuildError, GoMissingError, build, cache_directory
@@ -25,15 +26,14 @@ def main() -> None:
     binaries = {**build(report=_progress), **build_suite(report=_progress)}
     results = cache_directory() / "upstream-results"
     reports = {(group, mode): results / mode / f"{group.replace(' ', '-')}.json" for group in GROUPS for mode in MODES}
-    for mode in options.mode or MODES:
+    for mode, group in product(options.mode or MODES, options.group or GROUPS):
+        _progress(f"{mode}: {group} ...")
         with (
             tempfile.TemporaryDirectory() as directory,
-            UpstreamCluster(binaries, Path(directory)) as plane,
+            UpstreamCluster(binaries, Path(directory), GROUPS[group].nodes) as plane,
             MODES[mode](plane),
         ):
-            for group in options.group or GROUPS:
-                _progress(f"{mode}: {group} ...")
-                run_specs(plane, group, reports[group, mode], options.timeout_minutes)
+            run_specs(plane, group, reports[group, mode], options.timeout_minutes)
     found = results_of(reports)
     options.write.write_text(document(found, list(MODES)))
     if missed := worse(found, list(MODES)):
