@@ -140,7 +140,7 @@ class Judge:
 
     def _evenly(self, pod: Json, node: Json) -> bool:
         """Whether the pod's spread constraints, over nodes and with a skew of one, let it onto the node."""
-        nodes = [name for name, states in self._nodes.items() if states[-1][1] is not None]
+        nodes = [name for name, states in self._nodes.items() if states and states[-1][1] is not None]
         for constraint in pod["spec"].get("topologySpreadConstraints", []):
             count = {
                 name: sum(_selects(constraint["labelSelector"], each) for each in self._staying_on(name))
