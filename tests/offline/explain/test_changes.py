@@ -24,6 +24,7 @@ from extender.offline.explain.step import with_spec
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import to_object
 from tests.builders import Object, make_node, make_pod
+from tests.builders.pod import PodBuilder
 
 CASES, PARTS = 2_000, 8
 
@@ -174,21 +175,27 @@ def test_the_cluster_is_as_it_was_after_the_search() -> None:
 # ---- any case
 
 LABELS = {"disk": ("ssd", "hdd"), "rack": ("1", "2")}
-TAINTS = ("dedicated", "spot")
+TAINTS = ("dedicated", "spot", "lab")
 SPREAD_KEY = "rack"
+
+
+FOCUSES = ("requests", "tolerations", "node-selection", "spread", "pod-affinity", "host-ports", "anything")
 
 
 @st.composite
 def cases(draw: Any) -> tuple[Object, list[Object]]:
+    """A pod that, as a rule, one kind of demand keeps from the nodes: where many do, no change is of one kind."""
+    focus = draw(st.sampled_from(FOCUSES))
     objects: list[Object] = []
-    for number in range(draw(st.integers(1, 4))):
+    for number in range(draw(st.integers(1, 5))):
         node = make_node(f"n{number}").capacity(cpu=str(draw(st.integers(1, 4))), memory=f"{draw(st.integers(1, 4))}Gi")
         for key, values in LABELS.items():
-            if draw(st.booleans()):
+            if draw(st.integers(0, 3)):
                 node.label({key: draw(st.sampled_from(values))})
-        for taint in draw(st.lists(st.sampled_from(TAINTS), unique=True, max_size=2)):
-            node.taint(taint)
-        if draw(st.integers(0, 4)) == 0:
+        if focus in ("tolerations", "anything"):
+            for taint in draw(st.lists(st.sampled_from(TAINTS), unique=True, max_size=2)):
+                node.taint(taint)
+        if draw(st.integers(0, 7)) == 0:
             node.unschedulable()
         objects.append(node.obj())
         for pod in range(draw(st.integers(0, 3))):
@@ -196,30 +203,36 @@ def cases(draw: Any) -> tuple[Object, list[Object]]:
             placed.req(
                 cpu=draw(st.sampled_from(("100m", "500m", "1", "1300m"))), memory=draw(st.sampled_from(("1Mi", "1Gi")))
             )
-            placed.label(app=draw(st.sampled_from("xy")))
-            if draw(st.integers(0, 3)) == 0:
-                placed.host_port(80)
+            placed.label(app=draw(st.sampled_from("xxy")))
+            if focus == "host-ports":
+                placed.host_port(80 + pod)
             objects.append(placed.obj())
-    return _waiting(draw), objects
+    return _waiting(draw, focus), objects
 
 
-def _waiting(draw: Any) -> Object:
-    pod = make_pod("p").label(app="x").priority(10)
-    pod.req(cpu=draw(st.sampled_from(("100m", "1", "2500m", "6"))), memory=draw(st.sampled_from(("1Mi", "2Gi", "6Gi"))))
-    for key, values in LABELS.items():
-        if draw(st.integers(0, 2)) == 0:
-            pod.node_selector({key: draw(st.sampled_from(values))})
-    if draw(st.booleans()):
-        pod.toleration(draw(st.sampled_from(TAINTS)))
-    if draw(st.integers(0, 3)) == 0:
-        pod.host_port(80)
-    if draw(st.integers(0, 2)) == 0:
-        pod.spread(SPREAD_KEY, labels={"app": "x"})
-    if draw(st.integers(0, 3)) == 0:
-        pod.anti_affinity("disk", labels={"app": draw(st.sampled_from("xy"))})
-    if draw(st.integers(0, 3)) == 0:
-        pod.affinity("rack", labels={"app": draw(st.sampled_from("xyz"))})
+def _waiting(draw: Any, focus: str) -> Object:
+    pod = make_pod("p").label(app="x").priority(10).req(cpu="10m", memory="1Ki")
+    for demand in FOCUSES[:-1]:
+        if focus == demand or (focus == "anything" and draw(st.integers(0, 2)) == 0):
+            _demand(draw, demand, pod)
     return pod.obj()
+
+
+def _demand(draw: Any, demand: str, pod: PodBuilder) -> None:
+    match demand:
+        case "requests":
+            pod.req(cpu=draw(st.sampled_from(("1", "2500m", "6"))), memory=draw(st.sampled_from(("1Mi", "2Gi", "6Gi"))))
+        case "tolerations":
+            pod.toleration(draw(st.sampled_from((*TAINTS, "none"))))
+        case "node-selection":
+            pod.node_selector({key: draw(st.sampled_from((*values, "none"))) for key, values in LABELS.items()})
+        case "spread":
+            pod.spread(SPREAD_KEY, labels={"app": "x"})
+        case "pod-affinity":
+            pod.anti_affinity("disk", labels={"app": draw(st.sampled_from("xy"))})
+            pod.affinity("rack", labels={"app": draw(st.sampled_from("xyz"))})
+        case "host-ports":
+            pod.host_port(80).host_port(81)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
