@@ -44,6 +44,7 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.ports import Binder
 from extender.runtime.ticker import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
@@ -146,6 +147,12 @@ class Writers:
         )
         self.binders, self.preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
 
+    def ports(self, binder: Binder) -> LoopPorts:
+        """Returns them as the loop uses them, with the chain that a bind passes."""
+        return LoopPorts(
+            binder, self.statuses, self.events, self.evictor, self.volumes, self.claims, self.binders, self.preemptors
+        )
+
     def start(self) -> None:
         """Starts the threads."""
         for part in (self.statuses, self.events, self.binders, self.preemptors):
@@ -179,16 +186,10 @@ class Process:
         self._writers = writers = Writers(LeaderClient(self._client, feed.fence), options, clock, metrics.write_dropped)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
-        ports = LoopPorts(
-            PacedBinder(binder, _bucket(options.bind_rate), clock),
-            writers.statuses, writers.events, writers.evictor, writers.volumes, writers.claims,
-            writers.binders, writers.preemptors,
-        )  # fmt: skip
-        queue = QueueTimes(
-            Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
-            options.max_unschedulable_seconds,
-        )
-        self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, queue)
+        ports = writers.ports(PacedBinder(binder, _bucket(options.bind_rate), clock))
+        backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
+        times = QueueTimes(backoff, options.max_unschedulable_seconds)
+        self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, times)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(self._loop.queue.pending)
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))

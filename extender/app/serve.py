@@ -80,11 +80,11 @@ def build(settings: Settings) -> ExtenderApp:
 
 def application(settings: Settings, factory: FeedFactory) -> ExtenderApp:
     """Returns the application over one cache, which is filled once it is started."""
-    process = Process(settings, factory)
+    process = WebhookProcess(settings, factory)
     return create_app(process.backend(), settings, process.metrics)
 
 
-class Process:
+class WebhookProcess:
     """Everything that `extender serve` runs."""
 
     def __init__(self, settings: Settings, factory: FeedFactory) -> None:
