@@ -73,7 +73,7 @@ class Acceptor:
         client = str(address[0]) if isinstance(address, tuple) else ""
         if client:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._has_room(client) or not self._start(accepted, client):
+        if not (self._has_room(client) and self._start(accepted, client)):
             self._application.rejected(503)
             accepted.close()
 

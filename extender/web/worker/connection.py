@@ -17,8 +17,7 @@ from extender.web.worker.http1 import Budget, Head, RequestReader, RequestRefuse
 
 _log = logging.getLogger(__name__)
 
-_HANDSHAKE_SECONDS = 10.0
-_LINGER_SECONDS = 2.0
+_HANDSHAKE_SECONDS, _LINGER_SECONDS = 10.0, 2.0
 
 
 class Phase(IntEnum):
@@ -55,8 +54,7 @@ class ClientConnection:
     def finish(self, *, make_way: bool = False) -> None:
         """Ends the connection after the request in flight; to `make_way`, after none that is not sent in full."""
         self._finishing = True
-        # A request that has come in the last moment is answered. By the plain socket: SSLSocket.shutdown takes the TLS
-        # state from under the reading thread.
+        # A last request is answered. By the plain socket: SSLSocket.shutdown takes TLS from under the reading thread.
         with suppress(OSError):
             if self.phase in (Phase.NEW, Phase.IDLE):
                 socket.socket.shutdown(self._socket, socket.SHUT_RD)

@@ -23,8 +23,7 @@ Receive = Callable[[int, float], bytes]
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _PIECE_BYTES, _BODY_PIECE_BYTES = 64 * 1024, 1024 * 1024
-_LARGEST_CACHED_HEAD_BYTES, _LONGEST_CHUNK_LINE_BYTES = 1024, 1024
-_MOST_CHUNKS = 16 * 1024
+_LARGEST_CACHED_HEAD_BYTES, _LONGEST_CHUNK_LINE_BYTES, _MOST_CHUNKS = 1024, 1024, 16 * 1024
 
 _REQUEST_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9]\.[0-9])")
 _FIELD = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
@@ -52,8 +51,7 @@ class RequestRefused(Exception):
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status = status
-        self.message = message
+        self.status, self.message = status, message
 
 
 class Budget:
@@ -80,8 +78,7 @@ class Budget:
         """Returns what `take` took."""
         with self._lock:
             self._left += size
-            taken = self._taken.pop(client) - size
-            if taken:
+            if taken := self._taken.pop(client) - size:
                 self._taken[client] = taken
 
 
