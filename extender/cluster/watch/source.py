@@ -16,7 +16,7 @@ from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_objects, li
 from extender.cluster.watch.reflector import Reflector
 from extender.cluster.watch.survey import Survey
 from extender.cluster.watch.verification import Verification
-from extender.errors import ClusterError
+from extender.errors import ClusterError, Refused
 from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.runtime.clock import Clock
@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 WATCH_SILENCE_SECONDS = 90.0
 VERIFICATION_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
+# Who may not list, or where nothing is served, gets no watch either; what that means is the reflector's to say.
+_WATCHES_LIKEWISE = (401, 403, 404)
 
 
 class ClusterSource:
@@ -48,6 +50,7 @@ class ClusterSource:
         self._reflectors = [Reflector(kind, sink, telemetry, Random(random.random())) for kind in kinds]  # noqa: S311  no secret is made of it
         self._by_kind = {reflector.kind.name: reflector for reflector in self._reflectors}
         self._streams: dict[Reflector, Response] = {}
+        self._interrupted: set[Reflector] = set()
         self._verifications = [Verification(each, self.survey) for each in self._reflectors]
         self._stopping = threading.Event()
         self._threads = [
@@ -62,8 +65,8 @@ class ClusterSource:
             thread.start()
 
     def revive(self) -> list[str]:
-        """Starts threads again that have ended; returns their names."""
-        return [thread.name for thread in self._threads if thread.revive()]
+        """Starts threads again that have ended, unless the source is stopped; returns their names."""
+        return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
         """Returns the kinds that the sink does not hold in full; kinds that the API server does not serve left out."""
@@ -151,10 +154,38 @@ class ClusterSource:
             case Pause(seconds):
                 self._stopping.wait(seconds)
             case List() as step:
+                self._interrupted.discard(reflector)
                 self._ask(reflector, list_query(reflector.kind, step))
-            case Watch(version, timeout_seconds):
-                query = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": str(timeout_seconds)}
-                self._ask(reflector, query_of(reflector.kind, **query, resourceVersion=version))
+            case Watch() as step:
+                if reflector not in self._interrupted or self._is_continued(reflector):
+                    self._follow_events(reflector, step)
+
+    def _follow_events(self, reflector: Reflector, step: Watch) -> None:
+        query = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": str(step.timeout_seconds)}
+        opened_at = self._clock.monotonic()
+        self._interrupted.add(reflector)
+        self._ask(reflector, query_of(reflector.kind, **query, resourceVersion=step.version))
+        if self._clock.monotonic() - opened_at >= step.timeout_seconds:
+            self._interrupted.discard(reflector)  # it ended when it was asked to
+
+    def _is_continued(self, reflector: Reflector) -> bool:
+        """Returns whether the server still knows what the reflector was told before its watch was interrupted.
+
+        A server that was restored from a copy meanwhile would take up the watch all the same, and once it is past the
+        reflector's version again, nothing shows any more that the events up to there were others.
+        """
+        try:
+            if not self.survey(reflector.kind.name).lists_newest:
+                self._distrust(reflector, "the newest object was deleted or never was")
+        except Refused as error:
+            if error.status in _WATCHES_LIKEWISE:
+                return True
+            reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
+            return False
+        except ClusterError:
+            reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
+            return False
+        return reflector.synced
 
     def _ask(self, reflector: Reflector, query: dict[str, str]) -> None:
         watching = "watch" in query

@@ -74,6 +74,11 @@ class Survey:
     def __len__(self) -> int:
         return len(self._versions)
 
+    @property
+    def lists_newest(self) -> bool:
+        """Returns whether the list has the newest object that the sink was told of, unless as deleted."""
+        return self._gone is None or not self._gone.uid
+
     def told(self) -> bool:
         """Returns whether the sink was told of every object in the list; no reflector is asked while it lists."""
         if not self._reflector.synced or not self._reflector.version:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from extender.table import PodInfo
 _HIGHEST_PRIORITY = 2**31 - 1
 _MOST_SHAPES = 64
 _NEW_NODE_SIZE = 3
+_MOST_VICTIMS_DIVIDED = 4
 _LABELS_OF_THE_PLATFORM = ("kubernetes.io", "k8s.io")
 
 
@@ -107,10 +109,25 @@ def _emptied(state: ClusterState, pod: Pod) -> SuggestedChange | None:
         with state.supposing(gone=gone):
             fits = candidate.node in state.feasible(pod, state.rows_of([candidate.node]))
         if fits and gone:
-            keys = tuple(info.pod.key for info in gone)
+            fewest, nodes = _fewer_that_do(state, pod, gone) or (gone, [candidate.node])
+            keys = tuple(info.pod.key for info in fewest)
             protected = " (a PodDisruptionBudget protects some)" if candidate.num_pdb_violations else ""
             text = f"remove {listed(keys)} from {candidate.node}{protected}"
-            return SuggestedChange("remove-pods", text, 1 + len(gone), [candidate.node], removed=keys)
+            return SuggestedChange("remove-pods", text, 1 + len(fewest), nodes, removed=keys)
+    return None
+
+
+def _fewer_that_do(
+    state: ClusterState, pod: Pod, victims: Sequence[PodInfo]
+) -> tuple[Sequence[PodInfo], list[str]] | None:
+    """Returns some of the victims whose removal opens nodes already, perhaps others than theirs, and these nodes."""
+    if len(victims) > _MOST_VICTIMS_DIVIDED:
+        return None
+    for size in range(1, len(victims)):
+        for some in combinations(victims, size):
+            with state.supposing(gone=list(some)):
+                if nodes := state.feasible(pod):
+                    return some, nodes
     return None
 
 

@@ -288,6 +288,23 @@ def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
         assert wait_until(lambda: following.unsynced() == [])
 
 
+def test_a_server_restored_while_a_watch_is_interrupted_is_noticed_though_it_is_past_the_version_again(
+    tmp_path: Path,
+) -> None:
+    with (
+        fake_api(make_node("a").obj(), make_node("b").obj()) as api,
+        running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
+    ):
+        assert following.wait_until_synced(10)
+        api.put(NODES, make_node("c").obj())
+        assert wait_until(names(recorder, "a", "b", "c"))
+        api.fail(NODES, *[answer(500)] * 2)
+        api.forget_since(101)
+        for name in "defgh":
+            api.put(NODES, make_node(name).obj())
+        assert wait_until(names(recorder, "a", *"defgh"))
+
+
 def test_two_servers_are_two_clusters(tmp_path: Path) -> None:
     with fake_api(make_node("a").obj()) as one, FakeApiServer() as other:
         (tmp_path / "other").mkdir()
