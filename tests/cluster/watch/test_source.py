@@ -299,6 +299,7 @@ def test_a_server_restored_while_a_watch_is_interrupted_is_noticed_though_it_is_
         api.put(NODES, make_node("c").obj())
         assert wait_until(names(recorder, "a", "b", "c"))
         api.fail(NODES, *[answer(500)] * 2)
+        api.end_watches()
         api.forget_since(101)
         for name in "defgh":
             api.put(NODES, make_node(name).obj())
