@@ -111,6 +111,11 @@ class Judge:
         return self.simulation.now < self._silent_until
 
     @property
+    def unknowing_seconds(self) -> float:
+        """For how long yet a process may not know what has happened."""
+        return max(self._lenient_until, self._silent_until) - self.simulation.now
+
+    @property
     def lenient(self) -> bool:
         """The API server was restored a moment ago."""
         return self.simulation.now < self._lenient_until

@@ -93,7 +93,7 @@ class World:
         with self.running():
             simulation.run(plan.trouble_seconds or simulation.random.choice(TROUBLE_SECONDS))
             self._make_peace()
-            simulation.run(PEACE_SECONDS)
+            simulation.run(max(PEACE_SECONDS, self.judge.unknowing_seconds))
             self.judge.at_peace = True
             simulation.run(SETTLED_SECONDS)
             left = self._check_at_the_end()

@@ -223,6 +223,8 @@ class ClusterSource:
         reflector.opened()
         self._streams[reflector] = response
         try:
+            if not reflector.synced:  # distrusted since the watch was asked for, when there was no stream to abort
+                return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():
                 failure = reflector.receive(piece, self._clock.monotonic())
                 if failure:

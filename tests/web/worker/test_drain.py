@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.stock.process import free_port
-from tests.web.servers import OURS, PATIENCE_SECONDS, ROOT, Server, extender, get, gunicorn, post
+from tests.web.servers import OURS, PATIENCE_SECONDS, ROOT, Server, Wire, extender, get, gunicorn, post
 
 
 def test_readiness_goes_down_while_calls_are_still_answered() -> None:
@@ -148,11 +148,13 @@ def test_a_log_that_nobody_reads_holds_up_neither_metrics_nor_the_end() -> None:
 
 def test_out_of_file_descriptors_an_idle_connection_makes_way() -> None:
     with extender() as server:
-        idle = [server.connect() for _ in range(5)]
-        for wire in idle:
-            assert wire.send(get("/livez")).reply().status == 200
-        # One fewer than are open, for one of these may be open for a moment only.
-        limit = len(list(Path(f"/proc/{server.worker_pid}/fd").iterdir())) - 1
+        idle: list[Wire] = []
+        opened: set[int] = set()
+        while len(idle) < 5 or opened != set(range(len(opened))):  # until no number below the limit is free
+            idle.append(server.connect())
+            assert idle[-1].send(get("/livez")).reply().status == 200
+            opened = {int(each.name) for each in Path(f"/proc/{server.worker_pid}/fd").iterdir()}
+        limit = len(opened) - 1  # one fewer, for one may be open for a moment only
         resource.prlimit(server.worker_pid, resource.RLIMIT_NOFILE, (limit, limit))
         assert server.ask(get("/livez")).status == 200
         assert server.ask(post()).status == 200
