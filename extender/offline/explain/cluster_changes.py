@@ -15,8 +15,8 @@ from extender.model.pod import Pod
 from extender.model.tolerations import UNSCHEDULABLE_TAINT
 from extender.offline.explain.changes import SuggestedChange
 from extender.offline.explain.details import requirement_text
-from extender.offline.explain.quantities import listed
 from extender.offline.explain.selection_changes import NodeSelection, missing_demands
+from extender.offline.quantities import listed
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate, preempt
 from extender.table import PodInfo

@@ -13,7 +13,7 @@ from extender.model.meta import LabelSelector, NodeSelectorRequirement
 from extender.model.pod import PodAffinityTerm
 from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.volumes.storage import PersistentVolumeClaim
-from extender.offline.explain.quantities import listed, rounded
+from extender.offline.quantities import listed, rounded
 from extender.plugins.inter_pod_affinity.terms import pods_by_domain, pods_meant
 from extender.plugins.pod_topology_spread.constraints import (
     DO_NOT_SCHEDULE,

@@ -13,8 +13,8 @@ from extender.framework.find_fit import awaited_pods
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
 from extender.model.requests import pod_requests
-from extender.offline.explain.quantities import quantity
 from extender.offline.explain.step import Fits, Step, with_spec
+from extender.offline.quantities import quantity
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
 from extender.table.labels import Rows

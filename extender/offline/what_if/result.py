@@ -9,8 +9,8 @@ from typing import Any
 
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
-from extender.offline.explain.quantities import listed
 from extender.offline.html import table
+from extender.offline.quantities import listed
 from extender.offline.state import ClusterState
 from extender.offline.tables import Cells, aligned, printable
 from extender.offline.what_if.balance import Balance, balance_of
