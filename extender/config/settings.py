@@ -54,6 +54,7 @@ def _path(value: str) -> str:
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
+OptionalAddress = Annotated[str, AfterValidator(lambda value: value and _address(value))]
 UrlPath = Annotated[str, AfterValidator(_path)]
 Pair = Annotated[str, AfterValidator(_pair)]
 
@@ -68,6 +69,9 @@ class Settings(BaseModel):
     )
     insecure_bind: bool = Field(
         False, description="listen beyond loopback without a certificate: whoever gets there may bind pods"
+    )
+    metrics_bind: OptionalAddress = Field(
+        "", description="HOST:PORT for /livez, /readyz and /metrics, without certificates: who gets there cannot bind"
     )
     kubeconfig: Path | None = Field(
         default=None,

@@ -20,6 +20,7 @@ from extender.web.calls import Call, Calls, WaitingFor, report
 from extender.web.debug import COMPARE, DUMP, Debug, DebugPages
 from extender.web.environ import ADMITTED, environ_of
 from extender.web.exempt import Exemptions
+from extender.web.pages import Page, PageServer
 from extender.web.routes import PROBES, Routes, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
@@ -66,12 +67,14 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings))
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
     routes = Routes(handlers, authorizer, partial(_dispatch, app))
-    app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics)
+    pages = _pages(app, backend, metrics, notifier)
+    server = _page_server(pages, settings.metrics_bind)
+    app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics, server)
     for path, handler in handlers.items():
         view = partial(_post, handler, settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
-    _add_health(app, backend)
-    app.add_url_rule("/metrics", "metrics", partial(_metrics, metrics, notifier))
+    for path, page in pages.items():
+        app.add_url_rule(path, path, partial(_view, page))
     if backend.debug is not None:
         _add_debug(app, DebugPages(backend.debug, authorizer))
     app.before_request(partial(_before, app.lifecycle, authorizer))
@@ -86,15 +89,24 @@ def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[s
 
 
 def _lifecycle(
-    backend: Backend, routes: Routes, notifier: BatchedNotifier[Call], settings: Settings, metrics: Metrics
+    backend: Backend,
+    routes: Routes,
+    notifier: BatchedNotifier[Call],
+    settings: Settings,
+    metrics: Metrics,
+    server: PageServer | None,
 ) -> Lifecycle:
     def start() -> None:
+        if server:
+            server.start()
         notifier.start()
         backend.start()
 
     def stop() -> None:
         notifier.stop()
         backend.stop()
+        if server:
+            server.stop()
 
     limits = Limits(
         body_bytes=settings.body_limit,
@@ -152,19 +164,40 @@ def _post(handler: Handler, limit_bytes: int) -> Response:
     return _response(handler(body))
 
 
-def _add_health(app: ExtenderApp, backend: Backend) -> None:
-    def livez() -> Response:
+def _pages(app: ExtenderApp, backend: Backend, metrics: Metrics, notifier: BatchedNotifier[Call]) -> Mapping[str, Page]:
+    """Returns what probes and Prometheus ask for, by path."""
+
+    def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
         ended = ", ".join(backend.revive())
         checks = {"ping": "", "threads": f"{ended} had ended, and is started again" if ended else ""}
-        return _response(health_answer("livez", checks, "verbose" in request.args))
+        return health_answer("livez", checks, "verbose" in query)
 
-    def readyz() -> Response:
+    def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
         draining = "shutting down" if app.lifecycle.draining else ""
         checks = {"ping": "", **backend.waiting_for(), "shutdown": draining}
-        return _response(health_answer("readyz", checks, "verbose" in request.args))
+        return health_answer("readyz", checks, "verbose" in query)
 
-    app.add_url_rule("/livez", "livez", livez)
-    app.add_url_rule("/readyz", "readyz", readyz)
+    def scraped(_query: Mapping[str, list[str]], accept: str) -> Answer:
+        notifier.catch_up()
+        try:
+            body, content_type = metrics.render(accept)
+        except (TypeError, ValueError):  # the library trips over a version that is none
+            metrics.rejected(406)
+            return error_answer(406, "no format of metrics that this Accept header asks for is known")
+        return Answer(200, body, content_type)
+
+    return {"/livez": livez, "/readyz": readyz, "/metrics": scraped}
+
+
+def _page_server(pages: Mapping[str, Page], address: str) -> PageServer | None:
+    """Returns a server of the pages alone, where they have an address of their own. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    return PageServer(host.strip("[]"), int(port), pages) if address else None
+
+
+def _view(page: Page) -> Response:
+    answer = page(request.args.to_dict(flat=False), request.headers.get("Accept", ""))
+    return _response(answer)
 
 
 def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
@@ -176,15 +209,6 @@ def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
 
     app.add_url_rule(COMPARE, COMPARE, compare, methods=["POST"])
     app.add_url_rule(DUMP, DUMP, dump)
-
-
-def _metrics(metrics: Metrics, notifier: BatchedNotifier[Call]) -> Response:
-    notifier.catch_up()
-    try:
-        body, content_type = metrics.render(request.headers.get("Accept", ""))
-    except (TypeError, ValueError):  # the library trips over a version that is none
-        abort(406, "no format of metrics that this Accept header asks for is known")
-    return _response(Answer(200, body, content_type))
 
 
 def _error(metrics: Metrics, error: Exception) -> Response:

@@ -12,6 +12,7 @@ import trustme
 
 from extender.web import tls
 from extender.web.tls import ReloadingContext, server_context
+from tests.stock.process import free_port
 from tests.web.servers import OURS, Server, extender, get, gunicorn, post
 
 
@@ -180,3 +181,14 @@ def test_files_that_could_not_be_read_are_tried_again_though_they_do_not_change(
     assert context.current() is first
     broken[0] = False
     assert context.current() is not first
+
+
+def test_probes_and_metrics_have_a_plain_address_where_nobody_can_bind(folder: Path, ca: trustme.CA) -> None:
+    port = free_port()
+    flags = (*_tls_flags(folder), "--client-ca", str(folder / "ca.pem"), "--metrics-bind", f"127.0.0.1:{port}")
+    with extender(*flags) as server:
+        probes = Server(server.process, port)
+        assert server.ask(get("/readyz"), _client(ca)).status == 200  # the worker listens at both from its start
+        assert [probes.ask(get(path)).body for path in ("/livez", "/readyz")] == [b"ok", b"ok"]
+        assert b"extender_build_info" in probes.ask(get("/metrics")).body
+        assert [probes.ask(post()).status, probes.ask(get("/debug/cache/dump")).status] == [404, 404]
