@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from extender.cache.changes import NODE, POD, Reference
+from extender.cache.changes import NODE, POD, Changes, Reference
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.cache.state import CacheState, Listener
@@ -38,14 +38,16 @@ class Cache:
     Args:
         ttl_seconds: how long a finished bind may go unconfirmed before the pod may expire; 0: for ever. See Expiry.
         features: the feature gates that its tables are read by.
+        changes: its journal, where somebody else follows it too; empty.
     """
 
     def __init__(
-        self, clock: Clock, telemetry: Telemetry, ttl_seconds: float = 30.0, features: FeatureGates = DEFAULT_FEATURES
-    ) -> None:
+        self, clock: Clock, telemetry: Telemetry, ttl_seconds: float = 30.0,
+        features: FeatureGates = DEFAULT_FEATURES, changes: Changes | None = None,
+    ) -> None:  # fmt: skip
         self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
         self._locked = TimedLock(clock, telemetry)
-        self._state = CacheState()
+        self._state = CacheState(changes)
         self.view = CacheView(self._state, self._notifying)
         self._tables = TablePool(self._state.changes, self._locked, features)
         self._templates = Templates()

@@ -37,7 +37,7 @@ class Listener(Protocol):
 class CacheState:
     """Nodes, pods, places, nominations and the other objects."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: Changes | None = None) -> None:
         self.listener: Listener | None = None
         self.objects = WatchedObjects()
         self.assumed = AssumedObjects()
@@ -45,7 +45,7 @@ class CacheState:
         self.remembered = RememberedPods()
         self.placements = Placements()
         self.nominations = DecidedNominations()
-        self.changes = Changes()
+        self.changes = changes or Changes()
         self._notifications: list[Callable[[], None]] = []
 
     def take_notifications(self) -> list[Callable[[], None]]:

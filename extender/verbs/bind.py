@@ -23,6 +23,7 @@ from extender.verbs.verb import Summary
 
 BOUND = ExtenderBindingResult()
 GONE = "the node is gone"
+UNFIT = "does not fit any more: "
 _BEING_DELETED = "is being deleted"
 
 
@@ -47,7 +48,7 @@ class Bind:
 
     def __init__(self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry) -> None:
         self._cache, self._binder, self._telemetry = cache, binder, telemetry
-        self._profiles = profiles.with_each(_at_bind)
+        self._profiles = profiles.with_each(at_bind)
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
 
@@ -103,9 +104,7 @@ class Bind:
             # Nobody knows what became of the last attempt, so the API server is asked by trying it again. The pod keeps
             # that place meanwhile: to let go of it is to fill the node over, if the attempt has succeeded.
             if reason:
-                return self._end(
-                    "unfit", f"{placement.node_name}, where it may be bound, does not fit any more: {reason}"
-                )
+                return self._end("unfit", f"{placement.node_name}, where it may be bound, {UNFIT}{reason}")
             result = self._bind_again(request, placement.node_name)
             if result.error or placement.node_name == request.node:
                 return result
@@ -119,7 +118,7 @@ class Bind:
         except ExtenderError as error:
             return self._end("refused", str(error))
         if reason:
-            return self._end("unfit", f"{request.node} does not fit any more: {reason}")
+            return self._end("unfit", f"{request.node} {UNFIT}{reason}")
         try:
             return self._post(request, request.node)
         except Refused as error:
@@ -202,7 +201,7 @@ class Bind:
         return ExtenderBindingResult(error) if error else BOUND
 
 
-def _at_bind(profile: Profile) -> Profile:
+def at_bind(profile: Profile) -> Profile:
     """Returns the profile as it judges a pod for which the scheduler has reserved what it needs (upstream PreBind)."""
     changed = [
         replace(predicate, at_bind=True) if isinstance(predicate, DynamicResourcesFilter) else predicate

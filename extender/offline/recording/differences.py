@@ -1,0 +1,205 @@
+"""One decision made again beside what is recorded of it, and the causes of what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from extender.extender_v1.fields import NULL
+from extender.framework.status import Refusal
+from extender.model.pod import Pod
+from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, from_digits, from_ranges
+from extender.offline.recording.worlds import World
+from extender.scheduler.scheduling_cycle import Chosen, Unfit
+from extender.verbs.bind import UNFIT
+
+PASSES = "passes"
+_MOST_PLUGINS = 4
+_DECODE_ANY = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which a decision comes out otherwise.
+
+    Attributes:
+        recorded, replayed: the verdicts: a reason, `passes`, a score, a node, victims.
+        cause: the plugins behind it, with the points that they add or take; "": the rules are the same, so that it is
+            the program that decides otherwise.
+        nodes: the nodes for which it is so; empty where it is about the pod.
+    """
+
+    recorded: str
+    replayed: str
+    cause: str = ""
+    nodes: Sequence[str] = field(default_factory=tuple)
+
+
+def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
+    """Yields what filter answers otherwise: nodes with the same two verdicts together."""
+    args = second.args(line)
+    second.remember(args.pod)
+    answer = second.filter.decide(args)
+    recorded = {
+        name: _verdict(reason, final=final)
+        for final, refused in ((False, line.refused), (True, line.unresolvable))
+        for reason, nodes in refused.items()
+        for name in numbers.named(from_ranges(nodes))
+    }
+    replayed = {
+        name: _verdict(reason, final=final)
+        for final, refused in ((False, answer.failed_nodes), (True, answer.failed_and_unresolvable_nodes))
+        for name, reason in refused.items()
+    }
+    by_verdicts: dict[tuple[str, str], list[str]] = {}
+    for name in args.names:
+        verdicts = recorded.get(name, PASSES), replayed.get(name, PASSES)
+        if verdicts[0] != verdicts[1]:
+            by_verdicts.setdefault(verdicts, []).append(name)
+    for (before, after), names in by_verdicts.items():
+        yield Difference(before, after, _refusing(args.pod, names[0], first, second), names)
+
+
+def prioritize_differences(line: CallLine, first: World, second: World) -> Iterator[Difference]:
+    """Yields the nodes that prioritize scores otherwise, with the plugins behind the largest difference."""
+    args = second.args(line)
+    answer = second.prioritize.decide(args)
+    recorded, replayed = from_digits(line.scores), answer.scores.tolist()
+    changed = {
+        name: (before, after)
+        for name, before, after in zip(answer.hosts, recorded, replayed, strict=True)
+        if before != after
+    }
+    if not changed:
+        return
+    names = sorted(changed, key=lambda name: -abs(changed[name][0] - changed[name][1]))
+    before, after = changed[names[0]]
+    points = _points(args.pod, names[0], first, second, args.names)
+    yield Difference(f"score {before} on {names[0]}", f"score {after}", points, names)
+
+
+def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
+    """Yields the nodes that preempt leaves with other victims, or does not leave at all."""
+    answer = second.preempt.decide(second.preemption_args(line)).node_name_to_meta_victims
+    told = _DECODE_ANY(line.answer)["NodeNameToMetaVictims"] if line.answer != NULL else {}
+    recorded = {node: [pod["UID"] for pod in victims["Pods"]] for node, victims in (told or {}).items()}
+    replayed = {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}
+    for node in dict.fromkeys((*recorded, *replayed)):
+        before, after = recorded.get(node), replayed.get(node)
+        if before != after:
+            yield Difference(_evicting(before), _evicting(after), "", [node])
+
+
+def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | None:
+    """Yields where the check before a bind says otherwise; None: no rule was asked then, or none can be now."""
+    body: Mapping[str, str] = _DECODE_ANY(line.request) if line.request != NULL else {}
+    error: str = (_DECODE_ANY(line.answer) if line.answer != NULL else {}).get("Error", "")
+    reason = second.refused_at_bind(body.get("PodUID", ""), body.get("Node", ""))
+    if reason is None:
+        return None
+    recorded = error.partition(UNFIT)[2] if UNFIT in error else ""
+    if recorded == reason:
+        return iter(())
+    return iter((Difference(recorded or PASSES, reason or PASSES, "", [body.get("Node", "")]),))
+
+
+def attempt_differences(line: AttemptLine, first: World, second: World) -> Iterator[Difference]:
+    """Yields what the loop's attempt comes to otherwise."""
+    decided = second.attempt(line)
+    recorded, replayed = _choice_of(line), _choice(decided)
+    if recorded == replayed:
+        return
+    pod = msgspec.json.decode(line.pod, type=Pod)
+    chosen = decided.node_name if isinstance(decided, Chosen) else ""
+    cause = ""
+    if line.node:
+        cause = _refusing(pod, line.node, first, second)
+        if not cause and chosen:
+            cause = _preferring(pod, line.node, chosen, first, second)
+    elif chosen:
+        cause = _refusing(pod, chosen, first, second)
+    yield Difference(recorded, replayed, cause, [node for node in (line.node, chosen) if node])
+
+
+# ---- verdicts in words
+
+
+def _verdict(reason: str, *, final: bool) -> str:
+    return f"{reason} (no eviction helps)" if final else reason
+
+
+def _evicting(uids: Sequence[str] | None) -> str:
+    return "no candidate" if uids is None else f"evicts {', '.join(uids)}"
+
+
+def _choice_of(line: AttemptLine) -> str:
+    if line.node:
+        return line.node
+    return _in_words(line.message, line.nominated_node, line.victims)
+
+
+def _choice(decided: Chosen | Unfit) -> str:
+    if isinstance(decided, Chosen):
+        return decided.node_name
+    plan = decided.preemption
+    victims = [victim.pod.key for victim in plan.victims] if plan else []
+    return _in_words(decided.message, plan.node_name if plan else "", victims)
+
+
+def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
+    return f"{message} evicts {', '.join(victims)} from {nominated_node}" if nominated_node else message
+
+
+# ---- causes
+
+
+def _refusing(pod: Pod, node: str, first: World, second: World) -> str:
+    """Returns the plugin that refuses the node by one of the rules, or by both for other reasons."""
+    if first is second:
+        return ""
+    return _differing(first.refusal(pod, node), second.refusal(pod, node))
+
+
+def _differing(before: Refusal | None, after: Refusal | None) -> str:
+    refusals = [each for each in (before, after) if each is not None]
+    if before == after:
+        return ""
+    return ", ".join(dict.fromkeys(each.plugin or "PreFilter" for each in refusals))
+
+
+def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str:
+    """Returns the plugins that give the node other points by the second rules, as in "NodeResourcesFit +40"."""
+    if first is second:
+        return ""
+    before, after = first.scores(pod, names), second.scores(pod, names)
+    plugins = dict.fromkeys((*before, *after))
+    return _listed({each: after.get(each, {}).get(node, 0) - before.get(each, {}).get(node, 0) for each in plugins})
+
+
+def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
+    """Returns the plugins by which the second node gains on the first, from the first rules to the second."""
+    if first is second:
+        return ""
+
+    def leads(world: World) -> Mapping[str, int]:
+        return {plugin: on.get(after, 0) - on.get(before, 0) for plugin, on in world.scores(pod).items()}
+
+    old, new = leads(first), leads(second)
+    return _listed({each: new.get(each, 0) - old.get(each, 0) for each in dict.fromkeys((*old, *new))})
+
+
+def _listed(points: Mapping[str, int]) -> str:
+    moved = sorted(((name, by) for name, by in points.items() if by), key=lambda each: -abs(each[1]))
+    return ", ".join(f"{name} {by:+}" for name, by in moved[:_MOST_PLUGINS])
+
+
+def as_dict(difference: Difference) -> dict[str, Any]:
+    return {
+        "recorded": difference.recorded,
+        "replayed": difference.replayed,
+        "cause": difference.cause or None,
+        "nodes": list(difference.nodes),
+    }

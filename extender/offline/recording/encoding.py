@@ -1,0 +1,172 @@
+"""Entries of the recorder -> lines of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from extender.cache.changes import NODE, Present
+from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodState
+from extender.extender_v1.encoding import encode
+from extender.extender_v1.fields import NULL
+from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult, HostPriorityList
+from extender.model.documents import WHOLE
+from extender.model.meta import Object
+from extender.offline.recording.entries import (
+    AttemptEntry,
+    CallEntry,
+    ChangeEntry,
+    CheckpointEntry,
+    DroppedEntry,
+    Entry,
+    EventEntry,
+)
+from extender.offline.recording.lines import (
+    AttemptLine,
+    CallLine,
+    CheckpointLine,
+    DroppedLine,
+    EventLine,
+    Line,
+    NodeNumbers,
+    NodesLine,
+    ObjectLine,
+    as_digits,
+    as_ranges,
+)
+from extender.scheduler.scheduling_cycle import Chosen
+from extender.table import PodInfo
+
+_ENCODE = msgspec.json.Encoder().encode
+_WHOLE = tuple(WHOLE.values())
+
+
+class LineEncoder:
+    """The state of one recording: what is there by now, and the numbers of the nodes of the file at hand."""
+
+    def __init__(self) -> None:
+        self._present: dict[tuple[str, str], tuple[int, Present]] = {}
+        self._numbers = NodeNumbers()
+        self._order: Sequence[str] | None = None
+        self._order_written = False
+        self._moment = 0
+
+    def begin_file(self, at: float) -> Iterator[Line]:
+        """Yields the lines that another file begins with: all that is there."""
+        self._numbers, self._order_written = NodeNumbers(), False
+        if self._present:
+            yield CheckpointLine(at=at, moment=self._moment, objects=len(self._present))
+        for (kind, key), (_, present) in list(self._present.items()):
+            yield _object_line(at, self._moment, kind, key, present)
+
+    def lines(self, entry: Entry) -> Iterator[Line]:
+        """Yields the lines of the entry, one as a rule."""
+        match entry:
+            case ChangeEntry(at, moment, kind, key, present):
+                self._keep(moment, kind, key, present)
+                yield _object_line(at, moment, kind, key, present)
+            case CheckpointEntry(at, moment, updates, dropped):
+                self._present.clear()
+                yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
+                for kind, key, present in updates:
+                    self._keep(moment, kind, key, present)
+                    yield _object_line(at, moment, kind, key, present)
+            case CallEntry():
+                yield from self._call_lines(entry)
+            case AttemptEntry():
+                yield from self._attempt_lines(entry)
+            case EventEntry(at, pod, type_, reason, note):
+                yield EventLine(at=at, pod=pod, type=type_, reason=reason, note=note)
+            case DroppedEntry(at, entries):
+                yield DroppedLine(at=at, entries=entries)
+
+    def _keep(self, moment: int, kind: str, key: str, present: Present) -> None:
+        self._moment = moment
+        if present is None:
+            self._present.pop((kind, key), None)
+        else:
+            self._present[kind, key] = moment, present
+
+    def _call_lines(self, entry: CallEntry) -> Iterator[Line]:
+        line = CallLine(
+            at=entry.at, moment=entry.moment, verb=entry.verb, result=entry.outcome, error=entry.error
+        )  # fmt: skip
+        request, result = entry.request, entry.result
+        if hasattr(request, "pod"):
+            line.pod = _raw(request.pod)
+        if isinstance(request, ExtenderArgs):
+            yield from self._naming(entry.at, request.names)
+            line.nodes, line.whole = self._ranges(request.names), request.node_names is None
+            line.outside = self._outside(request, entry.moment)
+        elif line.pod != NULL:
+            line.request = msgspec.Raw(_ENCODE(request.victims))
+        else:
+            line.request = msgspec.Raw(_ENCODE(request))
+        if isinstance(result, ExtenderFilterResult):
+            line.refused = self._by_reason(result.failed_nodes)
+            line.unresolvable = self._by_reason(result.failed_and_unresolvable_nodes)
+            line.error = line.error or result.error
+        elif isinstance(result, HostPriorityList):
+            line.scores = as_digits(result.scores[self._numbers.of(result.hosts).argsort()])
+        elif result is not None:
+            line.answer = msgspec.Raw(encode(result))
+        yield line
+
+    def _outside(self, request: ExtenderArgs, moment: int) -> list[msgspec.Raw]:
+        """Returns the whole nodes of the request that the decision may not have known."""
+        if request.node_names is not None:
+            return []
+        known = ((node, self._present.get((NODE, node.name))) for node in request.nodes or ())
+        return [_raw(node.node) for node, kept in known if kept is None or kept[0] > moment]
+
+    def _by_reason(self, refused: Mapping[str, str]) -> dict[str, str]:
+        nodes: dict[str, list[str]] = {}
+        for name, reason in refused.items():
+            nodes.setdefault(reason, []).append(name)
+        return {reason: self._ranges(names) for reason, names in nodes.items()}
+
+    def _ranges(self, names: Sequence[str]) -> str:
+        return as_ranges(np.unique(self._numbers.of(names)))
+
+    def _attempt_lines(self, entry: AttemptEntry) -> Iterator[Line]:
+        line = AttemptLine(at=entry.at, moment=entry.moment, pod=_raw(entry.info.pod), draws=entry.draws)
+        if entry.order is not None:
+            self._order, self._order_written = entry.order, False
+        if self._order is not None and not self._order_written:
+            yield from self._naming(entry.at, self._order)
+            line.order, self._order_written = as_ranges(self._numbers.of(self._order)), True
+        if isinstance(entry.decided, Chosen):
+            line.node = entry.decided.node_name
+        else:
+            unfit, plan = entry.decided, entry.decided.preemption
+            line.message, line.plugins = unfit.message, sorted(unfit.rejection.rules)
+            if plan is not None:
+                line.nominated_node, line.victims = plan.node_name, [victim.pod.key for victim in plan.victims]
+        yield line
+
+    def _naming(self, at: float, names: Sequence[str]) -> Iterator[Line]:
+        if unknown := self._numbers.unknown(names):
+            self._numbers.add(unknown)
+            yield NodesLine(at=at, names=unknown)
+
+
+def _object_line(at: float, moment: int, kind: str, key: str, present: Present) -> ObjectLine:
+    line = ObjectLine(at=at, moment=moment, kind=kind, key=key)
+    if isinstance(present, PodPlacement):
+        line.object, line.node = _raw(present.info.pod), present.node_name
+        line.assumed = present.state is not PodState.ADDED
+    elif isinstance(present, PodInfo):
+        line.object = _raw(present.pod)
+    elif present is not None:
+        line.object = _raw(present)
+    return line
+
+
+def _raw(obj: Object) -> msgspec.Raw:
+    """Returns the object's JSON, with the fields that something reads and no others."""
+    known: Any = msgspec.structs.replace(obj, document=b"") if isinstance(obj, _WHOLE) else obj
+    return msgspec.Raw(_ENCODE(known))

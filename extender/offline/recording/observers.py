@@ -1,0 +1,102 @@
+"""The recorder's ears: the journal of the cache, the verbs, the scheduling cycle, and its random numbers."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+
+from extender.cache.changes import Changes, Present, Update
+from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
+from extender.model.pod import Pod
+from extender.offline.recording.entries import AttemptEntry, CallEntry, EventEntry
+from extender.offline.recording.recorder import Recorder
+from extender.scheduler.ports import EventType
+from extender.scheduler.scheduling_cycle import Chosen, Unfit
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+_POD_BYTES, _NAME_BYTES = 2000, 60
+_MOST_BITS = 64
+
+
+class RecordedChanges(Changes):
+    """The journal of a cache that is recorded; guarded by the cache's lock, as any."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder, self._reader = recorder, threading.local()
+
+    @property
+    def moment_read(self) -> int:
+        """The moment of the table that this thread was lent last; 0: it was lent none."""
+        return int(getattr(self._reader, "moment", 0))
+
+    def note(self, kind: str, key: str, present: Present) -> None:
+        super().note(kind, key, present)
+        self._recorder.change(self.now, kind, key, present, self.all)
+
+    def since(self, cursor: int) -> list[Update] | None:
+        self._reader.moment = self.now  # a table is lent, or it is asked what a check has missed
+        return super().since(cursor)
+
+
+class RecordedRandom(Random):
+    """Random numbers that are kept until the attempt is noted that they were drawn for."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(seed)
+        self._draws: list[tuple[int, int]] = []
+
+    def getrandbits(self, bits: int, /) -> int:
+        number = super().getrandbits(bits)
+        if bits <= _MOST_BITS:  # more are drawn for names, and nothing is decided by them
+            self._draws.append((bits, number))
+        return number
+
+    def take_draws(self) -> list[tuple[int, int]]:
+        """Returns the numbers drawn since the last call."""
+        draws, self._draws = self._draws, []
+        return draws
+
+
+class RecordingObserver:
+    """A CallObserver and an AttemptObserver that hands everything to the recorder.
+
+    Args:
+        changes: of the cache that is decided on.
+        random: of the scheduling cycles, where there are any.
+    """
+
+    def __init__(self, recorder: Recorder, changes: RecordedChanges, random: RecordedRandom | None = None) -> None:
+        self._recorder, self._changes, self._random = recorder, changes, random
+        self._rows: Rows | None = None
+
+    def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
+        """See verbs.observed."""
+        entry = CallEntry(self._recorder.now(), self._changes.moment_read, verb, outcome, request, result, error)
+        self._recorder.put(entry, _size_bytes(request))
+
+    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
+        """See app.observed."""
+        rows, order = table.nodes.rows, None
+        if rows is not self._rows:  # the column is made anew when a node comes or goes
+            order = [table.nodes.names[row] for row in rows.tolist()]
+        draws = self._random.take_draws() if self._random else []
+        at, moment = self._recorder.now(), self._changes.moment_read
+        size_bytes = _POD_BYTES + (len(order) * _NAME_BYTES if order else 0)
+        was_put = self._recorder.put(AttemptEntry(at, moment, info, order, draws, decided), size_bytes)
+        self._rows = rows if was_put else None
+
+    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
+        """See app.observed."""
+        self._recorder.put(EventEntry(self._recorder.now(), pod.key, kind, reason, note), len(note) + _NAME_BYTES)
+
+
+def _size_bytes(request: object) -> int:
+    """Returns about what a request keeps in memory while it waits to be written, its answer included."""
+    if isinstance(request, ExtenderArgs):
+        nodes = sum(len(node.raw) for node in request.nodes) if request.nodes else 0
+        return _POD_BYTES + nodes + 2 * _NAME_BYTES * len(request.names)
+    if isinstance(request, ExtenderPreemptionArgs):
+        return _POD_BYTES * (1 + sum(len(victims.uids) for victims in request.victims.values()))
+    return _NAME_BYTES

@@ -1,0 +1,156 @@
+"""The recorder: takes entries from any thread without waiting, and has a thread of its own write them down."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from extender.cache.changes import Present, Update
+from extender.offline.recording.encoding import LineEncoder
+from extender.offline.recording.entries import ChangeEntry, CheckpointEntry, DroppedEntry, Entry
+from extender.offline.recording.files import RotatingFiles
+from extender.offline.recording.lines import FORMAT_VERSION, HeaderLine, Line, RecordedSettings, encode_line
+from extender.runtime.clock import Clock
+from extender.runtime.ticker import Ticker
+
+WRITE_SECONDS = 0.25
+LIMIT_BYTES = 64 * 1024 * 1024
+CHANGE_BYTES = 500  # what it refers to the cache refers to as well
+RETRY_SECONDS = 60.0
+_AT_ONCE = 16
+_log = logging.getLogger(__name__)
+
+Dropped = Callable[[str, int], object]
+CHANGE, DECISION = "change", "decision"
+"""The kinds of entries that may be dropped."""
+
+
+class Recorder:
+    """Keeps entries till they are written; those that find no room are dropped, and counted.
+
+    Whoever hands over an entry waits for nothing: neither for a disk nor for room. After a dropped change everything
+    that there is will be written anew, so that the recording tells the truth from there on.
+
+    Args:
+        dropped: is told the kind of entry, and how many of them were dropped.
+        limit_bytes: about so much may wait to be written.
+    """
+
+    def __init__(
+        self,
+        files: RotatingFiles,
+        settings: RecordedSettings,
+        version: str,
+        clock: Clock,
+        dropped: Dropped = lambda _kind, _count: None,
+        limit_bytes: int = LIMIT_BYTES,
+    ) -> None:
+        self._files, self._settings, self._version, self._clock = files, settings, version, clock
+        self._dropped, self._limit_bytes = dropped, limit_bytes
+        self._entries: deque[tuple[Entry, int]] = deque()
+        self._lock = threading.Lock()
+        self._waiting_bytes = self._lost_changes = self._lost_decisions = 0
+        self._encoder = LineEncoder()
+        self._failed_at: float | None = None
+        self._ticker = Ticker("recorder", WRITE_SECONDS, self.write)
+        self.revive = self._ticker.revive
+
+    def start(self) -> None:
+        """Begins to write, in the process that is recorded: threads die in a fork."""
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """Writes what is left, and ends the file."""
+        self._ticker.stop()
+        self.write()
+        self._close()
+
+    @property
+    def path(self) -> str:
+        return str(self._files.path)
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def put(self, entry: Entry, size_bytes: int) -> bool:
+        """Takes a call, an attempt or an event; returns whether there was room."""
+        with self._lock:
+            if self._waiting_bytes + size_bytes > self._limit_bytes:
+                self._lost_decisions += 1
+                return False
+            if self._lost_decisions:
+                self._append(DroppedEntry(entry.at, self._lost_decisions), 0)
+                self._tell_dropped(DECISION, self._lost_decisions)
+                self._lost_decisions = 0
+            self._append(entry, size_bytes)
+        return True
+
+    def change(
+        self, moment: int, kind: str, key: str, present: Present, everything: Callable[[], Sequence[Update]]
+    ) -> None:
+        """Takes a change of the cache; `everything` returns all that there is at this moment. One thread at a time."""
+        at = self._clock.now()
+        with self._lock:
+            if self._waiting_bytes + CHANGE_BYTES > self._limit_bytes:
+                self._lost_changes += 1
+            elif not self._lost_changes:
+                self._append(ChangeEntry(at, moment, kind, key, present), CHANGE_BYTES)
+            elif self._waiting_bytes < self._limit_bytes // 2:
+                updates = everything()
+                self._append(CheckpointEntry(at, moment, updates, self._lost_changes), CHANGE_BYTES)
+                self._tell_dropped(CHANGE, self._lost_changes)
+                self._lost_changes = 0
+            else:
+                self._lost_changes += 1
+
+    def write(self) -> None:
+        """Writes everything that waits; a file that cannot be written is tried again, from what there is then."""
+        if self._failed_at is not None and self._clock.monotonic() - self._failed_at < RETRY_SECONDS:
+            return
+        try:
+            self._write()
+        except OSError as error:
+            _log.error("%s cannot be written: %s; nothing is recorded until it can", self.path, error.strerror)
+            self._failed_at = self._clock.monotonic()
+            self._close()
+
+    def _write(self) -> None:
+        if not self._files.is_open or self._files.is_full:
+            self._begin_file()
+            self._failed_at = None
+        for _ in range(len(self._entries)):
+            with self._lock:
+                entry, size_bytes = self._entries.popleft()
+                self._waiting_bytes -= size_bytes
+            self._put_lines(self._encoder.lines(entry))
+        self._files.flush()
+
+    def _begin_file(self) -> None:
+        self._files.begin(keep=self._failed_at is None)
+        at = self._clock.now()
+        header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self._version, settings=self._settings)
+        self._files.write([encode_line(header)])
+        self._put_lines(self._encoder.begin_file(at))
+
+    def _put_lines(self, lines: Iterable[Line]) -> None:
+        for number, line in enumerate(lines, 1):
+            self._files.write([encode_line(line)])
+            if number % _AT_ONCE == 0:
+                time.sleep(0)  # calls go first
+
+    def _append(self, entry: Entry, size_bytes: int) -> None:
+        self._entries.append((entry, size_bytes))
+        self._waiting_bytes += size_bytes
+
+    def _tell_dropped(self, kind: str, count: int) -> None:
+        self._dropped(kind, count)
+        _log.warning("%d %ss were not recorded, for they came faster than they could be written", count, kind)
+
+    def _close(self) -> None:
+        try:
+            self._files.close()
+        except OSError as error:
+            _log.error("%s cannot be written: %s", self.path, error.strerror)

@@ -1,0 +1,212 @@
+"""Every decision of a recording made again at its own moment, and the differences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from extender.offline.html import table
+from extender.offline.recording.differences import (
+    Difference,
+    as_dict,
+    attempt_differences,
+    bind_differences,
+    filter_differences,
+    preempt_differences,
+    prioritize_differences,
+)
+from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLine, ObjectLine
+from extender.offline.recording.reading import Recording, present_of
+from extender.offline.recording.steps import RecordedStep
+from extender.offline.recording.worlds import Rules, World
+from extender.offline.state import rule_errors
+from extender.verbs.observed import DECIDED
+
+ATTEMPT = "attempt"
+BEFORE = "it was decided before the file begins"
+MISSING = "changes that it was decided on were not recorded"
+UNJUDGED = "no rule was asked"
+EXTENDERS = "other extenders were asked, whose answers are not recorded"
+Progress = Callable[[int, int], None]
+DecisionLine = CallLine | AttemptLine
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedDecision:
+    """A decision that comes out otherwise. `what`: the verb, or "attempt"; `step`: see Recording.steps."""
+
+    step: RecordedStep
+    what: str
+    differences: Sequence[Difference]
+
+    def to_dict(self) -> dict[str, Any]:
+        """{"step", "at", "what", "pod", "differences": [{"recorded", "replayed", "cause", "nodes"}]}."""
+        return {
+            "step": self.step.number,
+            "at": self.step.at,
+            "what": self.what,
+            "pod": self.step.subject,
+            "differences": [as_dict(each) for each in self.differences],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """The outcome of a replay.
+
+    Attributes:
+        decided: how many decisions were made again: verb, or "attempt" -> count.
+        left_out: how many could not be: why -> count.
+        changed: those that come out otherwise, in the order of the recording.
+        notes: what is to be known of the recording.
+    """
+
+    decided: Mapping[str, int]
+    left_out: Mapping[str, int]
+    changed: Sequence[ChangedDecision]
+    notes: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented form: see docs/record-and-replay.md. It is ready for JSON."""
+        return {
+            "decided": dict(self.decided),
+            "leftOut": dict(self.left_out),
+            "changed": [each.to_dict() for each in self.changed],
+            "notes": list(self.notes),
+        }
+
+    def _repr_html_(self) -> str:
+        head = ("STEP", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE")
+        rows = [
+            (str(each.step.number), each.what, each.step.subject, one.recorded, one.replayed, one.cause)
+            for each in self.changed
+            for one in each.differences
+        ]
+        return table(f"{len(self.changed)} of {sum(self.decided.values())} decisions differ", head, rows)
+
+
+class _Item(NamedTuple):
+    """A line at its moment: changes first, then what was decided on them."""
+
+    moment: int
+    is_decision: bool
+    number: int
+
+
+def replay(
+    recording: Recording | str | Path, policy: str | Path | None = None, progress: Progress | None = None
+) -> ReplayResult:
+    """Decides every call and attempt of a recording again, each on the cluster as it was at its own moment.
+
+    Args:
+        policy: the file of other rules to decide by; None: those of the recording, under which nothing differs.
+        progress: is told how many decisions are made, and of how many.
+
+    Raises:
+        MalformedCluster: it is no recording.
+        ConfigurationError: the policy has faults, or names a rule that cannot be imported here.
+        OSError: a file cannot be read.
+    """
+    if not isinstance(recording, Recording):
+        recording = Recording.load(recording)
+    settings, path = recording.header.settings, None if policy is None else Path(policy)
+    folder = path.parent if path else None
+    first = World(Rules.recorded(settings, folder), recording.numbers)
+    second = first if path is None else World(Rules.of(settings, path.read_bytes(), folder), recording.numbers)
+    return _Replay(recording, first, second).run(progress)
+
+
+class _Replay:
+    """One pass over a recording, under the rules that it was made under and perhaps under others."""
+
+    def __init__(self, recording: Recording, first: World, second: World) -> None:
+        self._recording, self._first, self._second = recording, first, second
+        self._worlds = [first] if first is second else [first, second]
+        self._keys: set[tuple[str, str]] = set()
+        self._decided, self._left_out = Counter[str](), Counter[str]()
+        self._changed: list[ChangedDecision] = []
+
+    def run(self, progress: Progress | None) -> ReplayResult:
+        lines, items = self._recording.lines, sorted(self._items())
+        total, gaps = sum(item.is_decision for item in items), self._gaps()
+        begun = not (lines and isinstance(lines[0], CheckpointLine))
+        for item in items:
+            line = lines[item.number]
+            if isinstance(line, CallLine | AttemptLine):
+                missing = any(begin < item.moment < end for begin, end in gaps)
+                self._decide(item.number, line, MISSING if missing else "" if begun else BEFORE)
+                if progress:
+                    progress(self._decided.total() + self._left_out.total(), total)
+            else:
+                begun = True
+                self._change(line)
+        changed = sorted(self._changed, key=lambda each: each.step.number)
+        return ReplayResult(dict(self._decided), dict(self._left_out), changed, list(self._notes()))
+
+    def _items(self) -> Iterator[_Item]:
+        for number, line in enumerate(self._recording.lines):
+            if isinstance(line, ObjectLine | CheckpointLine):
+                yield _Item(line.moment, False, number)
+            elif isinstance(line, CallLine | AttemptLine):
+                yield _Item(line.moment, True, number)
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        """Returns the last moment before changes were dropped, and the first after it, of each time."""
+        gaps, last = [], 0
+        for line in self._recording.lines:
+            if isinstance(line, CheckpointLine) and line.dropped:
+                gaps.append((last, line.moment))
+            if isinstance(line, ObjectLine | CheckpointLine):
+                last = line.moment
+        return gaps
+
+    def _change(self, line: object) -> None:
+        if isinstance(line, CheckpointLine):
+            for kind, key in self._keys:
+                for world in self._worlds:
+                    world.change(kind, key, None)
+            self._keys.clear()
+        elif isinstance(line, ObjectLine):
+            present, reference = present_of(line), (line.kind, line.key)
+            self._keys.discard(reference) if present is None else self._keys.add(reference)
+            for world in self._worlds:
+                world.change(*reference, present)
+
+    def _decide(self, number: int, line: DecisionLine, obstacle: str) -> None:
+        what = line.verb if isinstance(line, CallLine) else ATTEMPT
+        with rule_errors():
+            found = None if obstacle else self._differences(line)
+            differences = list(found or ())
+        if found is None:
+            self._left_out[obstacle or (EXTENDERS if what == ATTEMPT else UNJUDGED)] += 1
+            return
+        self._decided[what] += 1
+        if differences:
+            self._changed.append(ChangedDecision(self._recording.steps[number], what, differences))
+
+    def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
+        """Returns what differs; None where the decision cannot be made again."""
+        if isinstance(line, AttemptLine):
+            asks = self._first.rules.asks_extenders or self._second.rules.asks_extenders
+            return None if asks else attempt_differences(line, self._first, self._second)
+        if line.result != DECIDED:
+            return None
+        match line.verb:
+            case "filter":
+                return filter_differences(line, self._recording.numbers, self._first, self._second)
+            case "prioritize":
+                return prioritize_differences(line, self._first, self._second)
+            case "preempt":
+                return preempt_differences(line, self._second)
+            case _:
+                return bind_differences(line, self._second)
+
+    def _notes(self) -> Iterator[str]:
+        if self._recording.truncated:
+            yield "the end of the file is missing: it was read as far as it goes"
+        missing = sum(each.dropped for each in self._recording.lines if isinstance(each, CheckpointLine))
+        if missing:
+            yield f"{missing} changes were not recorded, for they came faster than they could be written"

@@ -1,0 +1,233 @@
+"""A process as a recording has it at one moment: the same journal, cache, verbs and cycles, under any rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+
+from extender.cache.cache import Cache
+from extender.cache.changes import NODE, POD, Changes, Present, Update, apply
+from extender.cache.placements import PodPlacement
+from extender.extender_v1.fields import NULL
+from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes, NodeVictims
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profile, Profiles
+from extender.framework.score import score
+from extender.framework.status import Refusal
+from extender.model.pod import Pod
+from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
+from extender.plugins.users import CountedFailures
+from extender.policy.extenders import ignoring
+from extender.policy.feature_gates import parsed
+from extender.policy.library import Library
+from extender.policy.loading import load
+from extender.policy.policy import Policy
+from extender.policy.providers import provider
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.table import PodInfo, Table
+from extender.table.journal import BEGINNING
+from extender.table.labels import Rows
+from extender.verbs.bind import at_bind
+from extender.verbs.filter import Filter
+from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import Prioritize, Scale
+
+_DECODE_POD = msgspec.json.Decoder(Pod).decode
+_DECODE_VICTIMS = msgspec.json.Decoder(dict[str, NodeVictims]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a process. `asks_extenders`: the loop asks others too, whose answers nobody has recorded."""
+
+    profiles: Profiles
+    scale: Scale
+    asks_extenders: bool
+
+    @classmethod
+    def recorded(cls, settings: RecordedSettings, folder: Path | None = None) -> Rules:
+        """Returns the rules that a recording was made under; `folder`: where modules of users' rules stand.
+
+        Raises:
+            ConfigurationError: a rule that the policy names cannot be imported here.
+        """
+        return cls.of(settings, None if settings.policy is None else settings.policy.encode(), folder)
+
+    @classmethod
+    def of(cls, settings: RecordedSettings, policy_text: bytes | None, folder: Path | None = None) -> Rules:
+        """Returns the rules of a policy with the other settings of a recording. Raises ConfigurationError."""
+        failures = CountedFailures(NullTelemetry(), lambda _rule, _error: None)
+        library = Library(failures=failures, folder=str(folder.resolve()) if folder else "")
+        policy = Policy((provider(settings.provider),)) if policy_text is None else load(policy_text, library)
+        profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
+        if settings.mode == "schedule":
+            ignored = frozenset[str]().union(*(each.ignored_resources for each in policy.extenders))
+            profiles = profiles.with_each(lambda profile: ignoring(profile, ignored))
+        asks_extenders = settings.mode == "schedule" and bool(policy.extenders)
+        return cls(profiles, Scale(settings.score_scale), asks_extenders)
+
+
+class PlayedRandom(Random):
+    """The numbers that were drawn once, then others."""
+
+    def __init__(self, draws: Sequence[tuple[int, int]]) -> None:
+        super().__init__(0)
+        self._draws = list(reversed(draws))
+
+    def getrandbits(self, bits: int, /) -> int:
+        if self._draws and self._draws[-1][0] == bits:
+            return self._draws.pop()[1]
+        return super().getrandbits(bits)
+
+
+class World:
+    """A cache that is brought from moment to moment, and what decides on it."""
+
+    def __init__(self, rules: Rules, numbers: NodeNumbers) -> None:
+        self.rules, self._numbers = rules, numbers
+        self._changes = Changes()
+        features = rules.profiles.features
+        self._cache = Cache(ManualClock(), NullTelemetry(), features=features, changes=self._changes)
+        self.filter = Filter(self._cache, rules.profiles, NullTelemetry())
+        self.prioritize = Prioritize(self._cache, rules.profiles, rules.scale)
+        self.preempt = Preempt(self._cache, rules.profiles)
+        self._at_bind = rules.profiles.with_each(at_bind)
+        self._ordered = _OrderedTable(Table(features), self._changes)
+        self._described: dict[str, PodPlacement | PodInfo] = {}
+        self._remembered: dict[str, PodInfo] = {}
+
+    def change(self, kind: str, key: str, present: Present) -> None:
+        """Takes a change."""
+        self._changes.note(kind, key, present)
+        if isinstance(present, PodPlacement | PodInfo):
+            self._described[key] = present
+        elif kind == POD:
+            self._described.pop(key, None)
+
+    def table(self) -> AbstractContextManager[Table]:
+        """Lends a table as of now."""
+        return self._cache.snapshot("replay")
+
+    def args(self, line: CallLine) -> ExtenderArgs:
+        """Returns the request of filter or prioritize."""
+        assert line.pod != NULL
+        names, pod = self._numbers.named(from_ranges(line.nodes)), _DECODE_POD(line.pod)
+        if not line.whole:
+            return ExtenderArgs(pod, names, None)
+        outside = {node.name: node for node in map(NodeBytes, line.outside)}
+        nodes = [outside.get(name) or NodeBytes(msgspec.Raw(_NAMED % name.encode())) for name in names]
+        return ExtenderArgs(pod, None, nodes)
+
+    def preemption_args(self, line: CallLine) -> ExtenderPreemptionArgs:
+        assert line.pod != NULL
+        assert line.request != NULL
+        return ExtenderPreemptionArgs(_DECODE_POD(line.pod), _DECODE_VICTIMS(line.request))
+
+    def remember(self, pod: Pod) -> None:
+        """Keeps a pod that a call describes, for a bind that comes before the watch tells of it."""
+        self._remembered[pod.uid] = PodInfo(pod)
+
+    def refused_at_bind(self, uid: str, node: str) -> str | None:
+        """Returns the reason why the pod may not be bound, ""; None: it is not for the rules to say."""
+        present = self._described.get(uid) or self._remembered.get(uid)
+        if not isinstance(present, PodInfo):
+            return None
+        with self.table() as table:
+            if uid in table.pods.slot_of or node not in table.nodes.row_of:
+                return None
+            refusal = find_fit(self._at_bind.of(present.pod), present, table, _row(table, node)).refusal(0)
+        return ", ".join(refusal.reasons) or refusal.plugin if refusal else ""
+
+    def attempt(self, line: AttemptLine) -> Chosen | Unfit:
+        """Tries the pod again, by the numbers that were drawn."""
+        info = PodInfo(_DECODE_POD(line.pod))
+        if line.order:
+            self._ordered.order = self._numbers.named(from_ranges(line.order))
+        cycle = SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws))
+        return cycle.schedule_pod(info, self._ordered.table())
+
+    def profile(self, pod: Pod) -> Profile:
+        return self.rules.profiles.of(pod)
+
+    def refusal(self, pod: Pod, node: str) -> Refusal | None:
+        """Returns the refusal of the pod on the node; None too where the node is not there."""
+        with self.table() as table:
+            if node not in table.nodes.row_of:
+                return None
+            return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
+
+    def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+        """Returns plugin -> node -> the points that it adds, of those of the nodes that are there; None: that fit."""
+        info, profile = PodInfo(pod), self.profile(pod)
+        with self.table() as table:
+            if names is None:
+                rows = find_fit(profile, info, table, table.nodes.rows).feasible
+            else:
+                known = [name for name in dict.fromkeys(names) if table.nodes.has(name)]
+                rows = np.array([table.nodes.row_of[name] for name in known], np.intp)
+            scoring = score(profile, info, table, rows)
+            scored = [table.nodes.names[row] for row in rows.tolist()]
+        return {
+            each.plugin: dict(zip(scored, (each.scores * each.weight).tolist(), strict=True))
+            for each in scoring.by_plugin
+        }
+
+
+_NAMED = b'{"metadata":{"name":"%b"}}'
+
+
+class _OrderedTable:
+    """A table whose nodes stand in the order of the one that was decided on: ties are broken by it.
+
+    Attributes:
+        order: the names of the nodes; empty: any order will do.
+    """
+
+    def __init__(self, empty: Table, changes: Changes) -> None:
+        self._features, self._changes = empty.features, changes
+        self._table, self._cursor = empty, BEGINNING
+        self._checked: tuple[Rows, Sequence[str]] | None = None
+        self.order: Sequence[str] = ()
+
+    def table(self) -> Table:
+        """Returns the table as of now."""
+        missed = self._changes.since(self._cursor)
+        if missed is None:
+            self._make_anew()
+        else:
+            apply(missed, self._table)
+            self._cursor = self._changes.now
+        if not self._is_in_order():
+            self._make_anew()
+        return self._table
+
+    def _is_in_order(self) -> bool:
+        rows = self._table.nodes.rows
+        if self._checked is None or self._checked[0] is not rows or self._checked[1] is not self.order:
+            names = [self._table.nodes.names[row] for row in rows.tolist()]
+            if self.order and names != list(self.order) and set(names) == set(self.order):
+                return False
+            self._checked = rows, self.order
+        return True
+
+    def _make_anew(self) -> None:
+        place = {name: position for position, name in enumerate(self.order)}
+
+        def turn(update: Update) -> tuple[bool, int]:
+            return (update.kind != NODE, place.get(update.key, 0))
+
+        self._table = Table(self._features)
+        apply(sorted(self._changes.all(), key=turn), self._table)
+        self._cursor = self._changes.now
+
+
+def _row(table: Table, node: str) -> Rows:
+    return np.array([table.nodes.row_of[node]], np.intp)

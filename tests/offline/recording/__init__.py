@@ -1,0 +1,1 @@
+"""Recordings: made of the timelines of tests/recordings, read back and replayed."""

@@ -1,0 +1,99 @@
+"""Replays: under the rules of a recording nothing differs, under others what differs is told with its cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from extender.errors import ConfigurationError
+from extender.offline.recording.lines import CheckpointLine
+from extender.offline.recording.reading import Recording
+from extender.offline.recording.replay import MISSING, ReplayResult, replay
+from tests.offline.recording.recorded import RecordedServer, record_timeline
+from tests.recordings import Call, Mode, calls_and_events
+from tests.verbs.test_recordings import in_order_of_cause
+
+MODES: list[Mode] = ["names", "full"]
+NO_TAINTS = "plugins: {filter: {disabled: [{name: TaintToleration}]}}"
+FULL_FIRST = """pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}"""
+
+
+def calls_of(mode: Mode) -> int:
+    return sum(isinstance(entry, Call) for entry in calls_and_events(mode))
+
+
+def policy(path: Path, profile: str) -> Path:
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+    path.write_text(f"{head}- schedulerName: default-scheduler\n  {profile}\n")
+    return path
+
+
+def causes(result: ReplayResult, what: str) -> set[tuple[str, str, str]]:
+    """(recorded, replayed, cause) of the verb's differences."""
+    found = (one for each in result.changed if each.what == what for one in each.differences)
+    return {(one.recorded, one.replayed, one.cause) for one in found}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_differs_under_the_rules_of_the_recording(mode: Mode, tmp_path: Path) -> None:
+    record_timeline(tmp_path / "recording.jsonl", mode)
+    result = replay(tmp_path / "recording.jsonl")
+    assert [each.to_dict() for each in result.changed] == []
+    assert (sum(result.decided.values()), result.left_out) == (calls_of(mode), {})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_file_of_a_recording_stands_for_itself(mode: Mode, tmp_path: Path) -> None:
+    record_timeline(tmp_path / "recording.jsonl", mode, write_every=20, file_bytes=4 * 80_000)
+    results = [replay(path) for path in sorted(tmp_path.iterdir())]
+    assert 1 < len(results) < 5
+    assert all(result.changed == [] for result in results)
+    decided = sum(sum(result.decided.values()) for result in results)
+    assert decided + sum(sum(result.left_out.values()) for result in results) == calls_of(mode)
+
+
+def test_a_filter_that_another_policy_lacks_is_the_cause(tmp_path: Path) -> None:
+    record_timeline(tmp_path / "recording.jsonl", "names")
+    result = replay(tmp_path / "recording.jsonl", policy(tmp_path / "next.yaml", NO_TAINTS))
+    assert {each.what for each in result.changed} <= {"filter", "preempt", "prioritize", "bind"}
+    told = causes(result, "filter")
+    assert told == set() or {cause for _, _, cause in told} == {"TaintToleration"}
+
+
+def test_a_score_that_another_policy_gives_is_the_cause(tmp_path: Path) -> None:
+    record_timeline(tmp_path / "recording.jsonl", "names")
+    result = replay(tmp_path / "recording.jsonl", policy(tmp_path / "next.yaml", FULL_FIRST))
+    assert {each.what for each in result.changed} == {"prioritize"}
+    assert {cause.split()[0] for _, _, cause in causes(result, "prioritize")} == {"NodeResourcesFit"}
+
+
+def test_changes_that_found_no_room_are_made_up_for(tmp_path: Path) -> None:
+    """What was decided on them is left out, and what comes later is decided as it was."""
+    server = RecordedServer(tmp_path / "recording.jsonl", limit_bytes=40_000)
+    timeline = list(in_order_of_cause("names"))
+    for number, entry in enumerate(timeline):
+        server.take(entry)
+        if number % 60 == 59:
+            server.recorder.write()
+    server.recorder.stop()
+    assert server.dropped
+    result = replay(tmp_path / "recording.jsonl")
+    assert result.changed == []
+    assert sum(result.decided.values()) > 10
+    assert set(result.left_out) <= {MISSING}
+    dropped = [
+        line.dropped for line in Recording.load(tmp_path / "recording.jsonl").lines if isinstance(line, CheckpointLine)
+    ]
+    assert any(dropped)
+
+
+def test_a_policy_with_a_fault_is_told(tmp_path: Path) -> None:
+    record_timeline(tmp_path / "recording.jsonl", "names")
+    with pytest.raises(ConfigurationError, match="NodeResourcesFut"):
+        replay(
+            tmp_path / "recording.jsonl",
+            policy(tmp_path / "next.yaml", "plugins: {filter: {enabled: [{name: NodeResourcesFut}]}}"),
+        )
