@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from extender.devices.cel.libraries import Overload, Type
+from extender.devices.cel.library.overloads import Overload, Type
 from extender.devices.cel.nodes import CompileError
 from extender.devices.cel.values import OPAQUE, TYPES, type_name
 

@@ -79,3 +79,14 @@ class BindNode:
 
 
 Node = LiteralNode | IdentNode | SelectNode | CallNode | ListNode | MapNode | ComprehensionNode | BindNode
+
+
+def qualified_name(node: Node) -> str:
+    """The name of an identifier with its qualifiers, `google.protobuf.Duration`; empty for anything else."""
+    match node:
+        case IdentNode(name):
+            return name
+        case SelectNode(operand, field, test=False, optional=False):
+            qualifier = qualified_name(operand)
+            return f"{qualifier}.{field}" if qualifier else ""
+    return ""

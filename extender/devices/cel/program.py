@@ -28,7 +28,7 @@ from extender.devices.cel.comprehensions import (
     insert,
     is_present,
 )
-from extender.devices.cel.libraries import OVERLOADS, Overload, Type
+from extender.devices.cel.library.overloads import OVERLOADS, Overload, Type
 from extender.devices.cel.nodes import (
     BindNode,
     CallNode,
@@ -40,6 +40,7 @@ from extender.devices.cel.nodes import (
     MapNode,
     Node,
     SelectNode,
+    qualified_name,
 )
 from extender.devices.cel.values import (
     NO_OVERLOAD,
@@ -69,7 +70,8 @@ class Compiler:
             case IdentNode(name):
                 return self._ident(name, scope)
             case SelectNode():
-                return self._select(node, scope)
+                name = qualified_name(node)
+                return self._ident(name, scope) if name in TYPES else self._select(node, scope)
             case CallNode():
                 return self._call(node, scope)
             case ListNode():

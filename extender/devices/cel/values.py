@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import total_ordering
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Any, NamedTuple
@@ -137,6 +137,28 @@ class Semver:
         return mine < others
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A length of time, of 64 bits of nanoseconds."""
+
+    nanos: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """A moment in nanoseconds since 1970, and the zone that it was written in."""
+
+    nanos: int
+    offset_seconds: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """A format of strings, by its name in the library `format`."""
+
+    name: str
+
+
 def _normalized(text: str) -> str:
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and any(mark in parts[-1] for mark in "+-"):
@@ -150,11 +172,13 @@ def _without_zeros(part: str) -> str:
 
 
 OPAQUE: dict[str, Any] = {"Quantity": Quantity, "Semver": Semver, "IP": (IPv4Address, IPv6Address)}
-OPAQUE |= {"CIDR": (IPv4Interface, IPv6Interface), "URL": SplitResult}
+OPAQUE |= {"CIDR": (IPv4Interface, IPv6Interface), "URL": SplitResult, "kubernetes.NamedFormat": NamedFormat}
 TYPES: dict[str, type] = {"bool": bool, "int": int, "uint": Uint, "double": float, "string": str, "bytes": bytes}
 TYPES |= {"null_type": type(None), "list": list, "map": dict, "type": TypeName, "optional_type": OptionalValue}
+TIMES: dict[str, type] = {"google.protobuf.Timestamp": Timestamp, "google.protobuf.Duration": Duration}
+TYPES |= TIMES
 _NUMBERS = (int, Uint, float)
-_ORDERED = (bool, str, bytes)
+_ORDERED = (bool, str, bytes, Timestamp, Duration)
 
 
 def type_name(value: object) -> str:

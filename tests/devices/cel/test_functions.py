@@ -21,7 +21,8 @@ HEAD = """# CEL in device selectors
 Selectors of device classes and claims are evaluated by the extender itself, with the rules of the API server of
 Kubernetes 1.37. The table is written by a test that gives the API server a device class with an expression of each
 (`WRITE_CEL_TABLE=1 pytest -m stock tests/devices/cel/test_functions.py`). What is missing is an error.
-A function that the API server does not take in new objects is one that it evaluates in stored ones.
+A function that the API server does not take in new objects is one that it evaluates in stored ones. The sentences in
+which `validate` words a fault are the extender's own; how many there are is as in the API server.
 
 | library | functions | API server, new objects | extender |
 |---|---|---|---|

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from extender.devices.cel.values import EvaluationError, Uint, type_name
+from extender.devices.cel.library.times import duration_text, timestamp_text
+from extender.devices.cel.values import TIMES, Duration, EvaluationError, Timestamp, Uint, type_name
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.(\d+))?(.)?)", re.DOTALL)
 _FIXED_FROM, _FIXED_TO = -4, 6
@@ -62,6 +63,8 @@ def _string(value: Any, _: int = 0) -> str:
         return str(value.decode("utf-8", "replace"))
     if kind in ("string", "type", "int", "uint"):
         return str(int(value)) if kind in ("int", "uint") else str(value)
+    if isinstance(value, Duration | Timestamp):
+        return duration_text(value) if isinstance(value, Duration) else timestamp_text(value)
     if kind in ("bool", "null_type"):
         return "null" if value is None else str(value).lower()
     raise EvaluationError(f"error during formatting: string clause cannot be used on {kind}")
@@ -73,6 +76,8 @@ def _nested(value: Any) -> str:
         return f"{value:.6f}" if math.isfinite(value) else json.dumps(f"{value}")
     if kind in ("string", "bytes"):
         return ("b" * (kind == "bytes")) + json.dumps(_string(value), ensure_ascii=False)
+    if kind in TIMES:
+        return f'{kind.rpartition(".")[2].lower()}("{_string(value)}")'
     return _string(value)
 
 

@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
-from extender.devices.cel import regex
-from extender.devices.cel.functions import FUNCTIONS, attempt, fail, order, parsed
-from extender.devices.cel.lists import LIST_FUNCTIONS
+from extender.devices.cel.library import regex
+from extender.devices.cel.library.formats import FORMAT_FUNCTIONS, parse_url
+from extender.devices.cel.library.functions import FUNCTIONS, attempt, fail, order, parsed
+from extender.devices.cel.library.lists import LIST_FUNCTIONS
+from extender.devices.cel.library.times import TIME_FUNCTIONS
 from extender.devices.cel.values import Quantity, Semver
 
 Type = str
@@ -52,15 +54,6 @@ def _contains_cidr(network: Any, other: Any) -> bool:
 
 def _contains_ip(network: Any, address: Any) -> bool:
     return (parsed("IP", _ip(address)) if isinstance(address, str) else address) in network.network
-
-
-def _url(text: str) -> SplitResult | None:
-    """The URL, absolute or with an absolute path (url.ParseRequestURI)."""
-    if not re.fullmatch(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|/)[^\x00-\x1f\x7f]*", text):
-        return None
-    url = attempt(urlsplit, text)
-    bad_escape = re.search(r"%(?![0-9a-fA-F]{2})", url.path) if url else True
-    return None if bad_escape or attempt(lambda: url.port or 0) is None else url
 
 
 def _with_regex(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,14 +107,14 @@ _LIBRARIES: dict[str, Callable[..., Any]] = {
     "CIDR::ip() IP": lambda network: network.ip,
     "CIDR::prefixLength() int": lambda network: network.network.prefixlen,
     "CIDR::masked() CIDR": lambda network: ip_interface(network.network),
-    "url(string) URL": lambda text: parsed("URL", _url(text)),
-    "isURL(string) bool": lambda text: _url(text) is not None,
-    "URL::getScheme() string": lambda url: url.scheme,
-    "URL::getHost() string": lambda url: url.netloc.rpartition("@")[2],
-    "URL::getHostname() string": lambda url: re.sub(r":\d*$", "", url.netloc.rpartition("@")[2]).strip("[]"),
-    "URL::getPort() string": lambda url: str(url.port or ""),
-    "URL::getEscapedPath() string": lambda url: quote(url.path, safe="%/:@!$&'()*+,;=-._~"),
-    "URL::getQuery() map(string,list(string))": lambda url: parse_qs(url.query, keep_blank_values=True),
+    "url(string) URL": lambda text: parsed("URL", parse_url(text)),
+    "isURL(string) bool": lambda text: parse_url(text) is not None,
+    "URL::getScheme() string": lambda value: value.scheme,
+    "URL::getHost() string": lambda value: value.netloc.rpartition("@")[2],
+    "URL::getHostname() string": lambda value: re.sub(r":\d*$", "", value.netloc.rpartition("@")[2]).strip("[]"),
+    "URL::getPort() string": lambda value: str(value.port or ""),
+    "URL::getEscapedPath() string": lambda value: quote(value.path, safe="%/:@!$&'()*+,;=-._~"),
+    "URL::getQuery() map(string,list(string))": lambda value: parse_qs(value.query, keep_blank_values=True),
 }
 
 
@@ -133,6 +126,12 @@ def _overload(signature: str, function: Callable[..., Any]) -> Overload:
 
 
 OVERLOADS: dict[tuple[str, bool], list[Overload]] = {}
-for _signature, _implementation in {**FUNCTIONS, **LIST_FUNCTIONS, **_LIBRARIES}.items():
+for _signature, _implementation in {
+    **FUNCTIONS,
+    **LIST_FUNCTIONS,
+    **TIME_FUNCTIONS,
+    **FORMAT_FUNCTIONS,
+    **_LIBRARIES,
+}.items():
     _each = _overload(_signature, _implementation)
     OVERLOADS.setdefault((_each.name, _each.method), []).append(_each)

@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from extender.devices.cel.format import formatted, go_float
+from extender.devices.cel.library.format import formatted, go_float
 from extender.devices.cel.values import (
     INT64,
     NONE,
+    TIMES,
     UINT64,
     EvaluationError,
     OptionalValue,
@@ -222,7 +223,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         f"{symbol}({left}, {right}) bool": lambda x, y, test=test: test(compare(x, y), 0)
         for symbol, test in (("<", operator.lt), ("<=", operator.le), (">", operator.gt), (">=", operator.ge))
-        for left in ("int", "uint", "double", "string", "bytes", "bool")
+        for left in ("int", "uint", "double", "string", "bytes", "bool", *TIMES)
         for right in (("int", "uint", "double") if left in ("int", "uint", "double") else (left,))
     },
     **{f"size({kind}) int": len for kind in ("string", "bytes", "list(A)", "map(A,B)")},

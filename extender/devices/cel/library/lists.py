@@ -8,14 +8,17 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from extender.devices.cel.functions import MAX_LENGTH, checked, fail
+from extender.devices.cel.library.functions import MAX_LENGTH, checked, fail
+from extender.devices.cel.library.times import ZERO_TIMES, plus
 from extender.devices.cel.values import (
     NO_OVERLOAD,
     NONE,
+    Duration,
     EvaluationError,
     OptionalValue,
     Quantity,
     Semver,
+    Timestamp,
     Uint,
     compare,
     contains,
@@ -57,12 +60,16 @@ def sorted_by(values: list[Any], keys: list[Any]) -> list[Any]:
     return [value for _, value in sorted(zip(keys, values, strict=True), key=lambda pair: ordered(pair[0]))]
 
 
+_ADDITIONS: dict[type, Callable[[Any, Any], Any]] = {float: operator.add, Duration: plus}
+_ADDITIONS |= dict.fromkeys((int, Uint), checked(operator.add))
+
+
 def _sum(values: list[Any]) -> Any:
     total = values[0] if values else 0
     for value in values[1:]:
-        if type(value) is not type(total) or type(value) not in (int, Uint, float):
+        if type(value) is not type(total) or type(value) not in _ADDITIONS:
             raise EvaluationError(NO_OVERLOAD)
-        total = total + value if isinstance(total, float) else checked(operator.add)(total, value)
+        total = _ADDITIONS[type(value)](total, value)
     return total
 
 
@@ -86,6 +93,8 @@ def _last_position(values: list[Any], value: object) -> int:
 
 
 def _is_zero(value: Any) -> bool:
+    if isinstance(value, Duration | Timestamp):
+        return value in ZERO_TIMES
     return value is None or (not isinstance(value, OptionalValue | Quantity | Semver) and not value)
 
 
@@ -98,7 +107,7 @@ LIST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "list(A)::distinct() list(A)": _distinct,
     "lists.range(int) list(int)": _range,
     "list(A)::isSorted() bool": lambda values: all(compare(left, right) <= 0 for left, right in pairwise(values)),
-    **{f"list({kind})::sum() {kind}": _sum for kind in ("int", "uint", "double")},
+    **{f"list({kind})::sum() {kind}": _sum for kind in ("int", "uint", "double", "google.protobuf.Duration")},
     "list(A)::min() A": _extreme("min", -1),
     "list(A)::max() A": _extreme("max", 1),
     "list(A)::indexOf(A) int": _position,
