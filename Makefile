@@ -1,5 +1,5 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench`, `bench-cluster` and `test-upstream`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-upstream soak lint bench bench-cluster clean
+.PHONY: help setup run test test-upstream test-versions soak lint bench bench-cluster clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,9 @@ soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 1
 
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)
+
+test-versions: $(READY) ## run the end-to-end tests against Kubernetes 1.35, 1.36 and 1.37, and write docs/versions.md
+	@$(VENV)/bin/python -m tests.versions $(ARGS)
 
 lint: $(READY) ## ruff, mypy and vulture
 	$(VENV)/bin/ruff check .

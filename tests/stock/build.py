@@ -16,10 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 KUBERNETES_VERSION = "1.37.1"
+"""The version that tests run against, unless KUBERNETES_MINOR names another minor."""
+VERSIONS = {"1.35": "1.35.4", "1.36": "1.36.3", "1.37": KUBERNETES_VERSION}
+"""Versions by minor; `go/v1.35` and the like are the modules of those that are not the newest."""
 GO_MINIMUM = (1, 26)
 _MODULES = Path(__file__).parent / "go"
 
@@ -41,11 +44,12 @@ class Program:
     name: str
     module: str
     package: str
+    version: str = KUBERNETES_VERSION
 
     def key(self) -> str:
         """A digest of the module's versions and, for a program of ours, of its sources."""
         module = _MODULES / self.module
-        digest = hashlib.sha256(KUBERNETES_VERSION.encode())
+        digest = hashlib.sha256(self.version.encode())
         for path in (module / "go.mod", module / "go.sum", *sorted(module.glob(f"{self.package}/*.go"))):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:16]
@@ -62,18 +66,32 @@ PROGRAMS = (
 )
 
 
-def build(report: Report = print) -> Binaries:
+def programs(minor: str) -> tuple[Program, ...]:
+    """The programs, with the API server and the scheduler of a minor version."""
+    if VERSIONS[minor] == KUBERNETES_VERSION:
+        return PROGRAMS
+    versioned = ("kube-apiserver", "kube-scheduler")
+    return tuple(
+        replace(program, module=f"v{minor}", version=VERSIONS[minor]) if program.name in versioned else program
+        for program in PROGRAMS
+    )
+
+
+def build(report: Report = print, minor: str = "") -> Binaries:
     """Builds what is missing; `report` gets one line before and one after each program.
+
+    The minor version is by default that of KUBERNETES_MINOR in the environment, or the newest.
 
     Raises GoMissingError where something is missing and Go cannot be had, BuildError where Go says no.
     """
     cache = cache_directory()
-    binaries = {program.name: cache / program.key() / program.name for program in PROGRAMS}
+    wanted = programs(minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS))
+    binaries = {program.name: cache / program.key() / program.name for program in wanted}
     if any(not path.exists() for path in binaries.values()):
         go = find_go()
         cache.mkdir(parents=True, exist_ok=True)
         with _locked(cache / "lock", report):
-            for program in PROGRAMS:
+            for program in wanted:
                 if not binaries[program.name].exists():
                     _build_program(go, program, binaries[program.name], report)
     return binaries
@@ -107,7 +125,7 @@ def _build_program(go: str, program: Program, path: Path, report: Report) -> Non
     started = time.monotonic()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    command = [go, "build", "-ldflags", link_flags(), "-o", str(partial), program.package]
+    command = [go, "build", "-ldflags", link_flags(program.version), "-o", str(partial), program.package]
     result = subprocess.run(command, cwd=_MODULES / program.module, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         output = result.stderr.strip()[-4000:]
@@ -116,10 +134,10 @@ def _build_program(go: str, program: Program, path: Path, report: Report) -> Non
     report(f"built {program.name} in {time.monotonic() - started:.0f} s")
 
 
-def link_flags() -> str:
+def link_flags(version: str = KUBERNETES_VERSION) -> str:
     """Without symbols, and with the version that a release would state."""
-    major, minor, _ = KUBERNETES_VERSION.split(".")
-    variables = {"gitVersion": f"v{KUBERNETES_VERSION}", "gitMajor": major, "gitMinor": minor}
+    major, minor, _ = version.split(".")
+    variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     stated = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
     return f"-s -w {stated}"
 

@@ -137,17 +137,18 @@ GROUPS = {
 }
 
 
-def run_specs(plane: UpstreamCluster, group: str, report: Path, timeout_minutes: int) -> None:
-    """Runs the specs of a group; ginkgo writes its report. Specs may fail; a run that gives no report raises."""
-    focus, skip, _ = GROUPS[group]
+def run_specs(plane: UpstreamCluster, group: Group, report: Path, timeout_minutes: int, alone: str = "") -> None:
+    """Runs the specs of a group, or those `alone` that match; ginkgo writes its report and, beside it, its log.
+
+    Specs may fail; a run that gives no report raises.
+    """
     report.parent.mkdir(parents=True, exist_ok=True)
-    report.unlink(missing_ok=True)
     command: list[str | Path] = [
         plane.binaries["e2e.test"],
         f"--kubeconfig={plane.kubeconfig}",
         "--provider=skeleton",
-        f"--ginkgo.focus={focus}",
-        f"--ginkgo.skip={'|'.join(filter(None, ('OffByDefault', skip)))}",
+        f"--ginkgo.focus={alone or group.focus}",
+        f"--ginkgo.skip={'|'.join(filter(None, ('OffByDefault', group.skip)))}",
         "--ginkgo.seed=7",
         "--ginkgo.v",
         f"--ginkgo.timeout={timeout_minutes}m",

@@ -10,25 +10,30 @@ from typing import Any
 
 from tests.stock.build import KUBERNETES_VERSION
 
-Results = Mapping[str, Mapping[str, Mapping[str, str]]]
-"""State by mode by spec by group."""
+Results = Mapping[str, Mapping[str, Mapping[str, list[str]]]]
+"""The states of the last runs, oldest first, by mode by spec by group."""
 
+LAST_RUNS = 3
 INTRODUCTION = f"""\
 # Conformance
 
 Kubernetes' own end-to-end specs of v{KUBERNETES_VERSION} against the stock scheduler, the stock scheduler with this
 extender (webhook), and `extender schedule` (loop), on a real control plane whose kubelets are fakes. `make
 test-upstream` builds and runs them, and writes this file. Specs that need a real kubelet are left out.
+
+The last {LAST_RUNS} runs of a spec count, fewer where there were fewer; a group counts what passed in each of them.
 """
 
 
-def results_of(reports: Mapping[tuple[str, str], Path]) -> Results:
-    """Reads the reports that are there, by (group, mode)."""
-    found: defaultdict[str, defaultdict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
-    for (group, mode), path in reports.items():
-        if path.exists():
+def results_of(reports: Mapping[tuple[str, str], list[Path]]) -> Results:
+    """Reads the reports by (group, mode), oldest first. A report may hold some specs of its group only."""
+    found: defaultdict[str, defaultdict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(dict))
+    for (group, mode), paths in reports.items():
+        for path in paths:
             for name, state in _specs(json.loads(path.read_text())):
-                found[group][name][mode] = state
+                states = found[group][name].setdefault(mode, [])
+                states.append(state)
+                del states[:-LAST_RUNS]
     return found
 
 
@@ -48,23 +53,33 @@ def document(results: Results, modes: list[str]) -> str:
     for group, specs in results.items():
         lines += [f"\n## {group.capitalize()}\n", f"| spec | {header}"]
         for name in sorted(specs):
-            states = (specs[name].get(mode, "-") for mode in modes)
+            states = (_state(specs[name].get(mode, [])) for mode in modes)
             lines.append(f"| {name.replace('|', '/')} | {' | '.join(states)} |")
     return "\n".join(lines) + "\n"
 
 
-def _passed(specs: Mapping[str, Mapping[str, str]], mode: str) -> str:
-    states = [states[mode] for states in specs.values() if mode in states]
-    run = [state for state in states if state != "skipped"]
-    return f"{run.count('passed')} of {len(run)}" if run else "-"
+def _state(states: list[str]) -> str:
+    """Returns "passed 2 of 3" for two of three runs, a "skipped", or "-" where there was none."""
+    if set(states) <= {"skipped"}:
+        return states[-1] if states else "-"
+    return f"passed {states.count('passed')} of {len(states)}"
+
+
+def _passed(specs: Mapping[str, Mapping[str, list[str]]], mode: str) -> str:
+    runs = [states for by_mode in specs.values() if set(states := by_mode.get(mode, [])) - {"skipped"}]
+    if not runs:
+        return "-"
+    times = min(map(len, runs))
+    passed = sum(set(states) == {"passed"} for states in runs)
+    return f"{passed} of {len(runs)}, {times} {'run' if times == 1 else 'runs'}"
 
 
 def worse(results: Results, modes: list[str]) -> list[str]:
-    """Names what passes under the stock scheduler and not under another mode."""
+    """Names what passed in the last run under the stock scheduler and not under another mode."""
     return [
-        f"{mode}: {name}: {states[mode]}"
+        f"{mode}: {name}: {states[mode][-1]}"
         for specs in results.values()
         for name, states in specs.items()
         for mode in modes
-        if states.get("stock") == "passed" and states.get(mode, "passed") not in ("passed", "skipped")
+        if states.get("stock", [""])[-1] == "passed" and states.get(mode, ["passed"])[-1] not in ("passed", "skipped")
     ]
