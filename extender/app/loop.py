@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.cache import Cache
+from extender.devices.claims import NAME as DYNAMIC_RESOURCES
+from extender.model.devices.claims import ResourceClaim
+from extender.plugins.dynamic_resources.pre_enqueue import ClaimsExist
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
@@ -79,8 +82,16 @@ def compose_loop(
     def is_there(pod: PodInfo) -> bool:
         return cache.find_pod(pod.uid, pod.pod.key) is not None
 
-    evictions = EvictionsInProgress(cache)
-    queue = PriorityQueue(telemetry, clock, INTERESTS, (SchedulingGates(), evictions), *queue_times)
+    def claims_devices(pod: PodInfo) -> bool:
+        cycle = cycles.get(pod.pod.spec.scheduler_name)
+        return cycle is not None and DYNAMIC_RESOURCES in cycle.profile.reserving
+
+    def find_claim(key: str) -> ResourceClaim | None:
+        claim = cache.effective(ResourceClaim.__name__, key)
+        return claim if isinstance(claim, ResourceClaim) else None
+
+    evictions, claims_exist = EvictionsInProgress(cache), ClaimsExist(find_claim, claims_devices)
+    queue = PriorityQueue(telemetry, clock, INTERESTS, (SchedulingGates(), claims_exist, evictions), *queue_times)
     cache.listen(EventRouter(cache, queue, cycles))
     nominations = Nominations(cache, queue, statuses)
     waiting = WaitingPods(clock, is_there, binders)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from extender.devices.allocations import devices_of
@@ -14,6 +14,9 @@ from extender.model.pod import Pod, PodResourceClaim
 from extender.table import PodInfo, Table
 
 NAME = "DynamicResources"
+
+FindClaim = Callable[[str], ResourceClaim | None]
+"""Returns the claim of a key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +56,9 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
-    user: list[ResourceClaim] = []
-    for named in pod.pod.spec.resource_claims or ():
-        claim = _claim(pod.pod, named, table)
-        if isinstance(claim, Refusal):
-            return claim
-        if claim is not None:
-            user.append(claim)
+    user = existing_claims(pod.pod, lambda key: table.objects.get(ResourceClaim, key))
+    if isinstance(user, Refusal):
+        return user
     if not user and not backed:
         return None
     for claim in user:
@@ -69,6 +68,13 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
     unbacked = [name for name, amount in pod.requests.items() if amount and may_be_backed(name) and name not in backed]
     special = _special(pod.pod, table) if backed else None
     return PodDeviceClaims(pod.pod, tuple(user), special, backed, tuple(unbacked) if backed else ())
+
+
+def existing_claims(pod: Pod, find: FindClaim) -> list[ResourceClaim] | Refusal:
+    """The claims that the pod needs; a Refusal if one is not there (upstream foreachPodResourceClaim)."""
+    found = [_claim(pod, named, find) for named in pod.spec.resource_claims or ()]
+    refused = next((claim for claim in found if isinstance(claim, Refusal)), None)
+    return refused or [claim for claim in found if isinstance(claim, ResourceClaim)]
 
 
 def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
@@ -89,7 +95,7 @@ def _special(pod: Pod, table: Table) -> ResourceClaim:
     return claim_for(pod)
 
 
-def _claim(pod: Pod, named: PodResourceClaim, table: Table) -> ResourceClaim | Refusal | None:
+def _claim(pod: Pod, named: PodResourceClaim, find: FindClaim) -> ResourceClaim | Refusal | None:
     """The claim of one entry of the pod's spec; None where none is needed."""
     name, owned = named.resource_claim_name, False
     if name is None:
@@ -100,12 +106,12 @@ def _claim(pod: Pod, named: PodResourceClaim, table: Table) -> ResourceClaim | R
         if status is None:
             return unresolvable(NAME, f'pod "{pod.key}": ResourceClaim not created yet')
         name, owned = status.resource_claim_name, True
-    return None if name is None else _existing(pod, name, owned, table)
+    return None if name is None else _existing(pod, name, owned, find)
 
 
-def _existing(pod: Pod, name: str, owned: bool, table: Table) -> ResourceClaim | Refusal:
+def _existing(pod: Pod, name: str, owned: bool, find: FindClaim) -> ResourceClaim | Refusal:
     key = f"{pod.namespace}/{name}"
-    claim = table.objects.get(ResourceClaim, key)
+    claim = find(key)
     if claim is None:
         return unresolvable(NAME, f'could not find ResourceClaim "{key}"')
     if claim.terminating:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +21,7 @@ from tests.stock.waiting import wait_until
 NAMESPACE = "extender-system"
 _MANIFESTS = Path(__file__).parents[2] / "manifests"
 _RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+_START_SECONDS = 120
 # Those that the specs' framework looks for on each node; without, it waits a minute before each spec.
 _DAEMONS = ("kube-proxy", "fluentd-elasticsearch", "node-problem-detector")
 
@@ -92,14 +94,17 @@ def stock(plane: UpstreamCluster) -> Iterator[None]:
 @contextmanager
 def webhook(plane: UpstreamCluster) -> Iterator[None]:
     """The stock scheduler, and `extender serve` for all four verbs beside its own plugins."""
-    with serve(plane.account("extender"), plane.directory) as extender, plane.scheduler(extender.configuration()):
+    with (
+        serve(plane.account("extender"), plane.directory, timeout_seconds=_START_SECONDS) as extender,
+        plane.scheduler(extender.configuration()),
+    ):
         yield
 
 
 @contextmanager
 def loop(plane: UpstreamCluster) -> Iterator[None]:
     """`extender schedule` in the place of the stock scheduler."""
-    with schedule(plane.account("extender-schedule"), plane.directory):
+    with schedule(plane.account("extender-schedule"), plane.directory, timeout_seconds=_START_SECONDS):
         yield
 
 
@@ -140,7 +145,7 @@ GROUPS = {
 def run_specs(plane: UpstreamCluster, group: Group, report: Path, timeout_minutes: int, alone: str = "") -> None:
     """Runs the specs of a group, or those `alone` that match; ginkgo writes its report and, beside it, its log.
 
-    Specs may fail; a run that gives no report raises.
+    The servers' logs are kept in a folder of the report's name. Specs may fail; a run that gives no report raises.
     """
     report.parent.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = [
@@ -160,6 +165,9 @@ def run_specs(plane: UpstreamCluster, group: Group, report: Path, timeout_minute
     ]
     with (report.with_suffix(".log")).open("w") as log:
         subprocess.run(command, cwd=plane.directory, stdout=log, stderr=subprocess.STDOUT, check=False)
+    shutil.copytree(
+        plane.directory, report.with_suffix(""), ignore=lambda _, names: {n for n in names if not n.endswith(".log")}
+    )
     if not report.exists():
         raise RuntimeError(f"no specs were run; see {log.name}")
 
