@@ -102,7 +102,7 @@ class Cache:
             MalformedInput: it makes no sense.
         """
         if isinstance(obj, Pod):
-            return self._templates.info(obj)
+            return self._templates.info(obj, self._state.pods.get(obj.uid))  # without the lock: a hint
         if isinstance(obj, Node):
             amounts(obj.allocatable)
         return obj

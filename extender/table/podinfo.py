@@ -93,11 +93,10 @@ class PodInfo:
         _ = self.required_affinity, self.required_anti_affinity, self.preferred_affinity, self.preferred_anti_affinity
 
     def counts_the_same_as(self, other: PodInfo) -> bool:
-        """Tells if a table counts the two the same on one node: two versions of one pod, as a rule."""
+        """Tells if a table counts the two, versions of one pod, the same on one node, but for their labels."""
         one, two = self.pod, other.pod
         return (
             self.footprint == other.footprint
-            and self.group == other.group
             and self.host_ports == other.host_ports
             and self.volumes == other.volumes
             and one.spec.affinity == two.spec.affinity

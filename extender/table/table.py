@@ -78,7 +78,7 @@ class Table:
         slot = self.pods.slot_of.get(info.uid)
         if slot is not None:
             if self._is_placed_the_same(slot, info, node_name):  # as an assumed pod does that the watch confirms
-                self.pods.describe(slot, info)
+                self._describe(slot, info)
                 return
             self.take_away(info.uid)
         row = self.nodes.claim(node_name)
@@ -177,6 +177,16 @@ class Table:
                 self.hypothetical.pop(uid, None)
             for info, node_name in reversed(undo):
                 self.place(info, node_name)
+
+    def _describe(self, slot: int, info: PodInfo) -> None:
+        before = self.pods.info(slot)
+        if (
+            before.group != info.group
+        ):  # the API server adds labels of the node to pods that it binds (PodTopologyLabels)
+            row = int(self.pods.row[slot])
+            self.pods.group[slot] = self.matches.add(info.group, row, info.pod.terminating)
+            self.matches.remove(before.group, row, info.pod.terminating)
+        self.pods.describe(slot, info)
 
     def _is_placed_the_same(self, slot: int, info: PodInfo, node_name: str) -> bool:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)

@@ -56,6 +56,20 @@ def test_pods_of_one_group_share_only_what_is_equal(first: str, second: str) -> 
         assert {part: getattr(together, part) for part in PARTS} == {part: getattr(alone, part) for part in PARTS}
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [pytest.param(*pair, id=" - ".join(pair)) for pair in product(CHANGES, repeat=2)]
+)
+def test_versions_of_one_pod_share_only_what_is_equal(first: str, second: str) -> None:
+    alone = made("a", second)
+    later = Templates().info(alone.pod, made("a", first))
+    assert {part: getattr(later, part) for part in PARTS} == {part: getattr(alone, part) for part in PARTS}
+
+
+def test_a_pod_that_got_labels_with_its_node_shares_the_work() -> None:
+    before, bound = made("a", "nothing"), made("a", "labels")
+    assert Templates().info(bound.pod, before).footprint is before.footprint
+
+
 @pytest.mark.parametrize("change", ["a port", "the token that every pod has"])
 def test_replicas_share_the_work(change: str) -> None:
     templates = Templates()

@@ -55,6 +55,7 @@ def test_one_that_counts_alike_is_no_change_of_the_node() -> None:
     table = table_with(version("nothing"))
     moment = table.journal.now
     table.place(version("its start"), "n1")
+    table.place(version("labels"), "n1")
     assert table.journal.now == moment
     table.place(version("requests"), "n1")
     assert table.journal.now > moment

@@ -9,7 +9,6 @@ from extender.table.podinfo import Group, PodInfo
 _MOST_GROUPS = 4096
 # None of these looks at a pod's name or UID, where it has no volumes and claims.
 _SHARED = (
-    "group",
     "requests",
     "requests_with_defaults",
     "footprint",
@@ -31,17 +30,18 @@ class Templates:
     def __init__(self) -> None:
         self._last: dict[tuple[Group, bool], PodInfo] = {}
 
-    def info(self, pod: Pod) -> PodInfo:
-        """Returns the pod with everything that a table reads of it.
+    def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
+        """Returns the pod with everything that a table reads of it; `before`: what is known of it so far.
 
         Raises:
             MalformedQuantity: the pod asks for what is no quantity.
         """
         info = PodInfo(pod)
+        if before is not None and _share(before, info):
+            return info
         key = info.group, pod.status.container_statuses is None
         last = self._last.get(key)
-        if last is not None and not (last.volumes or info.volumes) and _alike(last.pod, pod):
-            vars(info).update({name: getattr(last, name) for name in _SHARED})
+        if last is not None and _share(last, info):
             return info
         info.precompute()
         if len(self._last) >= _MOST_GROUPS:
@@ -50,8 +50,16 @@ class Templates:
         return info
 
 
+def _share(one: PodInfo, other: PodInfo) -> bool:
+    """Gives the second pod what was computed for the first; returns False where that may not be the same."""
+    if one.volumes or other.volumes or not _alike(one.pod, other.pod):
+        return False
+    vars(other).update({name: getattr(one, name) for name in _SHARED})
+    return True
+
+
 def _alike(one: Pod, other: Pod) -> bool:
-    """Tells if all is equal that the shared parts are computed from, for pods of one group without volumes."""
+    """Tells if all is equal that the shared parts are computed from, for pods of one namespace without volumes."""
     return (
         one.spec.containers == other.spec.containers
         and one.spec.init_containers == other.spec.init_containers
