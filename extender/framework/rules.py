@@ -26,6 +26,26 @@ Verdict = Sequence[tuple[BoolColumn, Refusal]]
 NO_REFUSAL: Verdict = ()
 
 
+class PerNode:
+    """A rule that looks at one node by itself: at what a template's pods have in common, the node, and its own pods.
+
+    So what it says of a row stays as it is until that row changes (`framework.rankings`). This need only be so for pods
+    without volumes and claims. A score of it that depends on pods is not normalised.
+    """
+
+    __slots__ = ()
+
+
+class PerTemplate:
+    """A rule that looks at more than one node, and has something to say to all pods of a template or to none.
+
+    Which of the two it is depends on the controller of the pods, the objects of other kinds, and the (anti-)affinity
+    terms of the pods that stand.
+    """
+
+    __slots__ = ()
+
+
 class Check:
     """A predicate made ready for one pod.
 
@@ -33,11 +53,13 @@ class Check:
         only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
         sees_pods: the answer depends on the pods that stand on the nodes; preemption asks such a check again.
         sees_own_pods_only: only pods on the node itself count, and fewer of them are never worse.
+        sees_resources_only: nodes of one `NodeColumns.fingerprint` are all refused, or none is.
     """
 
     only: frozenset[str] | None = None
     sees_pods: bool = False
     sees_own_pods_only: bool = False
+    sees_resources_only: bool = False
 
     def refuse(self, rows: Rows) -> Verdict:
         """Returns the rows, of `rows`, that cannot take the pod, and the reasons."""
@@ -65,7 +87,15 @@ class Predicate(Protocol):
 
 
 class Scorer:
-    """A priority made ready for one pod."""
+    """A priority made ready for one pod.
+
+    Attributes:
+        sees_pods: the raw scores depend on the pods that stand on the nodes.
+        sees_resources_only: nodes of one `NodeColumns.fingerprint` have one score.
+    """
+
+    sees_pods: bool = False
+    sees_resources_only: bool = False
 
     def map(self, rows: Rows) -> Scores:
         """Returns the raw score of each row: int64[len(rows)]."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -18,7 +18,7 @@ LARGEST_BYTES_PER_IMAGE = 1000 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class ImageLocality:
+class ImageLocality(PerNode):
     """Scores a node by the bytes of the pod's images that it holds, weighted by how many nodes hold them."""
 
     name: str = NAME

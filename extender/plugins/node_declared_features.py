@@ -13,7 +13,7 @@ import numpy as np
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.model.pod import Container, Pod
@@ -25,7 +25,7 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's required features")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDeclaredFeatures:
+class NodeDeclaredFeatures(PerNode):
     """Refuses nodes that lack a feature."""
 
     name: str = NAME

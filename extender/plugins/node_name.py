@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import NO_REFUSAL, Check, Verdict
+from extender.framework.rules import NO_REFUSAL, Check, PerNode, Verdict
 from extender.framework.status import unresolvable
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -17,7 +17,7 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeName:
+class NodeName(PerNode):
     """Refuses all nodes but the one of spec.nodeName."""
 
     name: str = NAME

@@ -10,7 +10,7 @@ import numpy as np
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, has_place
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import unschedulable
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import IntColumn, Rows
@@ -22,7 +22,7 @@ REFUSAL = unschedulable(NAME, "node(s) didn't have free ports for the requested 
 
 
 @dataclass(frozen=True, slots=True)
-class NodePorts:
+class NodePorts(PerNode):
     """Refuses nodes on which a host port of the pod is taken."""
 
     name: str = NAME

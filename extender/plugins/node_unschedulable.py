@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import unresolvable
 from extender.model.tolerations import NO_SCHEDULE, UNSCHEDULABLE_TAINT, tolerates, untolerated
 from extender.table import PodInfo, Table
@@ -18,7 +18,7 @@ REFUSAL = unresolvable(NAME, "node(s) were unschedulable")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeUnschedulable:
+class NodeUnschedulable(PerNode):
     """Refuses cordoned nodes to pods that do not tolerate the taint node.kubernetes.io/unschedulable."""
 
     name: str = NAME

@@ -13,7 +13,7 @@ from extender.framework.events.claim_hints import claim_of, used_claims, uses_cl
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, has_place
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
 from extender.model.volumes.csi_migration import CSIVolume, Fault
 from extender.model.volumes.pod_volumes import InlineVolume
@@ -29,7 +29,7 @@ REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeVolumeLimits:
+class NodeVolumeLimits(PerNode):
     """Refuses nodes that would have more volumes of a driver than their CSINode allows."""
 
     name: str = NAME

@@ -10,7 +10,7 @@ import numpy as np
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, encoded
 from extender.framework.plugin import PRE_SCORE, SCORE, Arguments, Plugin
-from extender.framework.rules import Check, Scorer, Scores, Verdict, normalised
+from extender.framework.rules import Check, PerNode, Scorer, Scores, Verdict, normalised
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
@@ -22,7 +22,7 @@ REFUSAL = unresolvable(NAME, "node(s) had untolerated taint(s)")
 
 
 @dataclass(frozen=True, slots=True)
-class TaintTolerationFilter:
+class TaintTolerationFilter(PerNode):
     """Refuses nodes with a taint of one of `effects` that the pod does not tolerate."""
 
     effects: tuple[str, ...] = (NO_SCHEDULE, NO_EXECUTE)
@@ -44,7 +44,7 @@ class _Check(Check):
 
 
 @dataclass(frozen=True, slots=True)
-class TaintTolerationScore:
+class TaintTolerationScore(PerNode):
     """Prefers nodes with fewer untolerated PreferNoSchedule taints."""
 
     name: str = NAME

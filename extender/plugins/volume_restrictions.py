@@ -14,7 +14,7 @@ from extender.framework.events.claim_hints import claim_of, named_claims, names_
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.volumes.pod_volumes import ClaimUse, clash
 from extender.model.volumes.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
@@ -31,7 +31,7 @@ CLAIM_CONFLICT = unschedulable(
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeRestrictions:
+class VolumeRestrictions(PerNode):
     """Refuses nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is."""
 
     name: str = NAME

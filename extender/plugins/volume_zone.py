@@ -12,7 +12,7 @@ from extender.framework.events.claim_hints import claim_of, named_claims, names_
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.volumes.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
 from extender.model.volumes.pod_volumes import ClaimUse
@@ -40,7 +40,7 @@ class Topology(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeZone:
+class VolumeZone(PerNode):
     """Refuses nodes outside the zones and regions of the pod's volumes."""
 
     name: str = NAME

@@ -131,6 +131,9 @@ class Extenders:
     ) -> None:
         self._extenders, self._side_by_side = extenders, side_by_side
 
+    def __bool__(self) -> bool:
+        return bool(self._extenders)
+
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
         """Has the feasible rows of `fit` filtered; each extender is asked about those that the last one let pass.
 

@@ -18,6 +18,7 @@ from extender.errors import ExtenderError, RuleFailed
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
+from extender.framework.rankings.rankings import Rankings
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
@@ -109,6 +110,7 @@ class SchedulingCycle:
         self._random = random
         self._timeouts = timeouts_of(profile)
         self._extenders = extenders or Extenders()
+        self._rankings = Rankings(profile)
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         """Returns the node for `pod`, or the reason why there is none, by what `table` holds."""
@@ -121,6 +123,8 @@ class SchedulingCycle:
         if row is not None:
             return self._chosen(pod, table, row)
         try:
+            if (row := self._ranked_row(pod, table)) is not None:
+                return self._chosen(pod, table, row)
             fit = self._find_fit(pod, table, rows)
         except ExtenderError as error:
             return Unfit(str(error))
@@ -141,6 +145,13 @@ class SchedulingCycle:
             _log.warning("%s on its nominated node: %s", pod.pod.key, error)
             return None
         return row if len(fit.feasible) else None
+
+    def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
+        """Returns the row that `_find_fit` and `_select_row` would end with, if the ranking of the template tells."""
+        best = None if self._extenders else self._rankings.best(pod, table)
+        if best is None:
+            return None
+        return int(best.rows[0] if best.only else best.rows[self._random.randrange(len(best.rows))])
 
     def _find_fit(self, pod: PodInfo, table: Table, rows: Rows) -> Fit:
         """Returns the rows that can take the pod, by the profile and the extenders.

@@ -81,7 +81,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         simulation.add(_scaled(simulation, target, count))
     for given, replicas in scenario.create:
         workload = given if isinstance(given, Workload) else required_workload(given)
-        simulation.add(_created(state, workload, replicas, notes))
+        simulation.add(_created(simulation, workload, replicas, notes))
     # Pods that wait already come first: they are older than what the changes have made.
     if scenario.drain:
         simulation.run()
@@ -173,8 +173,8 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
     ]
     for info in surplus:
         simulation.remove(info)
-    pod = there[-1].pod
-    return [PodInfo(_replica(pod, f"{pod.name}-{number}")) for number in range(1, count - len(there) + 1)]
+    pod, templates = there[-1].pod, simulation.templates
+    return [templates.info(_replica(pod, f"{pod.name}-{number}")) for number in range(1, count - len(there) + 1)]
 
 
 def _replica(pod: Pod, name: str) -> Pod:
@@ -182,7 +182,8 @@ def _replica(pod: Pod, name: str) -> Pod:
     return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
 
 
-def _created(state: ClusterState, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
+def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
+    state = simulation.state
     if workload.owner is not None:
         state.add(workload.owner)
     wanted = replicas if replicas is not None else workload.replicas
@@ -200,4 +201,4 @@ def _created(state: ClusterState, workload: Workload, replicas: int | None, note
     for pod in made:
         if pod.key in state.infos:
             raise ConfigurationError([f"{workload.source}: there is a pod {pod.key} in the cluster already"])
-    return [PodInfo(pod) for pod in made]
+    return [simulation.templates.info(pod) for pod in made]

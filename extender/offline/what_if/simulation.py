@@ -27,6 +27,7 @@ from extender.scheduler.binding.volumes import bound, selected
 from extender.scheduler.event_router import free_on
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo
+from extender.table.pods.templates import Templates
 
 REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"
@@ -93,7 +94,7 @@ class Simulation:
     """
 
     def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
-        self.state, self.log = state, Log()
+        self.state, self.log, self.templates = state, Log(), Templates()
         self._random, self._progress = Random(seed), progress  # noqa: S311  ties between nodes
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
@@ -126,8 +127,7 @@ class Simulation:
         most = self.log.attempts + _MOST_ATTEMPTS_EACH * (self._expected + 10)
         while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
             self.log.attempts += 1
-            with naming(queued.info.pod), rule_errors():
-                decided = self._cycle(queued.info.pod).schedule_pod(queued.info, self.state.table)
+            decided = self._decide(queued.info)
             if isinstance(decided, Chosen):
                 self._place(queued.info, decided)
             else:
@@ -158,6 +158,13 @@ class Simulation:
         covering = list(self.state.table.budgets.covering(info.group))
         return all(budgets[key].status.disruptions_allowed > 0 for key in covering)
 
+    def _decide(self, info: PodInfo) -> Chosen | Unfit:
+        try:
+            return self._cycle(info.pod).schedule_pod(info, self.state.table)
+        except Exception:
+            with naming(info.pod), rule_errors():
+                raise
+
     def _cycle(self, pod: Pod) -> SchedulingCycle:
         profile = self.state.profile(pod)
         if profile.name not in self._cycles:
@@ -166,13 +173,12 @@ class Simulation:
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         self._reserve(info.pod, chosen)
-        standing = PodInfo(self._labelled(info.pod.nominated_to("").placed_on(chosen.node_name)))
+        standing = self.templates.info(self._labelled(info.pod.nominated_to("").placed_on(chosen.node_name)), info)
         self.state.add_info(standing)
         key = info.pod.key
         self.log.placements[key] = Placement(key, chosen.node_name, self._came_from.get(key, ""))
         self.log.reasons.pop(key, None)
         self._queue.done(info.uid)
-        self._queue.delete(info.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, standing))
         if key in self._came_from:
             self._disruptions(standing, +1)

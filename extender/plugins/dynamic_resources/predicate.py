@@ -8,7 +8,7 @@ from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED
 from extender.devices.binding_conditions import unavailable
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.node_claims import NodeClaims
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerTemplate, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.runtime.clock import Clock
 from extender.table import PodInfo, Table
@@ -18,7 +18,7 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicResourcesFilter:
+class DynamicResourcesFilter(PerTemplate):
     """Upstream dynamicresources.DynamicResources, Filter.
 
     Without a clock no claim is ever overdue, and the allocator's steps are counted instead of its time. Upstream's

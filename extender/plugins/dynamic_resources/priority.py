@@ -9,14 +9,14 @@ import numpy as np
 from extender.devices.allocations import BEST_ALTERNATIVE, FITS
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.node_claims import NodeClaims
-from extender.framework.rules import Scorer, Scores, normalised
+from extender.framework.rules import PerTemplate, Scorer, Scores, normalised
 from extender.model.devices.claims import ResourceClaim
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicResourcesScore:
+class DynamicResourcesScore(PerTemplate):
     """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
 
     name: str = NAME

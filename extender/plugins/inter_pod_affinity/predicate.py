@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerTemplate, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import DomainCounts
 from extender.plugins.inter_pod_affinity.terms import pods_by_domain, pods_meant, pods_meant_by_all, terms_against
@@ -21,7 +21,7 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 
 @dataclass(frozen=True, slots=True)
-class InterPodAffinityFilter:
+class InterPodAffinityFilter(PerTemplate):
     """Requires the pod's affinity, and no anti-affinity between it and pods that stand."""
 
     name: str = NAME

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, PerTemplate, Scorer, Scores
 from extender.framework.topology import summed_by_domain
 from extender.plugins.inter_pod_affinity.terms import effects_on, pods_meant
 from extender.table import PodInfo, Table
@@ -18,7 +18,7 @@ NAME = "InterPodAffinity"
 
 
 @dataclass(frozen=True, slots=True)
-class InterPodAffinityScore:
+class InterPodAffinityScore(PerTemplate):
     """Prefers nodes by the weights of the terms that hold there.
 
     `hard_pod_affinity_weight`: what a required affinity term of a standing pod weighs, 0 to 100.

@@ -12,7 +12,7 @@ from extender.framework.node_affinity import (
     required_node_selector,
     selects_nodes,
 )
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.meta import NodeSelector, NodeSelectorTerm
 from extender.model.pod import Pod
@@ -26,7 +26,7 @@ CONFLICT = unresolvable(NAME, "pod affinity terms conflict")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinityFilter:
+class NodeAffinityFilter(PerNode):
     """Upstream nodeaffinity.NodeAffinity, Filter. `added`: the required part of the argument addedAffinity."""
 
     added: NodeSelector | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.errors import RuleFailed
 from extender.framework.node_affinity import is_well_formed, nodes_in_term
-from extender.framework.rules import Scorer, Scores, normalised
+from extender.framework.rules import PerNode, Scorer, Scores, normalised
 from extender.model.pod import PreferredSchedulingTerm
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -18,7 +18,7 @@ NAME = "NodeAffinity"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinityScore:
+class NodeAffinityScore(PerNode):
     """Upstream nodeaffinity.NodeAffinity, Score. `added`: the preferred part of the argument addedAffinity."""
 
     added: tuple[PreferredSchedulingTerm, ...] = ()

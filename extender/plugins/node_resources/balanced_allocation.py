@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, Allocation, ResourceWeights, allocation
-from extender.plugins.node_resources.cached_scores import cached_scores
+from extender.plugins.node_resources.cached_scores import cached_scores, may_be_devices
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -20,7 +20,7 @@ Fractions = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeResourcesBalancedAllocation:
+class NodeResourcesBalancedAllocation(PerNode):
     """Upstream noderesources.BalancedAllocation. A pod that asks for none of the resources is not scored."""
 
     resources: ResourceWeights = CPU_AND_MEMORY
@@ -32,8 +32,11 @@ class NodeResourcesBalancedAllocation:
 
 
 class _Scorer(Scorer):
+    sees_pods = True
+
     def __init__(self, resources: ResourceWeights, wanted: Mapping[str, int], table: Table) -> None:
         self._resources, self._wanted, self._table = resources, wanted, table
+        self.sees_resources_only = not may_be_devices(resources)
 
     def map(self, rows: Rows) -> Scores:
         return cached_scores(NAME, self._resources, self._wanted, self._table, rows, self._work_out)

@@ -70,7 +70,7 @@ def cached_scores(
     Args:
         rule: stands, with what is wanted of `resources`, for what `work_out` does.
     """
-    if _may_be_devices(resources):
+    if may_be_devices(resources):
         return work_out(rows)  # counted elsewhere
     key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
     known = table.reader(_CachedScores).of_all_rows()
@@ -93,5 +93,5 @@ def cached_scores(
 
 
 @lru_cache(maxsize=64)
-def _may_be_devices(resources: ResourceWeights) -> bool:
+def may_be_devices(resources: ResourceWeights) -> bool:
     return any(may_be_backed(resource.name) for resource in resources)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.devices.extended_resources import class_behind, may_be_backed
-from extender.framework.rules import NO_REFUSAL, Check, Verdict
+from extender.framework.rules import NO_REFUSAL, Check, PerNode, Verdict
 from extender.framework.status import Code, Refusal, unschedulable
 from extender.model.devices.slices import DeviceClass
 from extender.model.requests import is_counted, is_extended
@@ -24,7 +24,7 @@ _MOST_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class NodeResourcesFitFilter:
+class NodeResourcesFitFilter(PerNode):
     """Refuses nodes with too little free. The arguments name extended resources, or groups of them, to overlook."""
 
     ignored_resources: frozenset[str] = frozenset()
@@ -66,6 +66,7 @@ class _Checks:
 class _Check(Check):
     sees_pods = True
     sees_own_pods_only = True
+    sees_resources_only = True
 
     def __init__(self, wanted: dict[str, int], backed: frozenset[str], table: Table) -> None:
         nodes: NodeColumns = table.nodes

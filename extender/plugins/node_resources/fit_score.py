@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
 from extender.framework.shape import MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, Allocation, ResourceWeights, allocation
-from extender.plugins.node_resources.cached_scores import cached_scores
+from extender.plugins.node_resources.cached_scores import cached_scores, may_be_devices
 from extender.plugins.node_resources.fit import NAME
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -59,7 +59,7 @@ def _average(found: Allocation, scores: Scores) -> Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeResourcesFitScore:
+class NodeResourcesFitScore(PerNode):
     """Prefers nodes with more left over, or fuller ones, or those nearest to a wanted fill, by its strategy."""
 
     strategy: Strategy = least_allocated
@@ -71,8 +71,11 @@ class NodeResourcesFitScore:
 
 
 class _Scorer(Scorer):
+    sees_pods = True
+
     def __init__(self, strategy: Strategy, resources: ResourceWeights, pod: PodInfo, table: Table) -> None:
         self._strategy, self._resources, self._table = strategy, resources, table
+        self.sees_resources_only = not may_be_devices(resources)
         self._wanted = pod.requests_with_defaults
 
     def map(self, rows: Rows) -> Scores:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerTemplate, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import DomainCounts, domains_in, summed_by_domain
 from extender.model.pod import TopologySpreadConstraint
@@ -29,7 +29,7 @@ NO_DOMAIN = unresolvable(NAME, f"{_REASON} (missing required label)")
 
 
 @dataclass(frozen=True, slots=True)
-class PodTopologySpreadFilter:
+class PodTopologySpreadFilter(PerTemplate):
     """Refuses domains with too many pods. `defaults`: for pods that have no constraints."""
 
     defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS

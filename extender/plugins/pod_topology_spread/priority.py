@@ -9,7 +9,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, PerTemplate, Scorer, Scores
 from extender.framework.topology import HOSTNAME, domains_in, summed_by_domain
 from extender.model.pod import TopologySpreadConstraint
 from extender.plugins.pod_topology_spread.constraints import (
@@ -29,7 +29,7 @@ _IGNORED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class PodTopologySpreadScore:
+class PodTopologySpreadScore(PerTemplate):
     """Prefers domains with fewer matching pods. `defaults`: for pods that have no constraints.
 
     By the system's own defaults a node counts even if it lacks a topology key, by all others it is ignored.

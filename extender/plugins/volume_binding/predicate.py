@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
@@ -20,7 +20,7 @@ VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-exi
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeBindingFilter:
+class VolumeBindingFilter(PerNode):
     """Upstream volumebinding.VolumeBinding, Filter; how long a pod waits for its volumes matters only to who binds."""
 
     bind_timeout_seconds: float = 600

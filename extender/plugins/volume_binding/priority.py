@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Scorer, Scores
+from extender.framework.rules import PerNode, Scorer, Scores
 from extender.framework.shape import MAX_POINT_SCORE, MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.model.quantity import units
 from extender.table import PodInfo, Table
@@ -21,7 +21,7 @@ LEAST_USED = (ShapePoint(0, MAX_POINT_SCORE), ShapePoint(MAX_UTILIZATION, 0))
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeBindingScore:
+class VolumeBindingScore(PerNode):
     """Upstream volumebinding.VolumeBinding, Score, with StorageCapacityScoring (KEP-4049). `shape`: the argument."""
 
     shape: Sequence[ShapePoint] = LEAST_USED

@@ -78,3 +78,14 @@ def _alike(one: Pod, other: Pod) -> bool:
         and one.status.allocated_resources == other.status.allocated_resources
         and is_resize_infeasible(one) == is_resize_infeasible(other)
     )
+
+
+def of_one_template(one: Pod, other: Pod) -> bool:
+    """Returns True if no rule can tell the pods apart, for pods of one group without volumes."""
+    return (
+        one.spec.tolerations == other.spec.tolerations
+        and one.spec.node_name == other.spec.node_name
+        and one.spec.scheduler_name == other.spec.scheduler_name
+        and one.metadata.owner_references == other.metadata.owner_references
+        and _alike(one, other)
+    )

@@ -96,10 +96,13 @@ class Holders:
 
 
 class Terms:
-    """All distinct sets of terms that placed pods have, and the effects that are kept of them."""
+    """All distinct sets of terms that placed pods have, and the effects that are kept of them.
+
+    `changes`: how often a pod with terms has come or gone.
+    """
 
     def __init__(self, capacity: int) -> None:
-        self.slots = NO_TERMS + 1
+        self.slots, self.changes = NO_TERMS + 1, 0
         self._capacity = capacity
         self._holders: dict[tuple[HeldTerm, ...], Holders] = {}
         self._by_slot: dict[int, Holders] = {}
@@ -196,6 +199,7 @@ class Terms:
         holders.sums.append((count, amount))
 
     def _count(self, holders: Holders, row: int, pods: int) -> None:
+        self.changes += 1
         holders.rows[row] += pods
         if not holders.rows[row]:
             del holders.rows[row]
