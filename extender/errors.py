@@ -4,7 +4,7 @@
     ├── ConfigurationError      settings, policies: `faults` has every fault found, each with its path
     ├── MalformedInput          bytes that are not what they should be
     │   ├── MalformedQuantity   "12Gx"
-    │   ├── MalformedRequest    an HTTP body that is not the extender/v1 payload of its verb
+    │   ├── MalformedRequest    an HTTP request that is not what its path takes
     │   ├── MalformedAnswer     another extender's answer that no scheduler could use
     │   └── MalformedCluster    a snapshot file that cannot be read, or an object in it
     ├── IllegalTransition       an event that the assumed-pod state machine has no row for
@@ -48,7 +48,7 @@ class MalformedQuantity(MalformedInput):
 
 
 class MalformedRequest(MalformedInput):
-    """An HTTP body that is not the payload of its verb."""
+    """An HTTP request that is not what its path takes: a body that is not the payload of its verb, wrong arguments."""
 
 
 class MalformedAnswer(MalformedInput):

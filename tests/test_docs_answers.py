@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_main import extender
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("why-pending", "what-if", "compare")
+PAGES = ("why-pending", "what-if", "compare", "page")
 APP = """
 apiVersion: apps/v1
 kind: Deployment

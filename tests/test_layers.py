@@ -17,6 +17,7 @@ LAYERS = [
     {"wsgi"},
     {"cli"},
     {"app"},
+    {"ui"},
     {"web", "offline"},
     {"verbs", "scheduler"},
     {"extender_v1", "cluster"},
@@ -33,6 +34,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ONLY_IN = {
     "kubernetes": {"cluster"},
     "flask": {"web"},
+    "jinja2": {"offline"},
     "werkzeug": {"web"},
     "gunicorn": {"web"},
     "click": {"cli"},

@@ -21,6 +21,7 @@ from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, com
 from extender.app.loop import LoopPorts, QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
 from extender.app.readiness import Readiness, Staleness
+from extender.app.ui import live_pages
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
@@ -36,7 +37,7 @@ from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
-from extender.framework.profile import Profile
+from extender.framework.profile import Profile, Profiles
 from extender.plugins.users import CountedFailures
 from extender.policy.extenders import ignoring
 from extender.policy.feature_gates import parsed
@@ -199,7 +200,9 @@ class Process:
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, self._cycles)
         host, _, port = settings.bind.rpartition(":")
         actions = {COMPARE: lambda *_: self._debug(comparer.compare)}
-        self._pages = PageServer(host.strip("[]"), int(port), self._pages_of(metrics), actions)
+        profiles = Profiles([cycle.profile for cycle in self._cycles.values()], features)
+        shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
+        self._pages = PageServer(host.strip("[]"), int(port), {**self._pages_of(metrics), **shown}, actions)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""

@@ -21,6 +21,7 @@ from extender.app.housekeeping import (
 )
 from extender.app.policies import features_of, log_failure, profiles_of
 from extender.app.readiness import Readiness, Staleness
+from extender.app.ui import live_pages
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
@@ -29,6 +30,7 @@ from extender.cluster.election.fence import LeaderBinder
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
+from extender.framework.profile import Profiles
 from extender.plugins.users import CountedFailures
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binder, Telemetry
@@ -93,12 +95,16 @@ class WebhookProcess:
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features_of(settings))
         self._feed = feed = factory(cache, metrics, clock)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
-        self._verbs = verbs_over(cache, LeaderBinder(feed.binder, feed.fence), metrics, settings)
+        profiles = profiles_of(
+            settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
+        )
+        self._verbs = verbs_over(cache, profiles, LeaderBinder(feed.binder, feed.fence), metrics, settings)
 
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache))
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         self._stopping = threading.Event()
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
+        self._pages = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
         expiry = Expiry(cache, feed.survey, clock)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._tickers = (
@@ -113,7 +119,7 @@ class WebhookProcess:
         debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
-            self._feed.hand_over, self.revive,
+            self._feed.hand_over, self.revive, self._pages,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -139,10 +145,10 @@ class WebhookProcess:
         return {**self._ready.waiting_for(), **self._freshness.waiting_for(), **self._feed.waiting_for()}
 
 
-def verbs_over(cache: Cache, binder: Binder, telemetry: Telemetry, settings: Settings) -> list[Verb[Any, Any]]:
+def verbs_over(
+    cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, settings: Settings
+) -> list[Verb[Any, Any]]:
     """Returns the four verbs."""
-    failures = CountedFailures(telemetry, log_failure)
-    profiles = profiles_of(settings.policy, settings.provider, failures, settings.kubeconfig)
     reader = NamesReader()
     return [
         Filter(cache, profiles, telemetry, reader),

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.cache.changes import POD, Reference
+from extender.cache.changes import POD, Reference, Update
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cache.state import CacheState
@@ -81,6 +81,16 @@ class CacheView:
         """Returns the present moment, for `told_since` and `put_right`."""
         with self._locked("cursor"):
             return self._state.changes.now
+
+    def updates_since(self, cursor: int) -> tuple[list[Update], int, bool]:
+        """Returns what has changed since that moment, the present one, and whether the updates are of everything.
+
+        They are where the moment is too long ago; then a reader begins anew.
+        """
+        with self._locked("updates"):
+            updates = self._state.changes.since(cursor)
+            everything = updates is None
+            return self._state.changes.all() if updates is None else updates, self._state.changes.now, everything
 
     def told_since(self, cursor: int, reference: Reference) -> bool:
         """Returns whether the cache was told of the object after that moment; a list tells of all objects."""

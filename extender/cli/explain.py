@@ -36,7 +36,7 @@ FAILURE = 1
     "--changes/--no-changes", default=True, show_default=True, help="look for the smallest change that would help"
 )
 @click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json")), default="table", show_default=True
+    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
 )
 @click.option("--batch", is_flag=True, help="answer cases from standard input, one a line")
 def explain(
@@ -63,6 +63,8 @@ def explain(
       extender explain web-0 -n shop --node worker-3
     A pod that is not there yet, or the template of a Deployment, StatefulSet, DaemonSet, Job, CronJob ...:
       extender explain -f pod.yaml --cluster cluster.yaml -o json
+    A page with a map of the nodes, in one file to attach to a ticket:
+      extender explain shop/web-0 -o html > web-0.html
     Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line; one answer a line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
@@ -87,8 +89,14 @@ def _list(source: Source, namespace: str, output: str) -> None:
 
     cluster, unread = source.load()
     pods = cluster.explain_pending(namespace, Progress("pending pods"))
+    document = {"pending": [each.to_dict() for each in pods], "notes": unread}
+    if output == "html":
+        from extender.offline.html import rendering
+
+        click.echo(rendering.file("pending.html", document))
+        return
     if output in ("json", "yaml"):
-        show({"pending": [each.to_dict() for each in pods], "notes": unread}, output)
+        show(document, output)
         return
     for line in (*(f"note: {note}" for note in unread), *as_text(pods, datetime.now(UTC))):
         click.echo(line)
@@ -110,7 +118,7 @@ def _explain(
     for number, explanation in enumerate(_explanations(cluster, source, pod, filename)):
         explanation.notes = [*explanation.notes, *unread]
         explanations.append(explanation)
-        if output in ("json", "yaml"):
+        if output in ("json", "yaml", "html"):
             continue
         lines = list(_lines(explanation, node, nodes, changes))
         click.echo("\n".join(["", *lines] if number else lines))
@@ -120,6 +128,10 @@ def _explain(
             for document, each in zip(documents, explanations, strict=True):
                 document["filters"] = {it.plugin: list(it.reasons) for it in each.on_node(node)}
         show(documents[0] if len(documents) == 1 else documents, output)
+    if output == "html":
+        if len(explanations) > 1:
+            raise ConfigurationError([f"-o html shows one pod, and these are {len(explanations)}"])
+        click.echo(explanations[0].to_html(changes=changes))
     return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
 
 

@@ -14,6 +14,7 @@ from extender.cli.schedule import schedule
 from extender.cli.serve import serve
 from extender.cli.snapshot import snapshot
 from extender.cli.status import status
+from extender.cli.view import view
 from extender.cli.what_if import capacity, compare, simulate
 from extender.errors import ConfigurationError, ExtenderError
 
@@ -37,7 +38,7 @@ def version() -> None:
     click.echo(f"extender {installed_version('extender')}")
 
 
-for command in (demo, serve, schedule, explain, simulate, capacity, compare, snapshot, status, reference):
+for command in (demo, serve, schedule, explain, simulate, capacity, compare, snapshot, view, status, reference):
     cli.add_command(command)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
 
 _FILE = click.Path(path_type=Path)
 _OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json")), default="table", show_default=True
+    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
 )
 _FILENAMES = click.option(
     "-f",
@@ -85,7 +85,7 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
 
     cluster, unread = source.load()
     result = cluster.simulate(_scenario(source, **changes), seed, Progress("pods placed"))
-    _print(as_text(result, every=output == "wide"), result.to_dict(), unread, output)
+    _print(as_text(result, every=output == "wide"), result.to_dict(), unread, output, "simulation.html")
     sys.exit(0 if result.complete and not result.kept else DOES_NOT_FIT)
 
 
@@ -125,7 +125,7 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
         raise ConfigurationError([f"give as many --weight as templates: {len(workloads)}, not {len(weights)}"])
     cluster, unread = source.load()
     found = cluster.capacity(workloads, weights, most or MOST_PODS, Progress("pods placed"))
-    _print(as_text(found, every=output == "wide"), found.to_dict(), unread, output)
+    _print(as_text(found, every=output == "wide"), found.to_dict(), unread, output, "capacity.html")
 
 
 @click.command()
@@ -166,7 +166,8 @@ def compare(
     cluster, unread = source.load()
     found = cluster.compare(profiles_of(other), _scenario(source, **changes), seed, Progress("pods placed"))
     names = (source.policy.name if source.policy else "defaults", other.name)
-    _print(as_text(found, names, every=output == "wide"), found.to_dict(), unread, output)
+    lines = as_text(found, names, every=output == "wide")
+    _print(lines, found.to_dict(), unread, output, "comparison.html", names=names, choices=())
     beyond = [
         f"{what}: {count}, the limit is {limit}"
         for what, count, limit in (
@@ -180,9 +181,22 @@ def compare(
     sys.exit(DOES_NOT_FIT if beyond else 0)
 
 
-def _print(lines: Iterable[str], document: dict[str, Any], unread: Sequence[str], output: str) -> None:
-    if output in ("json", "yaml"):
+def _print(
+    lines: Iterable[str],
+    document: dict[str, Any],
+    unread: Sequence[str],
+    output: str,
+    template: str,
+    **context: object,
+) -> None:
+    if output in ("json", "yaml", "html"):
         document["notes"] = [*unread, *document.get("notes", ())]
+    if output == "html":
+        from extender.offline.html import rendering
+
+        click.echo(rendering.file(template, document, **context))
+        return
+    if output in ("json", "yaml"):
         show(document, output)
         return
     for line in (*(f"note: {note}" for note in unread), *lines):

@@ -29,6 +29,11 @@ from extender.policy.loading import read as read_policy
 CONFLICT = 409
 
 
+def state_of(cluster: Cluster) -> ClusterState:
+    """Returns what the answers about the cluster are made of; for this package alone."""
+    return cluster._state
+
+
 class Cluster:
     """Nodes, pods and the other objects that scheduling looks at, as they are at one moment.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from extender.verbs.verb import Verb
 from extender.web.access import ClientAuthorizer
 from extender.web.answers import Answer, answer_headers, error_answer, health_answer
 from extender.web.calls import Call, Calls, WaitingFor, report
-from extender.web.debug import COMPARE, DUMP, Debug, DebugPages
+from extender.web.debug import COMPARE, DUMP, Debug, DebugPages, refusal
 from extender.web.environ import ADMITTED, environ_of
 from extender.web.exempt import Exemptions
 from extender.web.pages import Page, PageServer
@@ -41,6 +41,7 @@ class Backend:
         compare: called at SIGUSR2.
         hand_over: called at SIGTERM, while calls are still answered.
         revive: starts threads again that have ended; returns their names.
+        pages: further pages by path, which show pods and nodes; to whom, see DebugPages.
     """
 
     verbs: Sequence[Verb[Any, Any]]
@@ -51,6 +52,7 @@ class Backend:
     compare: Callable[[], None] = lambda: None
     hand_over: Callable[[], None] = lambda: None
     revive: Callable[[], Sequence[str]] = list
+    pages: Mapping[str, Page] = field(default_factory=dict)
 
 
 class ExtenderApp(Flask):
@@ -77,6 +79,8 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
         app.add_url_rule(path, path, partial(_view, page))
     if backend.debug is not None:
         _add_debug(app, DebugPages(backend.debug, authorizer))
+    for path, page in backend.pages.items():
+        app.add_url_rule(path, path, partial(_shown, page, authorizer))
     app.before_request(partial(_before, app.lifecycle, authorizer))
     app.register_error_handler(Exception, partial(_error, metrics))
     return app
@@ -209,6 +213,12 @@ def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
 
     app.add_url_rule(COMPARE, COMPARE, compare, methods=["POST"])
     app.add_url_rule(DUMP, DUMP, dump)
+
+
+def _shown(page: Page, authorizer: ClientAuthorizer) -> Response:
+    if refused := refusal(request.environ, authorizer):
+        return _response(error_answer(403, refused))
+    return _view(page)
 
 
 def _error(metrics: Metrics, error: Exception) -> Response:

@@ -12,8 +12,8 @@ import msgspec
 from extender.web.access import ClientAuthorizer
 from extender.web.answers import JSON, Answer, error_answer
 
-DEBUG = "/debug/"
-"""Pages below it show pods and nodes, and so are for this machine, or for clients with a certificate."""
+DEBUG, UI = "/debug/", "/ui"
+"""Pages below them show pods and nodes, and so are for this machine, or for clients with a certificate."""
 COMPARE, DUMP = "/debug/cache/compare", "/debug/cache/dump"
 ONLY_LOCAL = "only from this machine and by its name, as by kubectl port-forward"
 
@@ -43,12 +43,19 @@ class DebugPages:
         return self._answer(environ, self.debug.dump)
 
     def _answer(self, environ: Mapping[str, Any], look: Callable[[], object]) -> Answer:
-        address, host = environ.get("REMOTE_ADDR", ""), environ.get("HTTP_HOST", "")
-        if not (self.authorizer.certificate_required or is_local_call(address, host)):
-            return error_answer(403, f"{ONLY_LOCAL}, or with a client certificate (clientCa)")
+        if refused := refusal(environ, self.authorizer):
+            return error_answer(403, refused)
         if missing := self.debug.waiting_for():
             return error_answer(503, f"the extender is not ready: {missing}")
         return Answer(200, msgspec.json.encode(look()) + b"\n", JSON)
+
+
+def refusal(environ: Mapping[str, Any], authorizer: ClientAuthorizer) -> str:
+    """Returns why the caller gets no page that shows pods and nodes, or ""."""
+    address, host = environ.get("REMOTE_ADDR", ""), environ.get("HTTP_HOST", "")
+    if authorizer.certificate_required or is_local_call(address, host):
+        return ""
+    return f"{ONLY_LOCAL}, or with a client certificate (clientCa)"
 
 
 def is_loopback(address: str) -> bool:

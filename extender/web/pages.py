@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs
 
 from extender.web.answers import Answer, error_answer
-from extender.web.debug import DEBUG, ONLY_LOCAL, is_local_call, is_loopback
+from extender.web.debug import DEBUG, ONLY_LOCAL, UI, is_local_call, is_loopback
 from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits
@@ -31,7 +31,7 @@ class PageServer:
         pages: answered to GET and HEAD.
         actions: answered to POST, for they change something.
         is_loopback: tells whether a client's address is one of this machine; only such a client gets what is below
-            /debug/.
+            /debug/ and /ui.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PageServer:
         if head.method not in methods:
             return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))
         host = head.fields.get(b"host", b"").decode("latin-1")
-        if head.path.startswith(DEBUG) and not is_local_call(client, host, self._is_loopback):
+        if head.path.startswith((DEBUG, UI)) and not is_local_call(client, host, self._is_loopback):
             return error_answer(403, ONLY_LOCAL)
         try:
             query = parse_qs(head.query, keep_blank_values=True)

@@ -17,6 +17,8 @@ from extender.offline.explain.changes import SuggestedChange, pod_changes
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.cluster_changes import cluster_changes
 from extender.offline.explain.details import detail
+from extender.offline.html import rendering
+from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState, rule_errors
 from extender.preemption import Candidate
 from extender.scheduler import diagnosis
@@ -148,10 +150,11 @@ class Explanation:
         }
 
     def _repr_html_(self) -> str:
-        from extender.offline.html import table
+        return rendering.part("pod.html", self.to_dict(), nodes=None)
 
-        rows = [(str(each.nodes), each.reason, each.detail) for each in self.reasons]
-        return table(f"{self.pod.key}: {self.message}", ("NODES", "REASON", "DETAIL"), rows)
+    def to_html(self, *, changes: bool = True) -> str:
+        """Returns a page with a map of the nodes, in one file that needs no other."""
+        return rendering.file("pod.html", self.to_dict(changes=changes), nodes=all_nodes(self._state))
 
 
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:

@@ -54,13 +54,16 @@ class PendingPod:
 
 
 def pending_pods(
-    state: ClusterState, namespace: str = "", progress: Callable[[int, int], None] | None = None
+    state: ClusterState,
+    namespace: str = "",
+    progress: Callable[[int, int], None] | None = None,
+    most: int | None = None,
 ) -> list[PendingPod]:
     """The pods that wait, in one namespace or in all; the most frequent cause first, the oldest pod first.
 
-    `progress` is told how many are done, and of how many.
+    `progress` is told how many are done, and of how many. No more than `most` are judged.
     """
-    waiting = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace]
+    waiting = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
     found = []
     for number, pod in enumerate(waiting, 1):
         found.append(_summary(Explanation(state, pod)))

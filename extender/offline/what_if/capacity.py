@@ -14,7 +14,7 @@ from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation, Reason
-from extender.offline.html import table
+from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
 from extender.offline.tables import aligned, printable
@@ -66,12 +66,11 @@ class Capacity:
         }
 
     def _repr_html_(self) -> str:
-        rows = [(name, str(count), self._first(name)) for name, count in self.pods.items()]
-        return table(f"room for {self.total} more pods", ("TEMPLATE", "PODS", "RUNS OUT FIRST"), rows)
+        return rendering.part("capacity.html", self.to_dict())
 
-    def _first(self, name: str) -> str:
-        reasons = self.exhausted.get(name)
-        return f"{reasons[0].reason} on {reasons[0].nodes} nodes" if reasons else "nothing yet"
+    def to_html(self) -> str:
+        """Returns the page in one file that needs no other."""
+        return rendering.file("capacity.html", self.to_dict())
 
 
 def capacity(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.framework.profile import Profiles
-from extender.offline.html import table
+from extender.offline.html import rendering
 from extender.offline.state import ClusterState
 from extender.offline.tables import Cells, aligned, printable
 from extender.offline.what_if.result import SimulationResult, simulate
@@ -52,11 +52,11 @@ class Comparison:
         }
 
     def _repr_html_(self) -> str:
-        return table(
-            f"{len(self.moved)} pods differ",
-            ("POD", "FIRST", "SECOND"),
-            [(m.pod, m.first, m.second) for m in self.moved],
-        )
+        return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=())
+
+    def to_html(self, names: tuple[str, str] = ("first", "second")) -> str:
+        """Returns the page in one file that needs no other; `names` of the configurations."""
+        return rendering.file("comparison.html", self.to_dict(), names=names, choices=())
 
 
 def compare(

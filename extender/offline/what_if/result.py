@@ -9,7 +9,7 @@ from typing import Any
 
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
-from extender.offline.html import table
+from extender.offline.html import rendering
 from extender.offline.quantities import listed
 from extender.offline.state import ClusterState
 from extender.offline.tables import Cells, aligned, printable
@@ -76,9 +76,11 @@ class SimulationResult:
         }
 
     def _repr_html_(self) -> str:
-        rows = [(each.pod, each.node, each.previous) for each in self.placements]
-        rows += [(pod, "-", reason) for pod, reason in self.remaining.items()]
-        return table(summary(self), ("POD", "NODE", "BEFORE, OR REASON"), rows)
+        return rendering.part("simulation.html", self.to_dict())
+
+    def to_html(self) -> str:
+        """Returns the page in one file that needs no other."""
+        return rendering.file("simulation.html", self.to_dict())
 
 
 def simulate(

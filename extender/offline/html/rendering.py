@@ -1,0 +1,146 @@
+"""The templates, filled: for a server, for a file, for a notebook."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from extender.offline.html.charts import by_free_resource, by_verdict, waterfall_steps
+from extender.offline.quantities import rounded
+from extender.offline.tables import printable
+
+_HERE = Path(__file__).parent
+_LONG = 20_000
+
+
+class Links(Protocol):
+    """The addresses that a page leads to; empty: nowhere, so that the text stands there alone."""
+
+    def json(self, pointer: str) -> str:
+        """Of a value in the document, by its JSON pointer (RFC 6901)."""
+
+    def pod(self, key: str) -> str: ...
+
+    def node(self, name: str) -> str: ...
+
+
+class NoLinks:
+    """Links of a part in a notebook."""
+
+    def json(self, pointer: str) -> str:  # noqa: ARG002  leads nowhere
+        return ""
+
+    def pod(self, key: str) -> str:  # noqa: ARG002
+        return ""
+
+    def node(self, name: str) -> str:  # noqa: ARG002
+        return ""
+
+
+class FileLinks(NoLinks):
+    """Links within a file: to the part of the JSON at its end."""
+
+    def json(self, pointer: str) -> str:
+        return f"#{_anchor(pointer.split('/')[1])}"
+
+
+class SiteLinks:
+    """Links of a server's pages, all in one folder.
+
+    Args:
+        here: the name of the page, and `query` its arguments.
+        kept: arguments that every page gets, as the step of a recording.
+    """
+
+    def __init__(self, here: str, query: Mapping[str, str], kept: Mapping[str, str]) -> None:
+        self._here, self._query, self._kept = here, query, kept
+
+    def json(self, pointer: str) -> str:
+        return self.to(f"{self._here}.json", **{**self._query, "at": pointer})
+
+    def pod(self, key: str) -> str:
+        return self.to("pod", pod=key)
+
+    def node(self, name: str) -> str:
+        return self.to("node", node=name, pod=self._query.get("pod", ""))
+
+    def to(self, page: str, **query: str) -> str:
+        """The page with these arguments; empty ones are left out."""
+        told = urlencode({name: value for name, value in {**self._kept, **query}.items() if value})
+        return f"{page}?{told}" if told else page
+
+
+def part(template: str, document: Mapping[str, Any], **context: Any) -> str:
+    """The page's contents alone, without style or links, for a notebook."""
+    return _render("part.html", template, NoLinks(), document, context)
+
+
+def page(template: str, document: Mapping[str, Any], links: SiteLinks, **context: Any) -> bytes:
+    """A page of a server; its style and script are files of their own."""
+    return _render("site.html", template, links, document, context).encode()
+
+
+def file(template: str, document: Mapping[str, Any], **context: Any) -> str:
+    """The page in one file that needs no other, with the whole document in it as JSON."""
+    style, script = asset("page.css").decode(), asset("page.js").decode()
+    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    embedded = {"style": Markup(style), "script": Markup(script), "policy": policy, "parts": _json_parts(document)}  # noqa: S704  our own files
+    return _render("file.html", template, FileLinks(), document, {**embedded, **context})
+
+
+def asset(name: str) -> bytes:
+    """Returns `page.css` or `page.js`."""
+    return (_HERE / "static" / name).read_bytes()
+
+
+def _render(layout: str, template: str, links: Links, document: Mapping[str, Any], context: Mapping[str, Any]) -> str:
+    return _templates.get_template(template).render(layout=layout, links=links, document=document, **context)
+
+
+def _json_parts(document: Mapping[str, Any]) -> list[tuple[str, str, Markup]]:
+    """(anchor, key, JSON) of each part; what is long has no line breaks."""
+    parts = []
+    for key, value in document.items():
+        text = json.dumps(value)
+        parts.append((_anchor(key), key, escape(text if len(text) > _LONG else json.dumps(value, indent=1))))
+    return parts
+
+
+def _anchor(key: str) -> str:
+    return f"json-{quote(key)}"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def pointer_part(text: object) -> str:
+    """The text as one part of a JSON pointer."""
+    return str(text).replace("~", "~0").replace("/", "~1")
+
+
+def _finalize(value: object) -> object:
+    """Objects come from anyone: characters that are not seen, or turn the line round, are shown as escapes."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_templates = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_finalize,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.filters["pointer"] = pointer_part
+_templates.globals.update(
+    by_free_resource=by_free_resource, by_verdict=by_verdict, waterfall_steps=waterfall_steps, rounded=rounded
+)

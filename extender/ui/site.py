@@ -1,0 +1,176 @@
+"""The site: path -> answer, one page at a time, so that no number of browsers keeps a scheduler from its work."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from extender.errors import ClusterError, ExtenderError, MalformedRequest, UnknownNode, UnknownPod
+from extender.offline.html import rendering
+from extender.offline.html.charts import NodeMap, by_free_resource, by_verdict
+from extender.offline.html.rendering import SiteLinks
+from extender.offline.nodes import all_nodes
+from extender.ui import documents
+from extender.ui.documents import Arguments, Choices, Document, Look
+from extender.web.answers import JSON, Answer, error_answer
+from extender.web.debug import UI
+from extender.web.pages import Page
+
+_HTML = "text/html; charset=utf-8"
+_HEADERS = (
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+_DOCUMENTS: Mapping[str, Callable[[Look, Arguments, Choices], Document]] = {
+    "pending": documents.pending,
+    "pod": documents.pod,
+    "nodes": documents.nodes,
+    "node": documents.node,
+    "compare": documents.comparison,
+}
+_TEMPLATES = {"compare": "comparison.html"}
+_ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+_STATUSES = ((UnknownPod, 404), (UnknownNode, 404), (MalformedRequest, 400), (ClusterError, 503))
+_MOST_LISTED, _MOST_KEPT = 200, 8
+_PATIENCE_SECONDS = 30.0
+
+
+class Site:
+    """The pages about a cluster.
+
+    Args:
+        look: called for each page, by one thread at a time.
+        choices: what the pages offer beside the cluster.
+    """
+
+    def __init__(self, look: Callable[[Arguments], Look], choices: Choices) -> None:
+        self._look, self._choices = look, choices
+        self._turn = threading.Lock()
+        self._kept: OrderedDict[tuple[object, ...], Document] = OrderedDict()
+
+    def pages(self) -> Mapping[str, Page]:
+        """Returns every page by its path."""
+        pages: dict[str, Page] = {UI: partial(_redirect, "ui/pending"), f"{UI}/": partial(_redirect, "pending")}
+        for name in _DOCUMENTS:
+            pages[f"{UI}/{name}"] = partial(self._page, name)
+            pages[f"{UI}/{name}.json"] = partial(self._json, name)
+        return pages | {f"{UI}/{name}": partial(_asset, name, media_type) for name, media_type in _ASSETS.items()}
+
+    def _page(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
+        arguments = {key: values[0] for key, values in query.items()}
+        status, document, context = 200, Document(), dict[str, Any]()
+        links = SiteLinks(name, arguments, {})
+        with self._one_at_a_time() as admitted:
+            if not admitted:
+                return _busy()
+            try:
+                look = self._look(arguments)
+                document = self._document(name, look, arguments)
+                context = {"site": self._frame(name, look), **self._context(name, look, document, arguments)}
+            except ExtenderError as error:
+                status, document = _status(error), {"error": str(error)}
+            template = _TEMPLATES.get(name, f"{name}.html") if status == 200 else "error.html"
+            context.setdefault("site", self._frame(name, None))
+            return Answer(status, rendering.page(template, document, links, **context), _HTML, _HEADERS)
+
+    def _json(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
+        arguments = {key: values[0] for key, values in query.items()}
+        at = arguments.pop("at", "")
+        with self._one_at_a_time() as admitted:
+            if not admitted:
+                return _busy()
+            try:
+                value = pointed_at(self._document(name, self._look(arguments), arguments), at)
+            except ExtenderError as error:
+                return error_answer(_status(error), str(error), _HEADERS)
+        return Answer(200, msgspec.json.format(msgspec.json.encode(value)) + b"\n", JSON, _HEADERS)
+
+    def _document(self, name: str, look: Look, arguments: Arguments) -> Document:
+        key = (name, look.source, look.revision, *sorted(arguments.items()))
+        if key not in self._kept:
+            self._kept[key] = _DOCUMENTS[name](look, arguments, self._choices)
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _frame(self, here: str, look: Look | None) -> dict[str, Any]:
+        pages = [("pending", "Pending pods"), ("nodes", "Nodes")]
+        if self._choices.others:
+            pages.append(("compare", "Compare"))
+        told = {"source": look.source, "at": look.at} if look else {"source": "", "at": ""}
+        return {"here": here, "pages": pages, "kept": {}, "steps": 0, "notes": [], **told}
+
+    def _context(self, name: str, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:
+        if name == "pod":
+            return {"nodes": all_nodes(look.state)}
+        if name == "compare":
+            return {"names": document["names"], "choices": list(self._choices.others)}
+        return self._nodes_context(look, document, arguments) if name == "nodes" else {}
+
+    def _nodes_context(self, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:
+        key, by, find = (arguments.get(each, "") for each in ("pod", "by", "find"))
+        if not key and by not in document["resources"]:
+            by = next(iter(document["resources"]), "")
+        drawn: NodeMap = by_free_resource(document, by)
+        if key and not by:
+            drawn = by_verdict(document, self._document("pod", look, {"pod": key}))
+        found = [{**each, "at": at} for at, each in enumerate(document["nodes"]) if find in each["name"]]
+        pending = sorted(info.pod.key for info in look.state.pending)[:_MOST_LISTED]
+        return {
+            "by": by,
+            "pod": key,
+            "find": find,
+            "pending": pending,
+            "drawn": drawn,
+            "listed": found[:_MOST_LISTED],
+            "found": len(found),
+        }
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[bool]:
+        admitted = self._turn.acquire(timeout=_PATIENCE_SECONDS)
+        try:
+            yield admitted
+        finally:
+            if admitted:
+                self._turn.release()
+
+
+def pointed_at(document: Any, pointer: str) -> Any:
+    """The value at a JSON pointer (RFC 6901). Raises MalformedRequest where there is none."""
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        try:
+            document = document[int(key)] if isinstance(document, list) else document[key]
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise MalformedRequest(f"?at={pointer}: there is nothing") from None
+    return document
+
+
+def _redirect(where: str, _query: Mapping[str, list[str]], _accept: str) -> Answer:
+    return Answer(302, b"", _HTML, (("Location", where), *_HEADERS))
+
+
+def _asset(name: str, media_type: str, _query: Mapping[str, list[str]], _accept: str) -> Answer:
+    return Answer(200, rendering.asset(name), media_type, _HEADERS)
+
+
+def _busy() -> Answer:
+    return error_answer(503, "another page is being worked out: try again soon", (("Retry-After", "5"), *_HEADERS))
+
+
+def _status(error: ExtenderError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
