@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from extender.offline.html import table
+from extender.offline.html import rendering
 from extender.offline.recording.differences import (
     Difference,
     as_dict,
@@ -81,11 +81,12 @@ class ReplayResult:
     def _repr_html_(self) -> str:
         head = ("STEP", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE")
         rows = [
-            (str(each.step.number), each.what, each.step.subject, one.recorded, one.replayed, one.cause)
+            (each.step.number, each.what, each.step.subject, one.recorded, one.replayed, one.cause)
             for each in self.changed
             for one in each.differences
         ]
-        return table(f"{len(self.changed)} of {sum(self.decided.values())} decisions differ", head, rows)
+        title = f"{len(self.changed)} of {sum(self.decided.values())} decisions differ"
+        return rendering.part("table.html", {"title": title, "head": head, "rows": rows})
 
 
 class _Item(NamedTuple):
