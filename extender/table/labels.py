@@ -12,6 +12,8 @@ from extender.model.selectors import Requirement, whole_number
 BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
 Rows = NDArray[np.intp]
+RowIndex = Rows | slice
+"""Rows, or all of them."""
 
 ABSENT = 0
 

@@ -16,7 +16,7 @@ from extender.devices.extended_resources import class_behind, may_be_backed
 from extender.framework.rules import Scores
 from extender.model.requests import is_counted, is_scalar
 from extender.table import Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, RowIndex
 from extender.table.nodes.columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 
 
@@ -53,7 +53,7 @@ class Allocation:
 
 
 def allocation(
-    resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: Rows, *, nonzero: bool
+    resources: ResourceWeights, wanted: Mapping[str, int], table: Table, rows: RowIndex, *, nonzero: bool
 ) -> Allocation:
     """Returns each resource that counts for this pod, in order; with `nonzero`, placed pods count with defaults."""
     weights: list[int] = []
@@ -68,7 +68,7 @@ def allocation(
             weights.append(resource.weight)
             amounts.append(amount)
             offers.append(offer)
-    shape = len(offers), len(rows)
+    shape = len(offers), len(table.nodes.present[rows])
     allocatable = np.array([offer[0] for offer in offers], np.int64).reshape(shape)
     allocated = np.array([offer[1] for offer in offers], np.int64).reshape(shape)
     offered = allocatable != 0
@@ -84,13 +84,13 @@ def allocation(
     )
 
 
-def _offer(resource: str, table: Table, rows: Rows, *, nonzero: bool) -> tuple[Scores, Scores] | None:
+def _offer(resource: str, table: Table, rows: RowIndex, *, nonzero: bool) -> tuple[Scores, Scores] | None:
     """(allocatable, allocated) by row; devices count where a class stands behind the resource and nodes have none."""
     index = table.nodes.resources.get(resource)
     device_class = class_behind(resource, table) if may_be_backed(resource) else None
     if device_class is None:
         return None if index is None else _of_nodes(index, table, rows, nonzero=nonzero)
-    devices, taken = devices_of(table).totals(device_class).at(rows)
+    devices, taken = devices_of(table).totals(device_class).at(np.arange(table.nodes.capacity)[rows])
     if index is None:
         return devices, taken
     allocatable, allocated = _of_nodes(index, table, rows, nonzero=nonzero)
@@ -98,10 +98,10 @@ def _offer(resource: str, table: Table, rows: Rows, *, nonzero: bool) -> tuple[S
     return np.where(by_devices, devices, allocatable), np.where(by_devices, taken, allocated)
 
 
-def _of_nodes(index: int, table: Table, rows: Rows, *, nonzero: bool) -> tuple[Scores, Scores]:
+def _of_nodes(index: int, table: Table, rows: RowIndex, *, nonzero: bool) -> tuple[Scores, Scores]:
     requested = table.nodes.requested[_counted_as(index) if nonzero else index][rows]
     return table.nodes.allocatable[index][rows], requested
 
 
 def _counted_as(index: int) -> int:
-    return {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}.get(index, index)
+    return NONZERO_CPU if index == CPU else NONZERO_MEMORY if index == MEMORY else index

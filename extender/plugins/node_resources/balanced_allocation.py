@@ -12,7 +12,7 @@ from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, Allocation, ResourceWeights, allocation
 from extender.plugins.node_resources.cached_scores import cached_scores, may_be_devices
 from extender.table import PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, RowIndex, Rows
 
 NAME = "NodeResourcesBalancedAllocation"
 _HALF = MAX_SCORE // 2
@@ -41,7 +41,7 @@ class _Scorer(Scorer):
     def map(self, rows: Rows) -> Scores:
         return cached_scores(NAME, self._resources, self._wanted, self._table, rows, self._work_out)
 
-    def _work_out(self, rows: Rows) -> Scores:
+    def _work_out(self, rows: RowIndex) -> Scores:
         found = allocation(self._resources, self._wanted, self._table, rows, nonzero=False)
         fractions = np.minimum(np.array((found.requested, found.allocated)) / found.divisors, 1)
         with_pod, without_pod = _balance(fractions, found)

@@ -18,13 +18,13 @@ from extender.framework.rules import Scores
 from extender.plugins.node_resources.allocation import ResourceWeights
 from extender.table import Table
 from extender.table.journal import MOST_FOLLOWED, RESOURCES
-from extender.table.labels import Rows
+from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import ResourceFingerprint
 
 _MOST_KEPT = 64
 _MOST_FILLS = 512
 
-WorkOut = Callable[[Rows], Scores]
+WorkOut = Callable[[RowIndex], Scores]
 
 
 @dataclass(slots=True)
@@ -79,10 +79,10 @@ def cached_scores(
         if len(known) >= _MOST_KEPT:
             del known[next(iter(known))]  # unasked for the longest
         known[key] = None  # perhaps no other pod asks for the same
-        return work_out(rows)
+        return table.nodes.worked_out(work_out, rows)
     changed = None if kept is None else table.journal.since(kept.at, RESOURCES)
     if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
-        everywhere = np.arange(len(table.nodes.names))
+        everywhere = slice(len(table.nodes.names))
         kept = _Kept(np.zeros(table.nodes.capacity, np.int16), 0)
         kept.scores[everywhere] = work_out(everywhere)
     elif changed:

@@ -14,7 +14,7 @@ from extender.model.devices.slices import DeviceClass
 from extender.model.requests import is_counted, is_extended
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.journal import BEGINNING, MOST_FOLLOWED, RESOURCES, Cursor
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, RowIndex, Rows
 from extender.table.nodes.columns import PODS, NodeColumns
 
 NAME = "NodeResourcesFit"
@@ -98,27 +98,30 @@ class _Check(Check):
         everywhere = len(nodes.names)
         if not self._met:
             self._met = True  # perhaps no other pod asks for the same
-            lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
-            return lacking
+            return nodes.worked_out(self._lacking_at, rows)
         changed = None if kept is None or len(kept) < nodes.capacity else self._journal.since(self._cursor, RESOURCES)
         if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
             self._kept = kept = np.zeros(nodes.capacity, np.bool_)
-            kept[:everywhere] = self._shortage(np.arange(everywhere))[0].any(axis=0)
+            kept[:everywhere] = self._lacking_at(slice(everywhere))
         else:
             for row in changed:
                 kept[row] = self._is_short(row)
         self._cursor = self._journal.now
         return kept[rows]
 
+    def _lacking_at(self, rows: RowIndex) -> BoolColumn:
+        lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
+        return lacking
+
     def _is_short(self, row: int) -> bool:
         """`_shortage` of one row, where NumPy would take ten times as long; devices are not looked at."""
         offers, requests = self._nodes.allocatable[:, row], self._nodes.requested[:, row]
         return any(amount > offers[index] - requests[index] for index, amount in self._each)
 
-    def _shortage(self, rows: Rows) -> tuple[BoolColumn, NDArray[np.int64]]:
+    def _shortage(self, rows: RowIndex) -> tuple[BoolColumn, NDArray[np.int64]]:
         """Of pods' places and each resource that is wanted: whether it is short, and how much is offered; [.., row]."""
-        offered = self._nodes.allocatable.take(rows, axis=1)[self._indices]
-        short = self._amounts > offered - self._nodes.requested.take(rows, axis=1)[self._indices]
+        offered = self._nodes.allocatable[self._indices][:, rows]
+        short = self._amounts > offered - self._nodes.requested[self._indices][:, rows]
         for position, name in enumerate(self._known, start=1):
             if name in self._backed:
                 short[position] &= offered[position] > 0

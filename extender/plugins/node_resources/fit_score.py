@@ -17,7 +17,7 @@ from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, Allocatio
 from extender.plugins.node_resources.cached_scores import cached_scores, may_be_devices
 from extender.plugins.node_resources.fit import NAME
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
+from extender.table.labels import RowIndex, Rows
 
 Strategy = Callable[[Allocation], Scores]
 
@@ -81,5 +81,5 @@ class _Scorer(Scorer):
     def map(self, rows: Rows) -> Scores:
         return cached_scores(self._strategy, self._resources, self._wanted, self._table, rows, self._work_out)
 
-    def _work_out(self, rows: Rows) -> Scores:
+    def _work_out(self, rows: RowIndex) -> Scores:
         return self._strategy(allocation(self._resources, self._wanted, self._table, rows, nonzero=True))
