@@ -43,7 +43,7 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
-    if not _leaves_out_defaulted(pod):
+    if not leaves_out_defaulted(pod):
         return requests.get("cpu", 0), requests.get("memory", 0)
     defaults = NONZERO_DEFAULTS
     if has_pod_level_requests(pod):
@@ -52,7 +52,7 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
     return assumed.get("cpu", 0), assumed.get("memory", 0)
 
 
-def _leaves_out_defaulted(pod: Pod) -> bool:
+def leaves_out_defaulted(pod: Pod) -> bool:
     """Returns True if any list of the pod's leaves out a resource that has a default; most pods name them all.
 
     Where a resize is infeasible, a container without a status has no list at all.
@@ -95,7 +95,7 @@ def is_extended(resource: str) -> bool:
 
 
 def _container_requests(pod: Pod, defaults: Mapping[str, int], placed: bool) -> Nanos:
-    if not placed or not _was_resized(pod):
+    if not placed or not was_resized(pod):
         return _aggregate(pod, _from_spec, defaults, False)
     infeasible = is_resize_infeasible(pod)
     seen = [] if infeasible else [_aggregate(pod, _from_spec, defaults, infeasible)]
@@ -170,7 +170,7 @@ def _pod_level_requests(pod: Pod, placed: bool) -> Nanos:
     return {name: nanos for name, nanos in wanted.items() if is_pod_level(name)}
 
 
-def _was_resized(pod: Pod) -> bool:
+def was_resized(pod: Pod) -> bool:
     """Returns True if the status tells of requests that may differ from the spec's."""
     status = pod.status
     told = status.container_statuses or status.init_container_statuses or status.resources

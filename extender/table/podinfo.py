@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinity, PodAffinityTerm, Volume
-from extender.model.requests import NONZERO_DEFAULTS, nonzero_requests, pod_requests
+from extender.model.requests import NONZERO_DEFAULTS, leaves_out_defaulted, nonzero_requests, pod_requests, was_resized
 from extender.model.selectors import NOTHING, Selector, compile_selector
 from extender.model.volumes.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 
@@ -123,12 +123,14 @@ class PodInfo:
 
         Upstream's scorer leaves pod-level resources out (its enablePodLevelResources is never set), so this does.
         """
+        if self.pod.spec.resources is None and not leaves_out_defaulted(self.pod):
+            return self.requests
         return pod_requests(self.pod, NONZERO_DEFAULTS, pod_level=False)
 
     @lazy_attribute
     def footprint(self) -> Footprint:
         """The resources that the pod takes of its node."""
-        requests = pod_requests(self.pod, placed=True)
+        requests = pod_requests(self.pod, placed=True) if was_resized(self.pod) else self.requests
         return Footprint(
             tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
             *nonzero_requests(self.pod, requests),

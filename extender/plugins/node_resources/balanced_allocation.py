@@ -43,7 +43,9 @@ class _Scorer(Scorer):
 
     def _work_out(self, rows: RowIndex) -> Scores:
         found = allocation(self._resources, self._wanted, self._table, rows, nonzero=False)
-        fractions = np.minimum(np.array((found.requested, found.allocated)) / found.divisors, 1)
+        fractions = np.array((found.requested, found.allocated), np.float64)
+        fractions /= found.divisors.astype(np.float64)
+        np.minimum(fractions, 1, out=fractions)
         with_pod, without_pod = _balance(fractions, found)
         # Go rounds a quotient towards zero; the sum is never negative, so rounding down is the same.
         scores: Scores = _HALF + (_HALF + with_pod - without_pod) // 2
