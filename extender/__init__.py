@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from extender.model.pod import Pod
     from extender.offline.cluster import Cluster
     from extender.offline.decision import Decision
+    from extender.offline.recording.reading import Recording
+    from extender.offline.recording.replay import replay
     from extender.offline.what_if.scenario import Scenario
     from extender.plugins.users import predicate, priority
     from extender.table import PodInfo, Table
@@ -51,11 +53,13 @@ __all__ = [
     "Node",
     "Pod",
     "PodInfo",
+    "Recording",
     "Rows",
     "Scenario",
     "Table",
     "predicate",
     "priority",
+    "replay",
 ]
 
 _HOMES = {
@@ -69,11 +73,13 @@ _HOMES = {
     "Node": "extender.model.node",
     "Pod": "extender.model.pod",
     "PodInfo": "extender.table",
+    "Recording": "extender.offline.recording.reading",
     "Rows": "extender.table.labels",
     "Scenario": "extender.offline.what_if.scenario",
     "Table": "extender.table",
     "predicate": "extender.plugins.users",
     "priority": "extender.plugins.users",
+    "replay": "extender.offline.recording.replay",
 }
 
 # Where rules of users may have found what they import; these names go with version 0.2.

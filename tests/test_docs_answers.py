@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_main import extender
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("why-pending", "what-if", "compare", "page")
+PAGES = ("why-pending", "what-if", "compare", "page", "record-and-replay")
 APP = """
 apiVersion: apps/v1
 kind: Deployment
@@ -53,6 +53,7 @@ COMMANDS = [
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "extender/offline/example.yaml", tmp_path / "cluster.yaml")
+    shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     (tmp_path / "app.yaml").write_text(APP)
     (tmp_path / "next.yaml").write_text(POLICY)
     monkeypatch.syspath_prepend(ROOT)
@@ -72,7 +73,7 @@ def test_a_command_prints_what_is_shown(command: str, shown: str) -> None:
 
 
 @pytest.mark.usefixtures("directory")
-@pytest.mark.parametrize("page", ["why-pending", "what-if"])
+@pytest.mark.parametrize("page", ["why-pending", "what-if", "record-and-replay"])
 def test_the_python_runs(page: str) -> None:
     (source,) = blocks(page, "python")
     subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, timeout=60)

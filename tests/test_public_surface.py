@@ -41,7 +41,7 @@ MEMBERS = {
     ),
 }
 """Of these classes only some members are for users."""
-ANSWERS = {"Decision"}
+ANSWERS = {"Decision", "Recording"}
 """Classes that users get and never make."""
 
 

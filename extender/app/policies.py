@@ -49,7 +49,7 @@ def policy_of(
         return Policy((provider(provider_name),))
     try:
         folder = "" if _is_config_map(policy) else str(policy.parent.resolve())
-        return load_policy(_policy_text(policy, kubeconfig), Library(failures=failures, folder=folder))
+        return load_policy(policy_text(policy, kubeconfig), Library(failures=failures, folder=folder))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
     except ClusterError as error:
@@ -73,7 +73,8 @@ def _is_config_map(policy: Path) -> bool:
     return str(policy).startswith(CONFIG_MAP)
 
 
-def _policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
+def policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
+    """Returns the text of a policy's file or ConfigMap. Raises ConfigurationError, ClusterError, OSError."""
     if not _is_config_map(policy):
         return policy.read_bytes()
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -18,23 +16,20 @@ import msgspec
 from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, compare, let_expire, limit_process, prepare
-from extender.app.loop import LoopPorts, QueueTimes, compose_loop
+from extender.app.loop import QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
 from extender.app.readiness import Readiness, Staleness
+from extender.app.recording.observation import Observation, ObservedCycle
 from extender.app.ui import live_pages
+from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.cluster.election.fence import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import Caller, KubeClient
-from extender.cluster.writers.claims import ApiClaims
-from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.pacing import PacedBinder, TokenBucket
-from extender.cluster.writers.statuses import ApiStatuses
-from extender.cluster.writers.victims import ApiEvictor
-from extender.cluster.writers.volumes import ApiVolumes
+from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.writers.pacing import PacedBinder
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile, Profiles
@@ -45,12 +40,10 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
-from extender.runtime.ports import Binder
 from extender.runtime.ticker import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.scheduler.workers import WorkerPool
 from extender.web.answers import Answer, error_answer, health_answer
 from extender.web.debug import COMPARE, DUMP
 from extender.web.pages import Page, PageServer
@@ -60,9 +53,7 @@ from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
-POP_SECONDS, PAUSE_SECONDS, STOP_SECONDS = 0.5, 0.05, 5.0
-# Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
-BINDERS, PREEMPTORS = 16, 4
+POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
 # How soon a thread that waits for the interpreter gets it: at the default of 5 ms the loop would starve the binders.
 SWITCH_SECONDS = 0.0005
 
@@ -120,49 +111,21 @@ def chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
     return named
 
 
-def cycles_of(policy: Policy, options: Options, extenders: Extenders) -> dict[str, SchedulingCycle]:
+def cycles_of(
+    policy: Policy, options: Options, extenders: Extenders, observed: Observation | None = None
+) -> dict[str, SchedulingCycle]:
     """Returns the scheduling cycles by schedulerName.
 
     Raises:
         ConfigurationError: as `chosen`, or a profile switches off what the loop does all the same.
     """
-    random = Random(options.seed)  # noqa: S311  for ties
+    random = observed.random(options.seed) if observed else Random(options.seed)  # noqa: S311  for ties
     left_to_extenders = frozenset().union(*(each.ignored_resources for each in policy.extenders))
     profiles = [ignoring(each, left_to_extenders) for each in chosen(policy, options.scheduler_name)]
     if unsupported := [text for each in profiles for text in each.unsupported]:
         raise ConfigurationError(unsupported)
-    return {each.name: SchedulingCycle(each, random, extenders) for each in profiles}
-
-
-class Writers:
-    """Everything of this process that writes to the API server, and its threads."""
-
-    def __init__(self, client: Caller, options: Options, clock: Clock, dropped: Callable[[str], None]) -> None:
-        instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self.statuses = ApiStatuses(client, _bucket(options.status_rate), clock, dropped)
-        self.events = ApiEvents(client, _bucket(options.event_rate), clock, instance, dropped)
-        self.evictor, self.volumes, self.claims = (
-            ApiEvictor(client, clock),
-            ApiVolumes(client),
-            ApiClaims(client, clock),
-        )
-        self.binders, self.preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
-
-    def ports(self, binder: Binder) -> LoopPorts:
-        """Returns them as the loop uses them, with the chain that a bind passes."""
-        return LoopPorts(
-            binder, self.statuses, self.events, self.evictor, self.volumes, self.claims, self.binders, self.preemptors
-        )
-
-    def start(self) -> None:
-        """Starts the threads."""
-        for part in (self.statuses, self.events, self.binders, self.preemptors):
-            part.start()
-
-    def stop(self) -> None:
-        """Ends what is under way; what is told on the way is written after it."""
-        for part in (self.binders, self.preemptors, self.statuses, self.events):
-            part.stop(STOP_SECONDS)
+    observers = observed.observers if observed else ()
+    return {each.name: ObservedCycle(each, random, extenders, observers) for each in profiles}
 
 
 class Process:
@@ -179,15 +142,17 @@ class Process:
         counted = CountedFailures(metrics, log_failure)
         policy = policy_of(settings.policy, settings.provider, counted, settings.kubeconfig)
         extenders = extenders_of(policy.extenders)
-        self._cycles = cycles_of(policy, options, extenders)
+        self._observed = observed = Observation(settings, "schedule", metrics, clock)
+        self._cycles = cycles_of(policy, options, extenders, observed)
         features = parsed(settings.feature_gates, policy.features)
-        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features)
+        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig))
-        self._writers = writers = Writers(LeaderClient(self._client, feed.fence), options, clock, metrics.write_dropped)
+        fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
+        self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
-        ports = writers.ports(PacedBinder(binder, _bucket(options.bind_rate), clock))
+        ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
         backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
         times = QueueTimes(backoff, options.max_unschedulable_seconds)
         self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, times)
@@ -209,6 +174,7 @@ class Process:
         limit_process()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
+        self._observed.start()
         self._feed.start()
         self._comparing.start()
         try:
@@ -245,6 +211,7 @@ class Process:
         self._feed.stop()  # which ends the calls that a comparison may be waiting for
         self._comparing.stop()
         self._client.close()
+        self._observed.stop()
         self._pages.stop()
 
     def _tickers_of(self, clock: Clock) -> tuple[Ticker, ...]:
@@ -260,7 +227,11 @@ class Process:
         )
 
     def _ended(self) -> str:
-        revived = [*self._feed.revive(), *(ticker.name for ticker in self._tickers if ticker.revive())]
+        revived = [
+            *self._feed.revive(),
+            *self._observed.revive(),
+            *(ticker.name for ticker in self._tickers if ticker.revive()),
+        ]
         return f"{', '.join(revived)} had ended, and is started again" if revived else ""
 
     def _leading(self) -> bool:
@@ -290,10 +261,6 @@ class Process:
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
-
-
-def _bucket(per_second: float) -> TokenBucket:
-    return TokenBucket(per_second, max(1, int(per_second)))
 
 
 def _rendered(body: bytes, content_type: str) -> Answer:

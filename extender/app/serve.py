@@ -21,6 +21,7 @@ from extender.app.housekeeping import (
 )
 from extender.app.policies import features_of, log_failure, profiles_of
 from extender.app.readiness import Readiness, Staleness
+from extender.app.recording.observation import Observation
 from extender.app.ui import live_pages
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
@@ -92,13 +93,16 @@ class WebhookProcess:
     def __init__(self, settings: Settings, factory: FeedFactory) -> None:
         clock = SystemClock()
         self.metrics = metrics = Metrics(clock, version("extender"))
-        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features_of(settings))
+        self._observed = observed = Observation(settings, "serve", metrics, clock)
+        features = features_of(settings)
+        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = factory(cache, metrics, clock)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         profiles = profiles_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )
-        self._verbs = verbs_over(cache, profiles, LeaderBinder(feed.binder, feed.fence), metrics, settings)
+        binder = LeaderBinder(feed.binder, feed.fence)
+        self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings))
 
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache))
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
@@ -125,6 +129,7 @@ class WebhookProcess:
     def start(self) -> None:
         """Starts everything, in the process that serves."""
         limit_process()
+        self._observed.start()
         self._feed.start()
         for ticker in self._tickers:
             ticker.start()
@@ -135,10 +140,15 @@ class WebhookProcess:
         self._feed.stop()
         for ticker in self._tickers:
             ticker.stop()
+        self._observed.stop()
 
     def revive(self) -> list[str]:
         """Starts threads again that have ended; returns their names."""
-        return [*self._feed.revive(), *(ticker.name for ticker in self._tickers if ticker.revive())]
+        return [
+            *self._feed.revive(),
+            *self._observed.revive(),
+            *(ticker.name for ticker in self._tickers if ticker.revive()),
+        ]
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and an answer, by check; "" where a check passes."""

@@ -9,6 +9,7 @@ import click
 
 from extender.cli.demo import demo
 from extender.cli.explain import explain
+from extender.cli.record import record, replay
 from extender.cli.reference import reference
 from extender.cli.schedule import schedule
 from extender.cli.serve import serve
@@ -38,7 +39,8 @@ def version() -> None:
     click.echo(f"extender {installed_version('extender')}")
 
 
-for command in (demo, serve, schedule, explain, simulate, capacity, compare, snapshot, view, status, reference):
+ANSWERS = (explain, simulate, capacity, compare, snapshot, view, record, replay)
+for command in (demo, serve, schedule, *ANSWERS, status, reference):
     cli.add_command(command)
 
 

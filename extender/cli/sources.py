@@ -55,7 +55,7 @@ class Source:
         if self.cluster is None:
             from extender.app.live import look_at
 
-            look = look_at(self._kubeconfig(), self.context)
+            look = look_at(self.kubeconfig_file(), self.context)
             return Cluster(look.objects, self.profiles()), look.notes
         raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
@@ -65,9 +65,10 @@ class Source:
             return self.namespace or "default"
         from extender.app.live import namespace_of
 
-        return namespace_of(self._kubeconfig(), self.context) or "default"
+        return namespace_of(self.kubeconfig_file(), self.context) or "default"
 
-    def _kubeconfig(self) -> Path:
+    def kubeconfig_file(self) -> Path:
+        """The kubeconfig that is named, or kubectl's. Raises ConfigurationError where there is none."""
         if self.kubeconfig is not None:
             return self.kubeconfig
         named = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")

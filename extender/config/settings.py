@@ -161,6 +161,12 @@ class Settings(BaseModel):
         default=(),
         description="common or DNS names in client certificates that may call; none given: all that the CA signed",
     )
+    record: Path | None = Field(
+        None, description="file to record watch events, calls and answers to, with gzip where it ends in .gz"
+    )
+    record_bytes: Bytes = Field(
+        256 * 1024 * 1024, description="about what the recording may take on disk, with the files that it was before"
+    )
     log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe level to log"

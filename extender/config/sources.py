@@ -68,10 +68,16 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield ", ".join(f"{verb}Verb" for verb in verbs) + ": every verb needs a path of its own"
     if settings.leader_elect:
         yield from _election_contradictions(settings)
+    yield from _missing_files(settings)
+
+
+def _missing_files(settings: Settings) -> Iterator[str]:
     for name in ("kubeconfig", "cluster", "tls_cert", "tls_key", "client_ca"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             yield f"{OPTIONS[name].key}: there is no file {str(path)!r}"
+    if settings.record is not None and not settings.record.parent.is_dir():
+        yield f"record: there is no folder {str(settings.record.parent)!r}"
 
 
 def _election_contradictions(settings: Settings) -> Iterator[str]:

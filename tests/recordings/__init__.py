@@ -7,6 +7,9 @@ was answered, so the watch event that confirms it may stand before it.
 
 What happens: 9 nodes of several kinds, taints, a cordon, a relabelling, a node that comes late and goes, host ports,
 spread, affinity, extended resources, a PodDisruptionBudget, preemption, a pod that can never fit, a gated pod.
+
+`served` is what `extender serve --record` makes of it where the timeline of `names` comes to it: see
+docs/record-and-replay.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -66,9 +67,9 @@ def pod(i: int, uid: str) -> Any:
 class Story:
     """One seed's: what happens in which order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, record: Path | None = None) -> None:
         self.random = Random(seed)
-        self.world = World(*objects(), *(pod(i, f"p{i}-0") for i in range(PODS)), seed=seed)
+        self.world = World(*objects(), *(pod(i, f"p{i}-0") for i in range(PODS)), seed=seed, record=record)
         self._made = 0
 
     def step(self) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from random import Random
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from extender.app.loop import LoopPorts, compose_loop
+from extender.app.recording.observation import Observation, ObservedCycle
 from extender.cache.cache import Cache
+from extender.config.settings import Settings
 from extender.errors import ClusterError, Conflict, NotFound
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
@@ -19,7 +21,8 @@ from extender.model.pod import Pod
 from extender.policy.providers import provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
-from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.extenders import Extenders
+from extender.web.telemetry.metrics import Metrics
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
 
@@ -77,9 +80,17 @@ class World:
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
     """
 
-    def __init__(self, *built: Builder | dict[str, Any], seed: int = 0, profile: Profile | None = None) -> None:
+    def __init__(
+        self,
+        *built: Builder | dict[str, Any],
+        seed: int = 0,
+        profile: Profile | None = None,
+        record: Path | None = None,
+    ) -> None:
+        """`record`: the file to record everything to."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
-        self.cache = Cache(self.clock, self.telemetry)
+        self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
+        self.cache = Cache(self.clock, self.telemetry, changes=self.observed.changes)
         self.objects: dict[tuple[str, str], Object] = {}
         self.untold: list[Callable[[], None]] = []
         self.faults: list[ClusterError] = []
@@ -89,8 +100,14 @@ class World:
         self.binders, self.preemptors = Later(), Later()
         self._version = 0
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
-        ports = LoopPorts(self, self, self, self, self.volumes, self.claims, self.binders, self.preemptors)
-        cycles = {NAME: SchedulingCycle(profile or provider("DefaultProvider"), Random(seed))}
+        events = self.observed.events(self)
+        ports = LoopPorts(self, self, events, self, self.volumes, self.claims, self.binders, self.preemptors)
+        rules, random, observers = (
+            profile or provider("DefaultProvider"),
+            self.observed.random(seed),
+            self.observed.observers,
+        )
+        cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers)}
         loop = compose_loop(cycles, self.cache, ports, self.telemetry, self.clock)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.leftovers = loop.device_claims, loop.recovery

@@ -77,7 +77,7 @@ class RecordingObserver:
         self._recorder.put(entry, _size_bytes(request))
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
-        """See app.observed."""
+        """See app.recording.observation."""
         rows, order = table.nodes.rows, None
         if rows is not self._rows:  # the column is made anew when a node comes or goes
             order = [table.nodes.names[row] for row in rows.tolist()]
@@ -88,7 +88,7 @@ class RecordingObserver:
         self._rows = rows if was_put else None
 
     def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
-        """See app.observed."""
+        """See app.recording.observation."""
         self._recorder.put(EventEntry(self._recorder.now(), pod.key, kind, reason, note), len(note) + _NAME_BYTES)
 
 

@@ -16,6 +16,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
 from extender.extender_v1.fields import NULL
 from extender.framework.profile import Profiles
+from extender.model.devices.claims import PendingClaim
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
@@ -37,6 +38,11 @@ from extender.table import PodInfo
 
 T = TypeVar("T", bound=Object)
 _GZIP = b"\x1f\x8b"
+# The last is of no API: what the loop is about to allocate for a pod.
+_TYPES: Mapping[str, type[Object]] = {
+    **{kind.name: kind.type for kind in READ_KINDS.values()},
+    PendingClaim.__name__: PendingClaim,
+}
 _KEY_STEPS = 2000  # what is there is kept as of every so many steps
 
 State = Mapping[tuple[str, str], ObjectLine]
@@ -129,9 +135,9 @@ def present_of(line: ObjectLine) -> Present:
     """
     if line.object == NULL:
         return None
-    if line.kind not in READ_KINDS:
+    if line.kind not in _TYPES:
         raise MalformedCluster(f"objects of kind {line.kind} are not known here")
-    obj = _decoded(line.object, READ_KINDS[line.kind].type)
+    obj = _decoded(line.object, _TYPES[line.kind])
     if not isinstance(obj, Pod):
         return obj
     try:

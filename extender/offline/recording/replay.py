@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from extender.errors import ConfigurationError
 from extender.offline.html import rendering
 from extender.offline.recording.differences import (
     Difference,
@@ -115,9 +117,21 @@ def replay(
         recording = Recording.load(recording)
     settings, path = recording.header.settings, None if policy is None else Path(policy)
     folder = path.parent if path else None
-    first = World(Rules.recorded(settings, folder), recording.numbers)
-    second = first if path is None else World(Rules.of(settings, path.read_bytes(), folder), recording.numbers)
+    with _naming("the recording's policy"):
+        first = World(Rules.recorded(settings, folder), recording.numbers)
+    if path is None:
+        return _Replay(recording, first, first).run(progress)
+    with _naming(str(path)):
+        second = World(Rules.of(settings, path.read_bytes(), folder), recording.numbers)
     return _Replay(recording, first, second).run(progress)
+
+
+@contextmanager
+def _naming(policy: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{policy}: {fault}" for fault in error.faults]) from None
 
 
 class _Replay:

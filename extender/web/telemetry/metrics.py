@@ -88,6 +88,12 @@ SERIES: Mapping[str, Series] = {
             ("kind",),
             "Events and statuses given up: too many waited, or the API server turned them down again and again.",
         ),
+        Series(
+            "extender_not_recorded_total",
+            "counter",
+            ("kind",),
+            "Changes and decisions that --record has left out, for they came faster than they could be written.",
+        ),
         Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
         Series(
             "extender_watch_staleness_seconds",
@@ -129,6 +135,7 @@ class Metrics:
         self._relists = self._counter("extender_relists_total")
         self._rule_failures = self._counter("extender_rule_failures_total")
         self._dropped_writes = self._counter("extender_dropped_writes_total")
+        self._not_recorded = self._counter("extender_not_recorded_total")
         self._differences = self._counter("extender_cache_differences_total")
         self._rejected = self._counter("extender_rejected_requests_total")
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -193,6 +200,10 @@ class Metrics:
     def write_dropped(self, kind: str) -> None:
         """Counts an event or a status that was given up."""
         self._dropped_writes.labels(kind).inc()
+
+    def not_recorded(self, kind: str, count: int) -> None:
+        """Counts changes or decisions that the recorder has dropped."""
+        self._not_recorded.labels(kind).inc(count)
 
     def rule_failed(self, rule: str) -> None:
         """See ports.Telemetry."""

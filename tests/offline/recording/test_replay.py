@@ -14,6 +14,7 @@ from tests.offline.recording.recorded import RecordedServer, record_timeline
 from tests.recordings import Call, Mode, calls_and_events
 from tests.verbs.test_recordings import in_order_of_cause
 
+SHIPPED = Path(__file__).parents[2] / "recordings/served.jsonl.gz"
 MODES: list[Mode] = ["names", "full"]
 NO_TAINTS = "plugins: {filter: {disabled: [{name: TaintToleration}]}}"
 FULL_FIRST = """pluginConfig:
@@ -43,6 +44,12 @@ def test_nothing_differs_under_the_rules_of_the_recording(mode: Mode, tmp_path: 
     result = replay(tmp_path / "recording.jsonl")
     assert [each.to_dict() for each in result.changed] == []
     assert (sum(result.decided.values()), result.left_out) == (calls_of(mode), {})
+
+
+def test_nothing_differs_in_the_recording_that_is_shipped() -> None:
+    result = replay(SHIPPED)
+    assert [each.to_dict() for each in result.changed] == []
+    assert (result.decided, result.left_out) == ({"filter": 30, "prioritize": 25, "bind": 30, "preempt": 2}, {})
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,0 +1,127 @@
+"""The ears of a process: who hears of its decisions, and the parts that tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from random import Random
+from typing import Any, Protocol
+
+from extender.app.policies import policy_text
+from extender.cache.changes import Changes
+from extender.config.settings import Settings
+from extender.framework.profile import Profile
+from extender.model.pod import Pod
+from extender.offline.recording.files import RotatingFiles
+from extender.offline.recording.lines import RecordedSettings
+from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
+from extender.offline.recording.recorder import Recorder
+from extender.runtime.clock import Clock
+from extender.scheduler.extenders import Extenders
+from extender.scheduler.ports import Events, EventType
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.table import PodInfo, Table
+from extender.verbs.observed import ObservedVerb
+from extender.verbs.verb import Verb
+from extender.web.telemetry.metrics import Metrics
+
+
+class AttemptObserver(Protocol):
+    """Hears of every attempt and every event of the loop; must be quick, and not raise."""
+
+    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
+        """The cycle has decided about the pod, on this table, in the loop's thread."""
+
+    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
+        """An event about the pod is written; in any thread."""
+
+
+class ObservedCycle(SchedulingCycle):
+    """A scheduling cycle that tells what it decides."""
+
+    def __init__(
+        self, profile: Profile, random: Random, extenders: Extenders, observers: Sequence[AttemptObserver]
+    ) -> None:
+        super().__init__(profile, random, extenders)
+        self._observers = observers
+
+    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
+        decided = super().schedule_pod(pod, table)
+        for observer in self._observers:
+            observer.attempted(pod, table, decided)
+        return decided
+
+
+class ObservedEvents:
+    """Events that are told of as well as written."""
+
+    def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
+        self._events, self._observers = events, observers
+
+    def record(
+        self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
+    ) -> None:
+        """See Events."""
+        for observer in self._observers:
+            observer.told(pod, kind, reason, note)
+        self._events.record(pod, kind, reason, action, note, related)
+
+
+class Observation:
+    """The recorder of a process, if it is to be recorded.
+
+    Attributes:
+        changes: the journal for its cache; None: one of the cache's own.
+    """
+
+    def __init__(self, settings: Settings, mode: str, metrics: Metrics, clock: Clock) -> None:
+        """`mode`: serve, schedule or record."""
+        self.changes: Changes | None = None
+        self.observers: list[Any] = []
+        self._recorder: Recorder | None = None
+        self._random: RecordedRandom | None = None
+        if settings.record is not None:
+            self._recorder = recorder_of(settings, mode, metrics, clock)
+            self.changes, self._random = RecordedChanges(self._recorder), RecordedRandom()
+            self.observers.append(RecordingObserver(self._recorder, self.changes, self._random))
+
+    def random(self, seed: int | None) -> Random:
+        """Returns the random numbers for scheduling cycles."""
+        if self._random is None:
+            return Random(seed)  # noqa: S311  for ties
+        self._random.seed(seed)
+        return self._random
+
+    def verbs(self, verbs: Sequence[Verb[Any, Any]]) -> list[Verb[Any, Any]]:
+        """Returns the verbs, and has their calls heard."""
+        return [ObservedVerb(verb, self.observers) for verb in verbs] if self.observers else list(verbs)
+
+    def events(self, events: Events) -> Events:
+        """Returns the events, and has them heard."""
+        return ObservedEvents(events, self.observers) if self.observers else events
+
+    def start(self) -> None:
+        """Begins to write, in the process that is recorded."""
+        if self._recorder is not None:
+            self._recorder.start()
+
+    def revive(self) -> list[str]:
+        """Starts the recorder's thread again where it has ended; returns its name."""
+        return ["recorder"] if self._recorder is not None and self._recorder.revive() else []
+
+    def stop(self) -> None:
+        """Writes what is left."""
+        if self._recorder is not None:
+            self._recorder.stop()
+
+
+def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -> Recorder:
+    """Returns what writes to the file of the settings. Raises ConfigurationError where the policy cannot be had."""
+    assert settings.record is not None
+    text = None if settings.policy is None else policy_text(settings.policy, settings.kubeconfig).decode()
+    recorded = RecordedSettings(
+        mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
+        score_scale=settings.score_scale,
+    )  # fmt: skip
+    files = RotatingFiles(settings.record, settings.record_bytes)
+    return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded)

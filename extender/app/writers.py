@@ -1,0 +1,69 @@
+"""Everything of `extender schedule` that writes to the API server, and its threads."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Callable
+
+from extender.app.loop import LoopPorts
+from extender.cluster.http.kube_client import Caller
+from extender.cluster.writers.claims import ApiClaims
+from extender.cluster.writers.events import ApiEvents
+from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.statuses import ApiStatuses
+from extender.cluster.writers.victims import ApiEvictor
+from extender.cluster.writers.volumes import ApiVolumes
+from extender.runtime.clock import Clock
+from extender.runtime.ports import Binder
+from extender.scheduler.ports import Events
+from extender.scheduler.workers import WorkerPool
+
+STOP_SECONDS = 5.0
+# Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
+BINDERS, PREEMPTORS = 16, 4
+
+
+class Writers:
+    """The writers and their threads; rates are calls a second."""
+
+    def __init__(
+        self, client: Caller, status_rate: float, event_rate: float, clock: Clock, dropped: Callable[[str], None]
+    ) -> None:
+        instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        self.statuses = ApiStatuses(client, bucket(status_rate), clock, dropped)
+        self.events = ApiEvents(client, bucket(event_rate), clock, instance, dropped)
+        self.evictor, self.volumes, self.claims = (
+            ApiEvictor(client, clock),
+            ApiVolumes(client),
+            ApiClaims(client, clock),
+        )
+        self.binders, self.preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
+
+    def ports(self, binder: Binder, events: Callable[[Events], Events]) -> LoopPorts:
+        """Returns them as the loop uses them, with the chain that a bind passes, and what `events` makes of events."""
+        return LoopPorts(
+            binder,
+            self.statuses,
+            events(self.events),
+            self.evictor,
+            self.volumes,
+            self.claims,
+            self.binders,
+            self.preemptors,
+        )
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for part in (self.statuses, self.events, self.binders, self.preemptors):
+            part.start()
+
+    def stop(self) -> None:
+        """Ends what is under way; what is told on the way is written after it."""
+        for part in (self.binders, self.preemptors, self.statuses, self.events):
+            part.stop(STOP_SECONDS)
+
+
+def bucket(per_second: float) -> TokenBucket:
+    """Returns what lets so many pass a second, and as many at once."""
+    return TokenBucket(per_second, max(1, int(per_second)))

@@ -1,0 +1,114 @@
+"""The commands `extender record` and `replay`: a cluster's changes in a file, and what was decided decided again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from extender.cli.sources import DOES_NOT_FIT, Progress, Source, show
+from extender.config.sources import load
+from extender.errors import ConfigurationError, MalformedInput
+
+if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
+    from extender.cache.view import CacheSize
+
+DIFFERS = DOES_NOT_FIT
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="the cluster  [default: $KUBECONFIG, ~/.kube/config]")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N", help="for so long  [default: until Ctrl-C]"
+)
+@click.option("--record-bytes", metavar="VALUE", help="about what it may take on disk  [default: 256Mi]")
+def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_bytes: str | None) -> None:
+    """Write down what changes in a cluster, as its watches tell; nothing is decided, and nothing written to it.
+
+    \b
+    For ten minutes, with gzip; then what happened, step by step:
+      extender record recording.jsonl.gz --seconds 600
+      extender replay recording.jsonl.gz --steps
+
+    Calls and decisions are recorded by `extender serve --record FILE` and `extender schedule --record FILE`.
+
+    Exit status: 0 recorded, 2 wrong usage, 1 failure.
+    """
+    given = {
+        "kubeconfig": Source(kubeconfig=kubeconfig).kubeconfig_file(),
+        "record": file,
+        "log_format": "text",
+        "log_level": "warning",
+        **({"record_bytes": record_bytes} if record_bytes else {}),
+    }
+    settings = load(None, os.environ, given)
+    from extender.app.recording.record import record as run
+
+    size = run(settings, seconds, _tell)
+    click.echo(f"recorded to {file}: {size.nodes} nodes and {size.pods} pods in the end")
+
+
+def _tell(size: CacheSize) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\rrecording: {size.nodes} nodes, {size.pods} pods\x1b[K", err=True, nl=False)
+
+
+@click.command()
+@click.argument("files", type=_FILE, nargs=-1, required=True, metavar="FILE...")
+@click.option("--policy", type=_FILE, metavar="FILE", help="other rules to decide by  [default: the recording's own]")
+@click.option("--steps", is_flag=True, help="list what happened, step by step, and decide nothing")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json")), default="table", show_default=True
+)
+def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> None:
+    """Decide every call and attempt of a recording again, and tell what differs and why.
+
+    Each is decided on the cluster as it was at its own moment. Under the rules of the recording none differs, unless
+    another version of the program decides otherwise; under others the plugins behind each difference are named.
+
+    \b
+    Is it decided as it was; what would another policy have changed; what happened:
+      extender replay recording.jsonl.gz
+      extender replay recording.jsonl.gz --policy next.yaml -o json
+      extender replay recording.jsonl.gz --steps
+    The older files of a recording that was rotated, each for itself:
+      extender replay recording.jsonl.gz recording.jsonl.gz.1
+
+    Exit status: 0 none differs, 3 some do, 2 wrong usage or input, 1 failure.
+    """
+    try:
+        sys.exit(_replay(files, policy, steps, output))
+    except (MalformedInput, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # of the terminal
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        raise ConfigurationError([told]) from None
+
+
+def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> int:
+    from extender.offline.recording import text
+    from extender.offline.recording.reading import Recording
+    from extender.offline.recording.replay import replay as decide_again
+
+    differs, documents = False, []
+    for number, file in enumerate(files):
+        recording = Recording.load(file)
+        result = None if steps else decide_again(recording, policy, Progress("decisions"))
+        differs |= bool(result and result.changed)
+        if output in ("json", "yaml"):
+            found = {"steps": [each.to_dict() for each in recording.steps]} if result is None else result.to_dict()
+            documents.append({"file": str(file), **found})
+            continue
+        if len(files) > 1:
+            click.echo(f"{'' if number == 0 else chr(10)}{file}:")
+        lines = text.steps_text(recording.steps) if result is None else text.as_text(result, every=output == "wide")
+        for line in lines:
+            click.echo(line)
+    if documents:
+        show(documents[0] if len(documents) == 1 else documents, output)
+    return DIFFERS if differs else 0
