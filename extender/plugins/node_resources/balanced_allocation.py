@@ -43,7 +43,7 @@ class _Scorer(Scorer):
 
     def _work_out(self, rows: RowIndex) -> Scores:
         found = allocation(self._resources, self._wanted, self._table, rows, nonzero=False)
-        fractions = np.array((found.requested, found.allocated), np.float64)
+        fractions = np.array((found.requested, found.allocated)).astype(np.float64)
         fractions /= found.divisors.astype(np.float64)
         np.minimum(fractions, 1, out=fractions)
         with_pod, without_pod = _balance(fractions, found)
