@@ -12,9 +12,11 @@ from statistics import median
 
 from tests.bench.report import Table, add_options, progress, publish
 from tests.bench.throughput import MODES, Throughput, measure
-from tests.bench.workloads import BACKLOGS
+from tests.bench.workloads import BACKLOGS, PREEMPTION
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 from tests.stock.process import StartError
+
+_PREEMPTING = ("stock", "names", "full", "loop")  # all that make room
 
 TITLES: Mapping[str, str] = {
     "stock": "stock",
@@ -31,23 +33,54 @@ def throughput_table(modes: list[str]) -> Table:
     return Table("throughput", ["pods bound a second", *(TITLES[mode] for mode in modes)])
 
 
+def preemption_table(modes: list[str]) -> Table:
+    return Table("preemption", ["a wave that preempts", *(TITLES[mode] for mode in modes)])
+
+
 def main() -> None:
     options = _options()
     binaries = build(report=progress)
+    workloads, tables = options.workload or [*BACKLOGS, PREEMPTION], []
+    if backlogs := [workload for workload in workloads if workload != PREEMPTION]:
+        tables.append(_throughput(binaries, backlogs, options))
+    if PREEMPTION in workloads:
+        tables.append(_preemption(binaries, options))
+    publish(tables, options)
+
+
+def _throughput(binaries: Binaries, backlogs: list[str], options: Namespace) -> Table:
     modes = options.mode or list(MODES)
     table = throughput_table(modes)
-    for workload in options.workload or BACKLOGS:
+    for workload in backlogs:
         found = [_measure(binaries, mode, workload, options) for _ in range(options.repeat) for mode in modes]
         measured = [each for each in found if each is not None]
         rates = [_rate([each.pods_per_second for each in measured if each.mode == mode]) for mode in modes]
         table.add([workload, *rates], {"workload": workload, "measured": [asdict(each) for each in measured]})
-    publish([table], options)
+    return table
+
+
+def _preemption(binaries: Binaries, options: Namespace) -> Table:
+    """On a cluster without room each pod has to evict one other: so many a second, and so many evicted for each."""
+    modes = [mode for mode in options.mode or MODES if mode in _PREEMPTING]
+    table = preemption_table(modes)
+    found = [_measure(binaries, mode, PREEMPTION, options) for _ in range(options.repeat) for mode in modes]
+    measured = [each for each in found if each is not None]
+    by_mode = [[each for each in measured if each.mode == mode] for mode in modes]
+    record = {"workload": PREEMPTION, "measured": [asdict(each) for each in measured]}
+    table.add(["bound a second", *(_rate([each.pods_per_second for each in group]) for group in by_mode)], record)
+    evicted = [
+        f"{sum(each.evicted for each in group) / sum(each.bound for each in group):.2f}" for group in by_mode if group
+    ]
+    table.add(["evicted for each", *evicted], {})
+    return table
 
 
 def _options() -> Namespace:
     parser = ArgumentParser("python -m tests.bench.cluster", description=__doc__)
     parser.add_argument("--mode", action="append", choices=MODES, help="may be repeated; default all")
-    parser.add_argument("--workload", action="append", choices=BACKLOGS, help="may be repeated; default all")
+    parser.add_argument(
+        "--workload", action="append", choices=[*BACKLOGS, PREEMPTION], help="may be repeated; default all"
+    )
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--seconds", type=int, default=60, help="measure one no longer than that (default 60)")

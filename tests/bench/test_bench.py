@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench import decisions, loop, verbs
 from tests.bench.throughput import MODES, measure
-from tests.bench.workloads import BACKLOGS, DECISIONS
+from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
 
 
@@ -40,3 +40,9 @@ def test_each_way_of_scheduling_places_a_backlog(stock_binaries: Binaries, tmp_p
     assert found.bound == 40
     assert found.pods_per_second > 0
     assert found.cpu_ms.keys() >= {"scheduler", "apiserver"}
+
+
+@pytest.mark.stock
+def test_each_pod_of_a_wave_evicts_one_that_stands(stock_binaries: Binaries, tmp_path: Path) -> None:
+    found = measure(stock_binaries, "loop", PREEMPTION, nodes=10, pods=8, seconds=60, directory=tmp_path)
+    assert (found.bound, found.evicted) == (8, 8)

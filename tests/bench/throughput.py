@@ -9,7 +9,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from tests.bench.workloads import backlog_node, pods_to_schedule
+from tests.bench.workloads import (
+    PREEMPTING,
+    PREEMPTION,
+    backlog_node,
+    pods_to_schedule,
+    preempting_pods,
+    standing_pods,
+)
 from tests.running import extender_entry, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
@@ -37,6 +44,7 @@ class Throughput:
     Attributes:
         bound: pods that were bound, all of the backlog or as many as the time allowed for.
         cpu_ms: CPU time a bound pod, by process; what the start cost is left out.
+        evicted: pods that had to go until then.
     """
 
     workload: str
@@ -45,6 +53,7 @@ class Throughput:
     bound: int
     pods_per_second: float
     cpu_ms: dict[str, float]
+    evicted: int = 0
 
 
 @contextmanager
@@ -125,31 +134,42 @@ def measure(
     """
     with ControlPlane(binaries, directory) as plane:
         plane.client.create_many(backlog_node(number).obj() for number in range(nodes))
-        plane.client.create_many(pod.obj() for pod in pods_to_schedule(workload, pods))
+        _create_pods(plane, workload, nodes, pods)
         events = plane.client.watch("Pod", FIRST_SECONDS + seconds, fieldSelector="spec.nodeName!=")
         with MODES[mode](Setting(binaries, plane, directory)) as processes:
             processes["apiserver"] = next(each for each in plane.processes if each.name == "kube-apiserver")
-            stamps, cpu_seconds = _count(events, processes, pods, seconds)
+            stamps, cpu_seconds, evicted = _count(events, processes, pods, seconds)
     first = len(stamps) // _LEFT_OUT
     if len(stamps) - first < 2:
         raise TimeoutError(f"{mode}, {workload}: only {len(stamps)} of {pods} pods were bound")
     counted = len(stamps) - 1 - first
     cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
-    return Throughput(workload, mode, nodes, len(stamps), counted / (stamps[-1] - stamps[first]), cpu_ms)
+    return Throughput(workload, mode, nodes, len(stamps), counted / (stamps[-1] - stamps[first]), cpu_ms, evicted)
+
+
+def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> None:
+    if workload == PREEMPTION:
+        plane.client.create(PREEMPTING)
+        plane.client.create_many(pod.obj() for pod in standing_pods(nodes))
+        plane.client.create_many(pod.obj() for pod in preempting_pods(pods))
+    else:
+        plane.client.create_many(pod.obj() for pod in pods_to_schedule(workload, pods))
 
 
 def _count(
-    events: Iterator[dict[str, object]], processes: dict[str, Process], pods: int, seconds: int
-) -> tuple[list[float], dict[str, float]]:
-    """Returns when each pod was bound, and the CPU seconds of each process since the first that counts."""
+    events: Iterator[dict[str, Any]], processes: dict[str, Process], pods: int, seconds: int
+) -> tuple[list[float], dict[str, float], int]:
+    """Returns when each pod was bound, the CPU seconds of each process since the first that counts, and evictions."""
     stamps: list[float] = []
     before: dict[str, float] = {}
+    evicted = 0
     for event in events:
-        if event["type"] != "ADDED":
+        evicted += event["type"] == "DELETED"
+        if event["type"] != "ADDED" or event["object"]["metadata"]["name"].startswith("standing-"):
             continue
         stamps.append(monotonic())
         if len(stamps) == pods // _LEFT_OUT + 1:
             before = {name: process.cpu_seconds() for name, process in processes.items()}
         if len(stamps) == pods or stamps[-1] - stamps[0] > seconds:
             break
-    return stamps, {name: process.cpu_seconds() - before.get(name, 0) for name, process in processes.items()}
+    return stamps, {name: process.cpu_seconds() - before.get(name, 0) for name, process in processes.items()}, evicted

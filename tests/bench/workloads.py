@@ -7,12 +7,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from tests.builders import HOSTNAME, ZONE, NodeBuilder, Object, PodBuilder, expression, make_node, make_pod, node_term
+from tests.builders import (
+    HOSTNAME,
+    ZONE,
+    NodeBuilder,
+    Object,
+    PodBuilder,
+    expression,
+    make_node,
+    make_pod,
+    make_priority_class,
+    node_term,
+)
 
 PODS_PER_NODE = 4
 PLAIN, PREEMPTION, VARIED = "plain", "preemption", "varied"
 _SEED = 7
 _APPS = 50
+
+PREEMPTING = make_priority_class("wave", 1000)
 
 Shape = Callable[[PodBuilder, dict[str, str], Random], PodBuilder]
 """Adds rules to a pod whose label is the second argument."""
@@ -69,6 +82,23 @@ def pods_to_schedule(workload: str, count: int) -> list[PodBuilder]:
         app = {"app": f"a{random.randrange(400) if workload == VARIED else number % 10}"}
         BACKLOGS[workload](pod.label(app).req(cpu="100m", memory="128Mi"), app, random)
     return pods
+
+
+def standing_pods(nodes: int) -> list[PodBuilder]:
+    """Returns pods that leave nothing free on so many of `backlog_node`, two each."""
+    return [
+        make_pod(f"standing-{number:05}").req(cpu="16", memory="64Gi").node(node_name(number // 2))
+        for number in range(2 * nodes)
+    ]
+
+
+def preempting_pods(count: int) -> list[PodBuilder]:
+    """Returns pods each of which is as large as a standing one and outranks it, by the class of `PREEMPTING`."""
+    name = PREEMPTING["metadata"]["name"]
+    return [
+        make_pod(f"{PREEMPTION}-{number:05}").req(cpu="16", memory="64Gi").priority_class(name)
+        for number in range(count)
+    ]
 
 
 def backlog_node(number: int) -> NodeBuilder:
