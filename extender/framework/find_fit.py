@@ -54,11 +54,13 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
         made = predicate.prepare(pod, table)
+        if made is None:
+            continue
         if isinstance(made, Refusal):
             prepared.refusal = made
             if not made.may_be_preempted:
                 break
-        elif made is not None:
+        else:
             prepared.checks.append((predicate.name, made))
             if made.only is not None and not prepared.narrow(predicate.name, made.only):
                 break

@@ -99,8 +99,12 @@ class KubeClient(Caller):
         config = self._current()
         target = config.base + (f"{path}?{urlencode(query)}" if query else path)
         request = Request("GET", target, self._headers_of(config, {"Accept": accept}))
-        with self._watched(config), self._pool.exchange(config.endpoint, request, silence_seconds) as response:
-            yield response
+        try:
+            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
+                yield response
+        except Refused:
+            self._begin_renewal(config, rejected=False)
+            raise
         if response.status == _UNAUTHORIZED:
             self._renew(config)
 
@@ -132,8 +136,12 @@ class KubeClient(Caller):
         silence_seconds: float,
     ) -> tuple[int, bytes]:
         request = Request(method, config.base + path, self._headers_of(config, headers), body)
-        with self._watched(config), self._pool.exchange(config.endpoint, request, silence_seconds) as response:
-            data = response.read()
+        try:
+            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
+                data = response.read()
+        except Refused:
+            self._begin_renewal(config, rejected=False)
+            raise
         status = response.status
         if response.repeated and not 200 <= status < 300 and status not in _SETTLING:
             raise OutcomeUnknown(f"no answer, and then {status}: {message_of(data)}")
@@ -153,15 +161,6 @@ class KubeClient(Caller):
             self._begin_renewal(config, rejected=False)
         return config
 
-    @contextmanager
-    def _watched(self, config: ClientConfig) -> Iterator[None]:
-        """Reads the credentials again where the server cannot be reached: its certificate may be by another CA now."""
-        try:
-            yield
-        except Refused:
-            self._begin_renewal(config, rejected=False)
-            raise
-
     def _renew(self, rejected: ClientConfig) -> ClientConfig:
         """Returns credentials that were read later than `rejected`, or these if that takes too long."""
         renewed = self._begin_renewal(rejected, rejected=True)
@@ -170,7 +169,10 @@ class KubeClient(Caller):
         return self._config
 
     def _begin_renewal(self, config: ClientConfig, *, rejected: bool) -> threading.Event | None:
-        """Has a thread read the credentials, unless one does, or did a moment ago; no call waits for a plugin."""
+        """Has a thread read the credentials, unless one does, or did a moment ago; no call waits for a plugin.
+
+        Also where the server cannot be reached: its certificate may be by another CA now.
+        """
         with self._lock:
             now = time.monotonic()
             if self._config is not config or self._renewed is not None or now < self._renew_again_at:

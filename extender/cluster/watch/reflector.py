@@ -50,7 +50,7 @@ class Reflector:
     def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
         self.kind = kind
         self._sink, self._telemetry = sink, telemetry
-        self._state = ListWatchState(random)
+        self.state = ListWatchState(random)
         self._decode_page, self._decode_object = decoders(kind)
         self._listed: list[Object] = []
         self._told = False  # the sink may hold objects
@@ -62,26 +62,26 @@ class Reflector:
     @property
     def synced(self) -> bool:
         """Returns whether the sink has had the whole list since the kind is served, and since it was distrusted."""
-        return self._state.synced
+        return self.state.synced
 
     @property
     def version(self) -> str:
         """Returns the version of the last list, event or bookmark; "" while a list is under way."""
-        return self._state.version
+        return self.state.version
 
     @property
     def served(self) -> bool:
         """Returns whether the API server knows the kind, as far as is known."""
-        return self._state.served
+        return self.state.served
 
     def distrust(self) -> None:
         """Has everything listed anew, not synced till then; any thread may say so."""
-        self._state.distrust()
+        self.state.distrust()
 
     def step(self, now: float) -> Step:
         """Returns the next step; `now` in monotonic seconds, as everywhere here."""
         self._rest = b""
-        step = self._state.next(now)
+        step = self.state.next(now)
         if isinstance(step, List) and not step.continue_token:
             self._listed = []
         return step
@@ -95,7 +95,7 @@ class Reflector:
                 self._tell_list(version_number(page.metadata.resource_version), now)
         except Malformed:
             return self.broken(ListWatchFailure.MALFORMED, now)
-        self._state.paged(page.metadata.resource_version, page.metadata.continue_token)
+        self.state.paged(page.metadata.resource_version, page.metadata.continue_token)
         return None
 
     def opened(self) -> None:
@@ -104,7 +104,7 @@ class Reflector:
         This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
         cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
         """
-        self._state.opened()
+        self.state.opened()
         self._telemetry.synced(self.kind.name)
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
@@ -123,7 +123,7 @@ class Reflector:
         """Notes that the stream of a watch is over; returns the failure that this is, if any."""
         if self._rest:
             return self.broken(ListWatchFailure.MALFORMED, now)
-        self._state.ended(now)
+        self.state.ended(now)
         return None
 
     def refused(self, status: int, retry_after_seconds: float, now: float) -> ListWatchFailure:
@@ -131,7 +131,7 @@ class Reflector:
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
             failure = ListWatchFailure.OTHER  # every API server serves the core group: something else has answered
-        self._state.failed(failure, now, retry_after_seconds)
+        self.state.failed(failure, now, retry_after_seconds)
         if self._told and not self.served:
             self._telemetry.withdrawn(self.kind.name)
             self._sink.replaced(self.kind.name, ())
@@ -142,7 +142,7 @@ class Reflector:
         """Notes that the API server could not be reached, or that what it sent broke off or makes no sense."""
         if failure is ListWatchFailure.MALFORMED:
             self._telemetry.watch_event(self.kind.name, "MALFORMED")
-        self._state.failed(failure, now)
+        self.state.failed(failure, now)
         return failure
 
     def _tell_list(self, version: int, now: float) -> None:
@@ -167,7 +167,7 @@ class Reflector:
             (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(name, obj)
             self.newest, self.told_at = Told(version, obj.uid, event.type == "DELETED"), now
         self.version_seen = version
-        self._state.observed(obj.metadata.resource_version)
+        self.state.observed(obj.metadata.resource_version)
         self._telemetry.synced(name)
         return None
 

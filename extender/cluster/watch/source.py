@@ -49,6 +49,7 @@ class ClusterSource:
         self._client, self._clock = client, clock
         self._reflectors = [Reflector(kind, sink, telemetry, Random(random.random())) for kind in kinds]  # noqa: S311  no secret is made of it
         self._by_kind = {reflector.kind.name: reflector for reflector in self._reflectors}
+        self._states = {name: reflector.state for name, reflector in self._by_kind.items()}
         self._streams: dict[Reflector, Response] = {}
         self._interrupted: set[Reflector] = set()
         self._verifications = [Verification(each, self.survey) for each in self._reflectors]
@@ -69,8 +70,11 @@ class ClusterSource:
         return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
-        """Returns the kinds that the sink does not hold in full; kinds that the API server does not serve left out."""
-        return [reflector.kind.name for reflector in self._reflectors if reflector.served and not reflector.synced]
+        """Returns the kinds that the sink does not hold in full; kinds that the API server does not serve left out.
+
+        It is asked at every call of a verb.
+        """
+        return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
         """Returns the kinds that the sink has had in full; see ports.Lister."""
