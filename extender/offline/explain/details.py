@@ -183,7 +183,7 @@ def _pod_affinity(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
     ready = pod.required_anti_affinity if anti else pod.required_affinity
     told = []
     for term, meant in zip((own.required or ()) if own else (), ready, strict=True):
-        found = pods_by_domain(meant.topology_key, pods_meant(meant, table), table).around(rows)
+        found = pods_by_domain(meant.topology_key, table.matching(pods_meant(meant, table)), table).around(rows)
         failing = int(np.count_nonzero(found > 0 if anti else found == 0))
         if failing:
             wants, found_there = ("keeps off", "they are") if anti else ("wants", "none")

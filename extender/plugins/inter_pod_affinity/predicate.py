@@ -30,29 +30,34 @@ class InterPodAffinityFilter(PerTemplate):
         refusing = terms_against(pod, table)
         if not (refusing or pod.required_affinity or pod.required_anti_affinity):
             return None
-        refused = [
-            pods_by_domain(term.topology_key, pods_meant(term, table), table) for term in pod.required_anti_affinity
-        ]
-        return _Check(_wanted(pod, table), refused, refusing)
+        return _Check(_wanted(pod, table), _refused(pod, table), refusing)
+
+
+def _refused(pod: PodInfo, table: Table) -> list[DomainCounts]:
+    """Returns the pods that must not be there, for each distinct term that finds any."""
+    terms = dict.fromkeys((term.topology_key, pods_meant(term, table)) for term in pod.required_anti_affinity)
+    found = [(key, table.matching(question)) for key, question in terms]
+    return [pods_by_domain(key, pods, table) for key, pods in found if pods.total]
 
 
 def _wanted(pod: PodInfo, table: Table) -> _Wanted | None:
     if not pod.required_affinity:
         return None
     question = pods_meant_by_all(pod.required_affinity, table)
-    keys = [term.topology_key for term in pod.required_affinity]
-    return _Wanted([pods_by_domain(key, question, table) for key in keys], question.matches(pod.group))
+    found = table.matching(question)
+    keys = dict.fromkeys(term.topology_key for term in pod.required_affinity)
+    return _Wanted([pods_by_domain(key, found, table) for key in keys], question.matches(pod.group))
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The pods that must be there, for each term; `wants_itself`: the pod matches its own terms."""
+    """The pods that must be there, for each topology key; `wants_itself`: the pod matches its own terms."""
 
     counts: Sequence[DomainCounts]
     wants_itself: bool
 
     def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-        """Returns bool[len(rows)]: a term has no pod in the row's domain.
+        """Returns bool[len(rows)]: a key has no pod in the row's domain.
 
         The first pod of a group that has affinity to itself may stand anywhere."""
         labelled = np.ones(len(rows), np.bool_)

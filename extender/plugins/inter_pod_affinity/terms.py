@@ -13,6 +13,7 @@ from extender.model.selectors import EVERYTHING, Selector
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
 from extender.table.labels import IntColumn
 from extender.table.podinfo import AffinityTerm
+from extender.table.pods.matches import MatchCount
 from extender.table.pods.terms import Effect, IncomingPod, TermCount, TermKind
 
 
@@ -39,11 +40,11 @@ def pods_meant_by_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQu
     return PodCountQuery(frozenset.intersection(*named) if named else None, selector)
 
 
-def pods_by_domain(topology_key: str, question: PodCountQuery, table: Table) -> DomainCounts:
-    """Returns the pods that the query finds, in each domain of the topology key."""
+def pods_by_domain(topology_key: str, found: MatchCount, table: Table) -> DomainCounts:
+    """Returns the pods that were found, in each domain of the topology key."""
     column = table.nodes.labels[topology_key]
-    pods = summed_by_domain(column, table.matching(question).by_node)
-    return DomainCounts(column.ids, pods, lambda gone: gone.matching(question))
+    pods = summed_by_domain(column, found.by_node)
+    return DomainCounts(column.ids, pods, lambda gone: gone.matching(found.query))
 
 
 def terms_against(pod: PodInfo, table: Table) -> list[DomainCounts]:

@@ -62,9 +62,11 @@ class GroupLabels:
     def candidates(self, selector: Selector) -> Collection[Group]:
         """Returns every group that the selector matches, and some that it does not match; each once."""
         pairs = filing_pairs(selector)
-        if pairs is None:
-            return self._groups.values()
-        return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair, ())]
+        if pairs is not None:
+            return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair, ())]
+        keys = [requirement.key for requirement in selector.requirements if requirement.operator == "Exists"]
+        having = min((self._by_key.get(key, {}) for key in keys), key=len, default=None)
+        return self._groups.values() if having is None else [self._groups[slot] for slot in having]
 
     def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
         """Returns bool[capacity]: the slot's group is in one of the namespaces (None: any) and matches."""
