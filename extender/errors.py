@@ -10,6 +10,7 @@
     ├── IllegalTransition       an event that the assumed-pod state machine has no row for
     ├── UnknownNode, UnknownPod a name that the cache does not hold
     ├── Outdated                an object is no longer what a decision was made on
+    ├── DeadlineExceeded        a decision takes longer than it may
     ├── RuleFailed              a rule raised, or cannot judge the pod, where that ends the work
     ├── BindingFailed           a pod's volumes or devices could not be bound before its Binding
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
@@ -73,6 +74,10 @@ class UnknownPod(ExtenderError):
 
 class Outdated(ExtenderError):
     """An object is no longer what a decision was made on."""
+
+
+class DeadlineExceeded(ExtenderError):
+    """A decision takes longer than it may; raised between two of its steps, so that nothing is left half done."""
 
 
 class RuleFailed(ExtenderError):

@@ -33,7 +33,7 @@ from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.profile import Profiles
 from extender.plugins.users import CountedFailures
-from extender.runtime.clock import SystemClock
+from extender.runtime.clock import SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.runtime.ticker import Ticker
 from extender.verbs.bind import Bind
@@ -159,10 +159,10 @@ def verbs_over(
     cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, settings: Settings
 ) -> list[Verb[Any, Any]]:
     """Returns the four verbs."""
-    reader = NamesReader()
+    reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)
     return [
-        Filter(cache, profiles, telemetry, reader),
-        Prioritize(cache, profiles, Scale(settings.score_scale), reader),
-        Preempt(cache, profiles),
-        Bind(cache, profiles, binder, telemetry),
+        Filter(cache, profiles, telemetry, reader, limit),
+        Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
+        Preempt(cache, profiles, limit),
+        Bind(cache, profiles, binder, telemetry, limit),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from extender.cache.changes import Changes, Update, apply
+from extender.errors import DeadlineExceeded
 from extender.table import Table
 from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
@@ -60,8 +61,8 @@ class TablePool:
         replica = self.take("ask")
         try:
             answer = question(replica.table)
-        except BaseException:
-            self.give_back(replica, "ask", failed=True)
+        except BaseException as error:
+            self.give_back(replica, "ask", failed=_spoils(error))
             raise
         cursor = replica.cursor
         self.give_back(replica, "ask", failed=False)
@@ -96,7 +97,7 @@ class TablePool:
         return replica
 
     def give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
-        """Ends a loan; a table whose reader failed, perhaps in the middle of a what-if, is not lent again."""
+        """Ends a loan; a table whose reader failed, perhaps in the middle of a step, is not lent again."""
         if failed:
             with self._locked(reader):
                 self._discard(replica)
@@ -193,5 +194,9 @@ class _Loan(AbstractContextManager[Table]):
         self._replica = self._pool.take(self._reader)
         return self._replica.table
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._pool.give_back(self._replica, self._reader, failed=error is not None)
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, *__: object) -> None:
+        self._pool.give_back(self._replica, self._reader, failed=error is not None and _spoils(error))
+
+
+def _spoils(error: BaseException) -> bool:
+    return not isinstance(error, DeadlineExceeded)  # it comes between two steps, and one pod may cause many

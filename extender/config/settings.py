@@ -145,6 +145,9 @@ class Settings(BaseModel):
     )
     head_seconds: Seconds = Field(default=10.0, description="how long a client may take to send a request's head")
     body_seconds: Seconds = Field(default=60.0, description="how long a client may take to send a request's body")
+    decision_seconds: Seconds = Field(
+        4.0, description="how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5"
+    )
     drain_seconds: Seconds = Field(
         default=5.0,
         description="after SIGTERM: how long the extender answers on with readiness down, for Services to notice",

@@ -14,6 +14,7 @@ from extender.framework.fit import Fit
 from extender.framework.profile import Profile
 from extender.framework.rules import Check
 from extender.framework.status import Refusal, unresolvable
+from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -45,14 +46,15 @@ class Prepared:
         return bool(self.only)
 
 
-def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
+def prepare(profile: Profile, pod: PodInfo, table: Table, deadline: Deadline = NO_DEADLINE) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
     A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
-    other predicates are asked, since one of them may refuse the pod for good.
+    other predicates are asked, since one of them may refuse the pod for good. Raises DeadlineExceeded.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
+        deadline.check(predicate.name)
         made = predicate.prepare(pod, table)
         if made is None:
             continue
@@ -69,8 +71,11 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     return prepared
 
 
-def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
-    """Runs the checks over `rows`; each row's refusal is that of the first predicate that refused it."""
+def run(prepared: Prepared, table: Table, rows: Rows, deadline: Deadline = NO_DEADLINE) -> Fit:
+    """Runs the checks over `rows`; each row's refusal is that of the first predicate that refused it.
+
+    Raises DeadlineExceeded.
+    """
     fit = Fit(rows)
     fit.narrowed_by = prepared.only_by
     standing: Rows | None = None
@@ -86,10 +91,11 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
     if prepared.check_all:
         _run_all(prepared, fit, np.arange(len(rows)) if standing is None else standing)
         return fit
-    for _, check in prepared.checks:
+    for name, check in prepared.checks:
         asked = rows if standing is None else rows[standing]
         if not len(asked):
             break
+        deadline.check(name)
         standing = fit.refuse_all(standing, check.refuse(asked))
     return fit
 
@@ -101,20 +107,20 @@ def _run_all(prepared: Prepared, fit: Fit, positions: Rows) -> None:
             fit.refuse_too(positions[mask], refusal)
 
 
-def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline: Deadline = NO_DEADLINE) -> Fit:
     """Finds which of `rows` can take the pod; pods nominated to a node count as if they stood there.
 
     A node with nominated pods of the same or higher priority must do both with and without them, for they may
     never come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
-    Predicates that had nothing to say without them are not asked again (upstream Skip).
+    Predicates that had nothing to say without them are not asked again (upstream Skip). Raises DeadlineExceeded.
     """
-    prepared = prepare(profile, pod, table)
-    fit = run(prepared, table, rows)
+    prepared = prepare(profile, pod, table, deadline)
+    fit = run(prepared, table, rows, deadline)
     if prepared.refusal is None:
         for name, awaited in awaited_pods(profile, pod, table):
             at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
             with table.hypothetically(placed=[(info, name) for info in awaited]):
-                then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
+                then = run(prepare(_still_asked(profile, prepared), pod, table, deadline), table, rows[at], deadline)
             for refusal in then.refusals:
                 fit.refuse(at, refusal)
     return fit

@@ -9,6 +9,7 @@ import numpy as np
 
 from extender.framework.profile import Profile
 from extender.framework.rules import Scores
+from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -30,11 +31,15 @@ class Scoring(NamedTuple):
     by_plugin: Sequence[PluginScores]
 
 
-def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
-    """Runs every priority's map and reduce over the feasible `rows`, weights the scores and adds them up."""
+def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline: Deadline = NO_DEADLINE) -> Scoring:
+    """Runs every priority's map and reduce over the feasible `rows`, weights the scores and adds them up.
+
+    Raises DeadlineExceeded.
+    """
     total = np.zeros(len(rows), np.int64)
     by_plugin: list[PluginScores] = []
     for weighted in profile.priorities:
+        deadline.check(weighted.priority.name)
         scorer = weighted.priority.prepare(pod, table, rows)
         if scorer is None:
             continue

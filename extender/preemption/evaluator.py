@@ -18,6 +18,7 @@ from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.preemption.candidates import Candidates
 from extender.preemption.dry_run import DryRun
 from extender.preemption.victims import NO_VICTIMS, VictimColumns, potential_victims
+from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -71,20 +72,28 @@ def preempt(
 
 
 def process_preemption(
-    profile: Profile, pod: PodInfo, table: Table, offered: Mapping[str, Sequence[str]]
+    profile: Profile,
+    pod: PodInfo,
+    table: Table,
+    offered: Mapping[str, Sequence[str]],
+    deadline: Deadline = NO_DEADLINE,
 ) -> ProcessedPreemption:
     """Corrects victims, UIDs by node, that a scheduler has chosen for `pod` (upstream ProcessPreemption).
 
     Where they suffice, those that need not leave are dropped. Where they do not, or none are offered, victims are
     selected among all pods of a lower priority. Pods of the same or a higher priority are never victims.
+    Raises DeadlineExceeded.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
     among_offered = _among(table, potential, offered)
     dry_run = DryRun(profile, pod, table)
+    deadline.check("the dry run with the victims given")
     fitting = dry_run.rows_that_fit(rows, potential.only(among_offered))
     suffices = np.isin(potential.rows, fitting)
+    deadline.check("who of the victims given may stay")
     fewer = dry_run.select_victims(potential.only(suffices & among_offered))
+    deadline.check("the choice of other victims")
     other = dry_run.select_victims(potential.only(~suffices))
     feasible = np.setdiff1d(fitting, fewer.rows).tolist()
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])

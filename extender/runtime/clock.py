@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from typing import Protocol
+
+from extender.errors import DeadlineExceeded
 
 
 class Clock(Protocol):
@@ -25,6 +28,33 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
 
+class Deadline:
+    """The end of the time that a decision may take, by the monotonic clock."""
+
+    __slots__ = ("_clock", "_ends_at", "_seconds")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        """`seconds` from now; 0: there is no end."""
+        self._clock, self._seconds = clock, seconds
+        self._ends_at = clock.monotonic() + seconds if seconds else inf
+
+    def check(self, step: str) -> None:
+        """Is called between steps; `step` is the next one. Raises DeadlineExceeded."""
+        if self._clock.monotonic() > self._ends_at:
+            raise DeadlineExceeded(f"no decision within {self._seconds:g} s: {step} is still to come")
+
+
+class TimeLimit:
+    """The time that each decision may take; 0 seconds: any."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    def begin(self) -> Deadline:
+        """Returns the deadline of a decision that begins now."""
+        return Deadline(self._clock, self._seconds)
+
+
 class ManualClock:
     """A clock that stands still until it is told to advance."""
 
@@ -40,3 +70,7 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Lets `seconds` pass."""
         self._seconds += seconds
+
+
+NO_LIMIT = TimeLimit(ManualClock(), 0)
+NO_DEADLINE = NO_LIMIT.begin()

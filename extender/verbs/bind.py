@@ -17,6 +17,7 @@ from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResul
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.verb import Summary
@@ -46,8 +47,10 @@ class Bind:
 
     name = "bind"
 
-    def __init__(self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry) -> None:
-        self._cache, self._binder, self._telemetry = cache, binder, telemetry
+    def __init__(
+        self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, limit: TimeLimit = NO_LIMIT
+    ) -> None:
+        self._cache, self._binder, self._telemetry, self._limit = cache, binder, telemetry, limit
         self._profiles = profiles.with_each(at_bind)
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
@@ -151,8 +154,12 @@ class Bind:
         return ""
 
     def _check(self, info: PodInfo, node: str, table: Table) -> str:
-        """Returns the reason why the pod cannot go to the node as the cluster is now, or ""."""
-        fit = find_fit(self._profiles.of(info.pod), info, table, np.array([table.nodes.row_of[node]], np.intp))
+        """Returns the reason why the pod cannot go to the node as the cluster is now, or "".
+
+        Raises DeadlineExceeded.
+        """
+        row = np.array([table.nodes.row_of[node]], np.intp)
+        fit = find_fit(self._profiles.of(info.pod), info, table, row, self._limit.begin())
         refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 

@@ -14,6 +14,7 @@ from extender.framework.fit import FITS, Fit
 from extender.framework.profile import Profiles
 from extender.framework.status import Code, Refusal
 from extender.model.pod import Pod
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.requested_nodes import requested_nodes
@@ -28,15 +29,21 @@ class Filter:
     name = "filter"
 
     def __init__(
-        self, cache: Cache, profiles: Profiles, telemetry: Telemetry, reader: NamesReader | None = None
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        telemetry: Telemetry,
+        reader: NamesReader | None = None,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        self._cache, self._profiles, self._telemetry = cache, profiles, telemetry
+        self._cache, self._profiles, self._telemetry, self._limit = cache, profiles, telemetry, limit
         self._reader = reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
+        deadline = self._limit.begin()
         info = self._cache.info_of(request.pod)
         if info is None:
             info = PodInfo(request.pod)
@@ -47,7 +54,7 @@ class Filter:
         with self._cache.snapshot(self.name) as table:
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
-                fit = find_fit(profile, info, part.table, part.rows)
+                fit = find_fit(profile, info, part.table, part.rows, deadline)
                 self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable)

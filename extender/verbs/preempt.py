@@ -17,6 +17,7 @@ from extender.extender_v1.types import (
 from extender.extender_v1.validation import validate_preempt
 from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.verb import Summary
 
@@ -32,22 +33,22 @@ class Preempt:
 
     name = "preempt"
 
-    def __init__(self, cache: Cache, profiles: Profiles) -> None:
-        self._cache, self._profiles = cache, profiles
+    def __init__(self, cache: Cache, profiles: Profiles, limit: TimeLimit = NO_LIMIT) -> None:
+        self._cache, self._profiles, self._limit = cache, profiles, limit
 
     def decode(self, body: bytes) -> ExtenderPreemptionArgs:
         return decode_preemption_args(body)
 
     def decide(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        deadline = self._limit.begin()
         info = PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
         answered: dict[str, MetaVictims] = {}
         if profile.preemption is None:  # the policy has it disabled
             return ExtenderPreemptionResult(answered)
         with self._cache.snapshot(self.name) as table:
-            processed = process_preemption(
-                profile, info, table, {node: given.uids for node, given in request.victims.items()}
-            )
+            offered = {node: given.uids for node, given in request.victims.items()}
+            processed = process_preemption(profile, info, table, offered, deadline)
             for node, candidate in processed.candidates.items():
                 uids = _ordered(candidate.victims, request.victims[node])
                 uids += _unseen(request.victims[node], node, info, table)

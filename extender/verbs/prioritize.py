@@ -15,6 +15,7 @@ from extender.extender_v1.validation import MAX_EXTENDER_PRIORITY, validate_prio
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo
 from extender.verbs.requested_nodes import requested_nodes
 from extender.verbs.verb import Summary
@@ -40,14 +41,16 @@ class Prioritize:
         profiles: Profiles,
         scale: Scale = Scale.RELATIVE,
         reader: NamesReader | None = None,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        self._cache, self._profiles, self._scale = cache, profiles, scale
+        self._cache, self._profiles, self._scale, self._limit = cache, profiles, scale, limit
         self._reader = reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
 
     def decide(self, request: ExtenderArgs) -> HostPriorityList:
+        deadline = self._limit.begin()
         info = self._cache.info_of(request.pod) or PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
         with self._cache.snapshot(self.name) as table:
@@ -55,7 +58,7 @@ class Prioritize:
             totals = np.zeros(len(nodes.names), np.int64)
             try:
                 for part in nodes.parts:
-                    totals[part.positions] = score(profile, info, part.table, part.rows).total
+                    totals[part.positions] = score(profile, info, part.table, part.rows, deadline).total
             except RuleFailed:  # kube-scheduler has failed such a pod before it asks an extender
                 totals[:] = 0
         return HostPriorityList(nodes.names, self._scaled(totals, profile))

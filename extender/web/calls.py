@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from extender.errors import MalformedInput, MalformedRequest
+from extender.errors import DeadlineExceeded, MalformedInput, MalformedRequest
 from extender.extender_v1.types import ExtenderBindingResult, ExtenderFilterResult
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import CLOSE, Answer, error_answer
@@ -87,6 +87,9 @@ class Calls:
         except MalformedInput as error:
             call.result = "malformed"
             return _failed(verb, request, str(error), 400, call)
+        except DeadlineExceeded as error:
+            call.result, call.error = "error", str(error)
+            return _failed(verb, request, f"{verb.name}: {error}", 503, call)
         except Exception:
             _log.exception("%s failed", verb.name)
             call.result = "failed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +37,12 @@ def args(pod: Object, *, names: list[str] | None = None, nodes: list[Object] | N
     """A filter or prioritize request as Go writes it."""
     listed = None if nodes is None else {"metadata": {}, "items": nodes}
     return json.dumps({"Pod": pod, "Nodes": listed, "NodeNames": names}).encode()
+
+
+def preemption_args(pod: Object, victims: Mapping[str, Sequence[str]]) -> bytes:
+    """A preempt request with UIDs by node, as Go writes it."""
+    meta = {node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for node, uids in victims.items()}
+    return json.dumps({"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}).encode()
 
 
 def binding(pod: Object, node: str, *, uid: str | None = None) -> bytes:

@@ -12,7 +12,7 @@ from extender.extender_v1.types import ExtenderPreemptionResult, MetaPod, MetaVi
 from extender.verbs.preempt import Preempt
 from tests.builders import Object, make_node, make_pdb, make_pod
 from tests.recordings import Call, Mode
-from tests.verbs.cluster import PROFILES, answer, cache_of
+from tests.verbs.cluster import PROFILES, answer, cache_of, preemption_args
 from tests.verbs.test_recordings import Replay, in_order_of_cause
 
 NODES = [make_node(name).allocatable(cpu="4", memory="16Gi", pods="110").obj() for name in ("n", "m")]
@@ -36,8 +36,7 @@ def preempt_of(*objects: Object) -> Preempt:
 
 def meta(**victims: list[str]) -> bytes:
     """A request with UIDs, as Go writes it."""
-    by_node = {n: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for n, uids in victims.items()}
-    return json.dumps({"Pod": PREEMPTOR, "NodeNameToVictims": None, "NodeNameToMetaVictims": by_node}).encode()
+    return preemption_args(PREEMPTOR, victims)
 
 
 def whole(**victims: list[Object]) -> bytes:

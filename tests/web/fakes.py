@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from extender.config.settings import Settings
-from extender.errors import InvalidAnswer, MalformedRequest
+from extender.errors import DeadlineExceeded, InvalidAnswer, MalformedRequest
 from extender.extender_v1 import encoding, types
 from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
@@ -73,6 +73,8 @@ class ScriptedVerb:
         action, _, argument = request.do.partition(":")
         if action == "raise":
             raise RuntimeError("scripted")
+        if action == "late":
+            raise DeadlineExceeded("no decision within 4 s")
         if action == "sleep":
             print("sleeping", file=sys.stderr, flush=True)
             time.sleep(float(argument))

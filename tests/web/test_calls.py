@@ -62,6 +62,8 @@ def test_a_decision(call: Call) -> None:
         pytest.param("filter", "unsafe", 500, "failed", id="an answer that must not leave"),
         pytest.param("filter", "raise in decode", 500, "failed", id="a defect while decoding"),
         pytest.param("bind", "refuse", 200, "error", id="an error that the verb decided"),
+        pytest.param("filter", "late", 200, "error", id="filter takes too long"),
+        pytest.param("preempt", "late", 503, "error", id="preempt takes too long"),
     ],
 )
 def test_errors(call: Call, verb: str, do: str, status: int, result: str, caplog: pytest.LogCaptureFixture) -> None:
