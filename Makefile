@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-upstream test-versions soak lint bench bench-cluster clean
+.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,6 +32,9 @@ test: $(READY) ## run all tests; builds the stock control plane on first use
 
 soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
+
+fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay; takes half an hour
+	SOAK_REQUESTS=1000000 $(VENV)/bin/pytest -s tests/faults/test_fuzz.py -k mutated
 
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)

@@ -44,6 +44,11 @@ class Verdict:
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
 
+    def add(self, other: Verdict) -> None:
+        """Takes in another's findings."""
+        self.statuses += other.statuses
+        self.bad += other.bad
+
 
 class Fuzzer:
     """Request number n of a seed is the same in every run."""
@@ -53,8 +58,9 @@ class Fuzzer:
         self._calls = {verb: [call.request for call in recorded_calls() if call.verb == verb] for verb in VERBS}
         self._connection: http.client.HTTPConnection | None = None
 
-    def run(self, numbers: range, verdict: Verdict) -> None:
-        """Sends the requests of these numbers."""
+    def run(self, numbers: range) -> Verdict:
+        """Sends the requests of these numbers, one after the other."""
+        verdict = Verdict()
         for number in numbers:
             verb, body = self.request(number)
             status, headers, answer = self._post(verb, body)
@@ -63,6 +69,7 @@ class Fuzzer:
             verdict.bad += [
                 f"{fault} (request {number} of seed {self._seed}: {verb} {body[:300]!r})" for fault in found
             ]
+        return verdict
 
     def request(self, number: int) -> tuple[str, bytes]:
         """The verb and body of one request."""

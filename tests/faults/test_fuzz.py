@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -20,11 +21,11 @@ from tests.faults.serving import on_snapshot, threads
 from tests.faults.sizes import FUZZ_REQUESTS, SEED, SOAKING
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(3600 if SOAKING else 300)
+pytestmark = pytest.mark.timeout(max(3600 if SOAKING else 300, FUZZ_REQUESTS // 50))
 
 MIB = 2**20
-_PARTS = 10
-_LARGE_PODS = 100
+_PARTS, _CLIENTS = 10, 4
+_LARGE_PODS, _LONG = 100, 10_000
 _IMPATIENT = ("--head-seconds=1", "--body-seconds=1")
 
 
@@ -37,13 +38,18 @@ def extender(tmp_path: Path) -> Iterator[MortalExtender]:
 
 
 def test_mutated_requests_get_lawful_answers_and_leave_nothing_behind(extender: MortalExtender) -> None:
-    fuzzer, verdict, resident = Fuzzer(extender.port, SEED), Verdict(), []
+    fuzzers, verdict, resident = [Fuzzer(extender.port, SEED) for _ in range(_CLIENTS)], Verdict(), []
     worker = extender.worker
     share = FUZZ_REQUESTS // _PARTS
     for part in range(_PARTS):
-        fuzzer.run(range(part * share, (part + 1) * share), verdict)
+        with ThreadPoolExecutor(_CLIENTS) as clients:
+            numbers = range(part * share, (part + 1) * share)
+            runs = [clients.submit(each.run, numbers[first::_CLIENTS]) for first, each in enumerate(fuzzers)]
+        for run in runs:
+            verdict.add(run.result())
         resident.append(extender.resident_bytes())
-        print("." if SOAKING else "", end="", flush=True)
+        if FUZZ_REQUESTS > _LONG:
+            print(f"{numbers.stop} requests: {resident[-1] // MIB} MiB, {len(verdict.bad)} bad answers", flush=True)
     print(f"\nfuzz: {sum(verdict.statuses.values())} requests, {len(verdict.bad)} bad answers")
     print(f"  resident MiB by tenths: {[size // MIB for size in resident]}")
     print(f"  {dict(sorted(verdict.statuses.items()))}", *verdict.bad[:20], sep="\n  ")

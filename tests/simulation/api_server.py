@@ -9,12 +9,15 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from extender.model.kinds import KINDS
+from tests.simulation.merge import merged_claim, merged_status
 from tests.simulation.tasks import Process, Simulation
 
 Json = dict[str, Any]
 PODS, NODES = KINDS["Pod"].path, KINDS["Node"].path
 VOLUMES, CLAIMS = KINDS["PersistentVolume"].path, KINDS["PersistentVolumeClaim"].path
 CLASSES = KINDS["StorageClass"].path
+DEVICE_CLASSES, SLICES = KINDS["DeviceClass"].path, KINDS["ResourceSlice"].path
+DEVICE_CLAIMS = KINDS["ResourceClaim"].path
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 DELETED_AT = "2026-11-21T09:00:00Z"
 LONGEST_GRACE_SECONDS = 6.0
@@ -66,6 +69,9 @@ class Judge(Protocol):
 
     def status(self, caller: Process, pod: Json, patch: Json) -> None:
         """The pod's status is being patched."""
+
+    def claiming(self, caller: Process, claim: Json) -> None:
+        """A device claim is being written so."""
 
     def silenced(self) -> None:
         """A watch delivers no events any more."""
@@ -157,6 +163,8 @@ class ApiServer:
             self.judge.writing(caller, f"{method} {url.path}", self._holder())
         if "/events" in url.path:
             return Reply(201, b"{}")
+        if "/resourceclaims/" in url.path:
+            return self._device_claim(caller, method, url.path, sent)
         if last in ("binding", "status"):
             return self._on_pod(_key(root[0]), last, caller, sent)
         if method == "DELETE":
@@ -214,6 +222,21 @@ class ApiServer:
         metadata, spec = {**known["metadata"], "annotations": annotations}, {**known["spec"], **sent.get("spec", {})}
         return Reply(200, _encode(self.put(path, {**known, "metadata": metadata, "spec": spec})))
 
+    def _device_claim(self, caller: Process, method: str, target: str, sent: Json) -> Reply:
+        """A claim is read, or patched with its UID and version as preconditions."""
+        status = target.endswith("/status")
+        key = _key(target.removesuffix("/status"))
+        known = self.collections[DEVICE_CLAIMS].get(key)
+        if known is None:
+            return refusal(404, f"{target} not found")
+        if method == "GET":
+            return Reply(200, _encode(known))
+        if any(known["metadata"].get(name) != sent["metadata"][name] for name in ("uid", "resourceVersion")):
+            return refusal(409, "the object has been modified")
+        claim = merged_claim(known, sent, status=status)
+        self.judge.claiming(caller, claim)
+        return Reply(200, _encode(self.put(DEVICE_CLAIMS, claim)))
+
     def _holder(self) -> str:
         return next((lease["spec"].get("holderIdentity", "") for lease in self.collections[LEASES].values()), "")
 
@@ -230,7 +253,7 @@ class ApiServer:
             self.delete_pod(key)
             return Reply(200, b"{}")
         self.judge.status(caller, pod, sent["status"])
-        self.put(PODS, {**pod, "status": _patched(pod.get("status", {}), sent["status"])})
+        self.put(PODS, {**pod, "status": merged_status(pod.get("status", {}), sent["status"])})
         return Reply(200, b"{}")
 
     def _bind(self, caller: Process, pod: Json, node: str) -> Reply:
@@ -261,13 +284,6 @@ def shown(path: str, obj: Json) -> bool:
 def _key(path: str) -> str:
     *_, namespace, _, name = path.split("/")
     return f"{namespace}/{name}"
-
-
-def _patched(status: Json, patch: Json) -> Json:
-    """As a strategic merge does it: conditions by their type, null takes away."""
-    conditions = {each["type"]: each for each in (*status.get("conditions", []), *patch.get("conditions", []))}
-    merged = {**status, **patch, "conditions": list(conditions.values())}
-    return {name: value for name, value in merged.items() if value is not None}
 
 
 def _line(event: Event) -> bytes:

@@ -11,6 +11,7 @@ from extender.cluster.writers.statuses import ApiStatuses
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.ports import Binder
+from extender.scheduler.binding.claims import ClaimReservation, DeviceClaims
 from extender.scheduler.binding.volumes import VolumeReservation, Volumes
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo, Table
@@ -90,6 +91,13 @@ class HastyVolumes(Volumes):
         return None
 
 
+class GivenAwayDevices(DeviceClaims):
+    """Writes no claims: nobody knows who has which device."""
+
+    def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
+        return None
+
+
 class OpenClient(Caller):
     """A LeaderClient that lets everybody write."""
 
@@ -124,5 +132,6 @@ BROKEN: Mapping[str, Plan] = {
     "a list does not take away": without("extender.app.serve.Cache", AddingCache),
     "a status is written after the bind": without("extender.app.schedule.ApiStatuses", TardyStatuses),
     "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
+    "devices are not reserved": without("extender.app.loop.DeviceClaims", GivenAwayDevices),
     "some deletions are not heard": without("extender.app.serve.Cache", DeafCache),
 }

@@ -6,7 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.simulation.api_server import CLAIMS, FINISHED, NODES, PODS, VOLUMES, Event, Json, shown
+from tests.simulation.api_server import (
+    CLAIMS,
+    DEVICE_CLAIMS,
+    FINISHED,
+    NODES,
+    PODS,
+    SLICES,
+    VOLUMES,
+    Event,
+    Json,
+    shown,
+)
 from tests.simulation.tasks import Process, Simulation
 
 # Of an API server that was restored, and of a watch that delivers nothing, a process may not know for a minute.
@@ -75,7 +86,18 @@ class Judge:
             self.require(self.tolerant or self.lenient, objection)
         reached = self._reaches(pod, node, bound=True)
         self.require(self.lenient or reached, f"{name} is bound to {node}, where its volume is not")
+        lacking = self._lacking_devices(pod, node, bound=True)
+        self.require(self.lenient or not lacking, f"{name} is bound to {node}: {lacking}")
         self.bound[uid] = node
+
+    def claiming(self, caller: Process, claim: Json) -> None:
+        """See api_server.Judge. A device is one claim's at a time."""
+        uid, held = claim["metadata"]["uid"], set(_devices(claim))
+        for other in self.collections()[DEVICE_CLAIMS].values():
+            both = held.intersection(_devices(other)) if other["metadata"]["uid"] != uid else ()
+            self.require(
+                self.lenient or not both, f"{caller.name} gives {both} to {uid} and {other['metadata']['uid']}"
+            )
 
     def writing(self, caller: Process, call: str, holder: str) -> None:
         """See api_server.Judge. Whoever does not lead writes nothing once another does."""
@@ -141,7 +163,17 @@ class Judge:
             and not _repelled(pod, others)
             and self._evenly(pod, node)
             and self._reaches(pod, node["metadata"]["name"])
+            and not self._lacking_devices(pod, node["metadata"]["name"])
         )
+
+    def kept_for_nobody(self, waiting: Iterable[Json]) -> list[str]:
+        """Returns the device claims that are reserved for pods which wait."""
+        uids = {pod["metadata"]["uid"] for pod in waiting}
+        return [
+            claim["metadata"]["name"]
+            for claim in self.collections()[DEVICE_CLAIMS].values()
+            if uids.intersection(_users(claim))
+        ]
 
     def _evenly(self, pod: Json, node: Json) -> bool:
         """Whether the pod's spread constraints, over nodes and with a skew of one, let it onto the node."""
@@ -169,6 +201,21 @@ class Judge:
             if not any(_is_on(each, node) for each in may):
                 return False
         return True
+
+    def _lacking_devices(self, pod: Json, node: str, *, bound: bool = False) -> str:
+        """Returns which of the pod's device claims has no device of the node, nor may have; "" for none."""
+        claims, slices = self.collections()[DEVICE_CLAIMS], self.collections()[SLICES].values()
+        taken = {device for claim in claims.values() for device in _devices(claim)}
+        here = [each["spec"] for each in slices if each["spec"]["nodeName"] == node]
+        offered = {(node, device["name"]) for spec in here for device in spec["devices"]}
+        for used in pod["spec"].get("resourceClaims", []):
+            claim = claims.get(f"default/{used['resourceClaimName']}")
+            own = set(_devices(claim)) if claim else set()
+            if claim is None or (bound and pod["metadata"]["uid"] not in _users(claim)):
+                return f"claim {used['resourceClaimName']} is not reserved for it"
+            if not (own <= offered if own else not bound and offered - taken):
+                return f"claim {used['resourceClaimName']} has no device there"
+        return ""
 
     def _staying_on(self, node: str) -> list[Json]:
         return [pod for pod in self._on(node, since=None) if "deletionTimestamp" not in pod["metadata"]]
@@ -215,6 +262,16 @@ def ports(pod: Json) -> set[int]:
 def _is_on(volume: Json, node: str) -> bool:
     [term] = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     return bool(term["matchExpressions"][0]["values"] == [node])
+
+
+def _devices(claim: Json) -> list[tuple[str, str]]:
+    """The pool, which is a node, and the name of each device that the claim holds."""
+    allocation = claim.get("status", {}).get("allocation") or {"devices": {"results": []}}
+    return [(each["pool"], each["device"]) for each in allocation["devices"]["results"]]
+
+
+def _users(claim: Json) -> list[str]:
+    return [each["uid"] for each in claim.get("status", {}).get("reservedFor") or []]
 
 
 def _repelled(pod: Json, others: Iterable[Json]) -> list[str]:

@@ -13,7 +13,7 @@ from extender.scheduler.preemption import PreemptionExecutor
 from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 from tests.simulation.judge import Judge
-from tests.simulation.replica import CHECK_SECONDS, FOLLOWED, STORAGE, settings
+from tests.simulation.replica import CHECK_SECONDS, DEVICES, FOLLOWED, STORAGE, settings
 from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache
 
@@ -40,7 +40,7 @@ class OwnScheduler:
         self.process, self._simulation, self._judge, self._ended = process, simulation, judge, ended
         self._missing: set[str] = set()
         self.ready = False
-        self._settings = settings(process.name, elects=elects, kinds=(*FOLLOWED, *STORAGE))
+        self._settings = settings(process.name, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
         process.facts["elects"] = elects
         self._seed = simulation.random.randrange(1 << 30)
         simulation.spawn(process, f"{process.name} main", self._main)

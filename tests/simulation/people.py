@@ -7,6 +7,7 @@ from random import Random
 
 from tests.builders import HOSTNAME, make_node, make_pod
 from tests.simulation.api_server import FINISHED, NODES, PODS, ApiServer, Json
+from tests.simulation.devices import Devices
 from tests.simulation.network import Network
 from tests.simulation.storage import Storage
 from tests.simulation.tasks import Process, Simulation
@@ -32,11 +33,12 @@ class People:
         api: ApiServer,
         nodes: int,
         storage: Storage | None = None,
+        devices: Devices | None = None,
         *,
         disturbs: bool = True,
         scheduler_name: str = "",
     ) -> None:
-        self._simulation, self._api, self._storage = simulation, api, storage
+        self._simulation, self._api, self._storage, self._devices = simulation, api, storage, devices
         self._random = Random(simulation.random.random())
         self._scheduler_name = scheduler_name or "default-scheduler"
         self._made, self.busy = 0, True
@@ -82,6 +84,8 @@ class People:
             apart(HOSTNAME, labels=app)
         if self._storage is not None and not node and random.random() < 0.2:
             pod.pvc(self._storage.claim_for(f"uid-{self._made}"))
+        if self._devices is not None and not node and random.random() < 0.2:
+            pod.resource_claim(self._devices.claim_for(f"uid-{self._made}"))
         made = (pod.node(node) if node else pod).obj()
         self._simulation.tell(f"people: {name} ({made['metadata']['uid']}) is made{f' on {node}' if node else ''}")
         self._api.put(PODS, made)

@@ -16,6 +16,7 @@ from tests.simulation.witness import WitnessedCache
 
 FOLLOWED = ("Node", "Pod", "PodDisruptionBudget")
 STORAGE = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
+DEVICES = ("DeviceClass", "ResourceClaim", "ResourceSlice")
 COMPARE_SECONDS = 45.0
 PROBE_SECONDS = 4.0
 CHECK_SECONDS = 0.7

@@ -10,12 +10,13 @@ from hashlib import blake2b
 
 from extender.model.kinds import KINDS
 from tests.simulation.api_server import FINISHED, NODES, ApiServer, Json
+from tests.simulation.devices import Devices
 from tests.simulation.judge import Judge
 from tests.simulation.network import Network, SimulatedKubeClient, Weather
 from tests.simulation.own_scheduler import OwnScheduler, Pages, WitnessedPreemptions, WitnessedQueue
 from tests.simulation.people import Misfortune, People
 from tests.simulation.primitives import Primitives
-from tests.simulation.replica import FOLLOWED, STORAGE, Replica
+from tests.simulation.replica import DEVICES, FOLLOWED, STORAGE, Replica
 from tests.simulation.stock_scheduler import StockScheduler
 from tests.simulation.storage import Storage
 from tests.simulation.tasks import Process, Simulation, Violation
@@ -73,7 +74,7 @@ class World:
         self.simulation = simulation = Simulation(seed)
         random = simulation.random
         self.plan, self.judge = plan, Judge(simulation)
-        self.api = ApiServer(simulation, self.judge, [KINDS[name].path for name in (*FOLLOWED, *STORAGE)])
+        self.api = ApiServer(simulation, self.judge, [KINDS[name].path for name in (*FOLLOWED, *STORAGE, *DEVICES)])
         self.judge.collections = lambda: self.api.collections
         self.network = Network(simulation, self.api, replace(plan.weather))
         self.replicas: list[Replica | OwnScheduler] = []
@@ -81,8 +82,11 @@ class World:
         self.crashes = 0
         count = plan.replicas or random.choice((1, 1, 2, 3))
         disturbs = random.random() < 0.7 if plan.disturbs is None else plan.disturbs
-        storage = Storage(simulation, self.api) if plan.own_scheduler and plan.people else None
-        self.people = People(simulation, self.api, plan.nodes or random.randint(2, 5), storage, disturbs=disturbs)
+        provisions = plan.own_scheduler and plan.people
+        storage = Storage(simulation, self.api) if provisions else None
+        devices = Devices(simulation, self.api) if provisions else None
+        nodes = plan.nodes or random.randint(2, 5)
+        self.people = People(simulation, self.api, nodes, storage, devices, disturbs=disturbs)
         self.people.busy, self.judge.disturbed = plan.people, disturbs
         self._count, self._elects, self._generation = count, count > 1, 0
         self._alarm = _Errors(simulation)
@@ -252,6 +256,8 @@ class World:
         for pod in waiting:
             for node in self.api.collections[NODES].values():
                 require(not self.judge.fits(pod, node), f"{pod['metadata']} fits on {node['metadata']['name']}")
+        kept = self.judge.kept_for_nobody(waiting)
+        require(not kept, f"claims are reserved for pods that wait: {kept}")
         self.simulation.raise_error()
         return len(waiting)
 

@@ -67,7 +67,7 @@ class Wire:
         """The server closed; nothing but the end comes."""
         try:
             return not self._buffer and self.socket.recv(1) == b""
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):  # an alert may come before the end
             return True
 
     def _more(self) -> None:

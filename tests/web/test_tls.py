@@ -141,6 +141,20 @@ def test_new_files_serve_the_next_connection(worker: str, ca: trustme.CA, tmp_pa
         assert _serial(server, ca) != old
 
 
+def test_a_connection_under_a_withdrawn_ca_ends(ca: trustme.CA, tmp_path: Path) -> None:
+    _write(ca.issue_cert("localhost"), tmp_path)
+    withdrawn, ca_file = trustme.CA(), tmp_path / "clients.pem"
+    withdrawn.cert_pem.write_to_path(str(ca_file))
+    with extender(*_tls_flags(tmp_path), "--client-ca", str(ca_file), "--client-names", "scheduler") as server:
+        wire = server.connect(_client(ca, withdrawn.issue_cert("scheduler")))
+        with wire.socket:
+            assert wire.send(post()).reply().status == 200
+            ca.cert_pem.write_to_path(str(tmp_path / "clients.new"))
+            (tmp_path / "clients.new").replace(ca_file)
+            assert wire.ended()
+        assert server.ask(post(), _client(ca, ca.issue_cert("scheduler"))).status == 200
+
+
 @pytest.fixture
 def context(ca: trustme.CA, tmp_path: Path) -> ReloadingContext:
     _write(ca.issue_cert("localhost"), tmp_path)

@@ -46,6 +46,7 @@ class Acceptor:
         """Accepts what comes, for so long at most."""
         for key, _ in self._selector.select(seconds):
             self._accept(key.fileobj)  # type: ignore[arg-type]  # only listeners are registered
+        self._present_tls()
 
     def close(self) -> None:
         """Accepts nothing more and lets each connection end after the call in flight."""
@@ -58,6 +59,14 @@ class Acceptor:
     def open_connections(self) -> int:
         """Returns the number of connections that are served."""
         return len(self._open)
+
+    def _present_tls(self) -> ssl.SSLContext | None:
+        """Ends connections made under other TLS files than the present: their clients' CA may have been withdrawn."""
+        tls = self._tls_context() if self._tls_context else None
+        for connection in self._open.copy():
+            if connection.tls is not tls:
+                connection.finish()
+        return tls
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -78,8 +87,7 @@ class Acceptor:
             accepted.close()
 
     def _start(self, accepted: socket.socket, client: str) -> bool:
-        tls = self._tls_context() if self._tls_context else None
-        connection = ClientConnection(accepted, client, self._application, self._budget, tls)
+        connection = ClientConnection(accepted, client, self._application, self._budget, self._present_tls())
         self._open.add(connection)
         try:
             self._threads.take(connection)

@@ -34,16 +34,16 @@ class ClientConnection:
 
     Attributes:
         client: the client's address, "" where it has none.
+        tls: the context that the connection was made under.
         since: when the client was last waited for, in seconds of the monotonic clock.
     """
 
     def __init__(
         self, accepted: socket.socket, client: str, application: Lifecycle, budget: Budget, tls: ssl.SSLContext | None
     ) -> None:
-        self.client = client
-        self._socket, self._application, self._budget, self._tls = accepted, application, budget, tls
-        self._finishing = False
-        self._timeout_seconds = 0
+        self.client, self.tls = client, tls
+        self._socket, self._application, self._budget = accepted, application, budget
+        self._finishing, self._timeout_seconds = False, 0
         self.phase, self.since = Phase.NEW, time.monotonic()
 
     @property
@@ -69,7 +69,7 @@ class ClientConnection:
 
     def _send(self, data: bytes) -> None:
         sent = 0
-        if self._tls is None:
+        if self.tls is None:
             with suppress(BlockingIOError):
                 sent = os.write(self._socket.fileno(), data)  # not waiting, as the socket's own method would
         if sent < len(data):
@@ -81,8 +81,8 @@ class ClientConnection:
         """Runs the connection to its end; raises nothing."""
         try:
             self._limit(_HANDSHAKE_SECONDS)
-            if self._tls is not None:
-                self._socket = secured = self._tls.wrap_socket(self._socket, True, do_handshake_on_connect=False)
+            if self.tls is not None:
+                self._socket = secured = self.tls.wrap_socket(self._socket, True, do_handshake_on_connect=False)
                 secured.do_handshake()
             self._exchange_all()
         except RequestRefused as refused:
