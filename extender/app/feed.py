@@ -196,7 +196,8 @@ class ElectedFeed:
     def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder, self.lister, self.missing, self.survey = feed.binder, feed.lister, feed.missing, feed.survey
         self._feed, self._freshness, self._name = feed, freshness, settings.lease_name
-        timing = Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds)
+        periods = settings.renew_deadline_seconds, settings.retry_period_seconds, settings.settle_seconds
+        timing = Timing(settings.lease_duration_seconds, *periods)
         namespace = settings.lease_namespace or settings.own_namespace
         self._writes = writes = WritesInFlight()
         self._clock, self._complete_at = clock, float("-inf")

@@ -18,7 +18,7 @@ from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, compare, let_expire, limit_process, prepare
 from extender.app.loop import QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
-from extender.app.readiness import Readiness, Staleness
+from extender.app.readiness import Readiness, Settling, Staleness
 from extender.app.recording.observation import Observation, ObservedCycle
 from extender.app.ui import live_pages
 from extender.app.writers import Writers, bucket
@@ -139,8 +139,9 @@ class Process:
         self._stopping, self._scheduling = stopping, False
         clock = SystemClock()
         metrics = SchedulerMetrics(clock, version("extender"))
-        counted = CountedFailures(metrics, log_failure)
-        policy = policy_of(settings.policy, settings.provider, counted, settings.kubeconfig)
+        policy = policy_of(
+            settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
+        )
         extenders = extenders_of(policy.extenders)
         self._observed = observed = Observation(settings, "schedule", metrics, clock)
         self._cycles = cycles_of(policy, options, extenders, observed)
@@ -159,6 +160,7 @@ class Process:
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(self._loop.queue.pending)
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
+        self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if feed.leading() else settings.settle_seconds)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
@@ -179,6 +181,7 @@ class Process:
         self._comparing.start()
         try:
             while any(self._waiting_for().values()):
+                self._settling.advance()
                 if self._stopping.wait(PAUSE_SECONDS):
                     return
             self._start()
@@ -238,7 +241,8 @@ class Process:
         return all(self._feed.leading().values())
 
     def _waiting_for(self) -> Mapping[str, str]:
-        return {**self._ready.waiting_for(), **self._freshness.waiting_for(), **self._feed.waiting_for()}
+        parts = (self._ready, self._settling, self._freshness, self._feed)
+        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
         return {
@@ -248,7 +252,7 @@ class Process:
             "/readyz": lambda query, _: health_answer(
                 "readyz", {"ping": "", **self._waiting_for()}, "verbose" in query
             ),
-            "/metrics": lambda _, accept: _rendered(*metrics.render(accept)),
+            "/metrics": lambda _, accept: Answer(200, *metrics.render(accept)),
             "/debug/pods": lambda *_: self._queue_status(),
             DUMP: lambda *_: self._debug(lambda: dump(self._cache)),
         }
@@ -261,7 +265,3 @@ class Process:
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
-
-
-def _rendered(body: bytes, content_type: str) -> Answer:
-    return Answer(200, body, content_type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -20,7 +20,7 @@ from extender.app.housekeeping import (
     refresh,
 )
 from extender.app.policies import features_of, log_failure, profiles_of
-from extender.app.readiness import Readiness, Staleness
+from extender.app.readiness import Readiness, Settling, Staleness, take_over
 from extender.app.recording.observation import Observation
 from extender.app.ui import live_pages
 from extender.cache.cache import Cache
@@ -33,6 +33,7 @@ from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.profile import Profiles
 from extender.plugins.users import CountedFailures
+from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.runtime.ticker import Ticker
@@ -60,7 +61,8 @@ def serve(settings: Settings) -> None:
     _check_callers(settings)
     features_of(settings)
     factory = feed_factory_of(settings)
-    server.serve(settings, lambda: application(settings, factory))
+    in_flight = BindingsInFlight()
+    server.serve(settings, lambda: application(settings, factory, in_flight))
 
 
 def _check_callers(settings: Settings) -> None:
@@ -78,20 +80,20 @@ def _check_callers(settings: Settings) -> None:
 def build(settings: Settings) -> ExtenderApp:
     """Returns the WSGI application for a gunicorn of one's own. Raises what `serve` raises."""
     log.configure(settings.log_format, settings.log_level)
-    return application(settings, feed_factory_of(settings))
+    return application(settings, feed_factory_of(settings), BindingsInFlight())
 
 
-def application(settings: Settings, factory: FeedFactory) -> ExtenderApp:
+def application(settings: Settings, factory: FeedFactory, in_flight: BindingsInFlight) -> ExtenderApp:
     """Returns the application over one cache, which is filled once it is started."""
-    process = WebhookProcess(settings, factory)
+    process = WebhookProcess(settings, factory, in_flight)
     return create_app(process.backend(), settings, process.metrics)
 
 
 class WebhookProcess:
     """Everything that `extender serve` runs."""
 
-    def __init__(self, settings: Settings, factory: FeedFactory) -> None:
-        clock = SystemClock()
+    def __init__(self, settings: Settings, factory: FeedFactory, in_flight: BindingsInFlight) -> None:
+        clock, left = SystemClock(), in_flight.take_over()
         self.metrics = metrics = Metrics(clock, version("extender"))
         self._observed = observed = Observation(settings, "serve", metrics, clock)
         features = features_of(settings)
@@ -101,10 +103,12 @@ class WebhookProcess:
         profiles = profiles_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )
-        binder = LeaderBinder(feed.binder, feed.fence)
+        binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings))
 
-        self._ready = ready = Readiness(feed.missing, lambda: prepare(cache))
+        self._ready = ready = Readiness(feed.missing, lambda: self._prepare(left))
+        known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
+        self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if known else settings.settle_seconds)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         self._stopping = threading.Event()
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
@@ -114,6 +118,7 @@ class WebhookProcess:
         self._tickers = (
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
+            Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
             self._comparing,
         )
@@ -125,6 +130,10 @@ class WebhookProcess:
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
             self._feed.hand_over, self.revive, self._pages,
         )  # fmt: skip
+
+    def _prepare(self, left: Sequence[BindingInFlight]) -> None:
+        take_over(self._cache, left)
+        prepare(self._cache)
 
     def start(self) -> None:
         """Starts everything, in the process that serves."""
@@ -152,7 +161,8 @@ class WebhookProcess:
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and an answer, by check; "" where a check passes."""
-        return {**self._ready.waiting_for(), **self._freshness.waiting_for(), **self._feed.waiting_for()}
+        parts = (self._ready, self._settling, self._freshness, self._feed)
+        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
 
 
 def verbs_over(

@@ -114,6 +114,11 @@ class Settings(BaseModel):
     assumed_ttl_seconds: Seconds = Field(
         30.0, description="until a bound pod that no watch confirms loses its place; 0: never, as in kube-scheduler"
     )
+    settle_seconds: Seconds = Field(
+        10.0,
+        description="how long a binding of a process before may be in flight: where pods wait nothing is bound so long"
+        " after a start, or after the leader before has lost its lease",
+    )
     compare_seconds: Seconds = Field(
         300.0, description="between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
     )

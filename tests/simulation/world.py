@@ -22,8 +22,8 @@ from tests.simulation.storage import Storage
 from tests.simulation.tasks import Process, Simulation, Violation
 from tests.simulation.witness import Alarm, AlarmingMetrics, AlarmingSchedulerMetrics, WitnessedCache
 
-# A binding that a dead process has sent may still arrive; who comes after it lists later than that.
-SHORTEST_RESTART_SECONDS = 3.5
+# Sooner than a binding that a dead process has sent may arrive.
+SHORTEST_RESTART_SECONDS = 0.5
 # Longer than a reflector pauses after many failures, for the watch and again for the list, and than a bind of unknown
 # outcome may hold its place after that.
 GRACE_SECONDS = 8.0

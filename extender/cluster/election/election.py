@@ -38,11 +38,16 @@ _RELEASED_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The times of an election; each is longer than the next, the last with its jitter."""
+    """The times of an election; each is longer than the next, the third with its jitter.
+
+    Attributes:
+        settle_seconds: how long a write of a leader before may be in flight.
+    """
 
     lease_duration_seconds: int = 15
     renew_deadline_seconds: float = 10.0
     retry_period_seconds: float = 2.0
+    settle_seconds: float = 0.0
 
     @property
     def call_seconds(self) -> float:
@@ -74,10 +79,15 @@ Step = Wait | Read | Write
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One reign without a gap: its number, and when it ends unless it is renewed, in monotonic seconds."""
+    """One reign without a gap: its number, and when it ends unless it is renewed, in monotonic seconds.
+
+    Attributes:
+        settled_at: from then on no write of a leader before can be in flight.
+    """
 
     term: int
     until: float
+    settled_at: float
 
 
 class _Phase(Enum):
@@ -103,6 +113,7 @@ class Election:
         self._tenure: Tenure | None = None
         self._reconciled_term = 0
         self._resigned = False
+        self._expelling = False
 
     # ---- for whoever acts on it
 
@@ -115,6 +126,11 @@ class Election:
         """Returns the number of the term in which this candidate holds the lease; 0: it does not."""
         tenure = self._tenure
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
+
+    def unsettled_seconds(self, now: float) -> float:
+        """Returns for how long yet a write of the leader before may be in flight."""
+        tenure = self._tenure
+        return max(0.0, tenure.settled_at - now) if tenure is not None else 0.0
 
     def leading(self, now: float) -> bool:
         """Returns whether this candidate holds the lease, and has reconciled since it was won."""
@@ -143,6 +159,7 @@ class Election:
         if lease.holder != self.identity:
             self._tenure = None
         if lease.holder in ("", self.identity) or self._expired(now):
+            self._expelling = lease.holder not in ("", self.identity)
             self._phase = _Phase.WRITE
         else:
             self._pause(now)
@@ -150,9 +167,15 @@ class Election:
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
         """Takes the lease as it was written: asked for at `asked_at`, answered at `now`."""
         self._lease, self._observed_at = lease, now
+        settled_at = self._tenure.settled_at if self._tenure else now
         if not self.term(now):
             self._terms += 1
-        self._tenure = Tenure(self._terms, asked_at + self._timing.renew_deadline_seconds)
+            if self._expelling:  # it had to stop some time before its lease has expired
+                timing = self._timing
+                margin_seconds = timing.lease_duration_seconds - timing.renew_deadline_seconds
+                settled_at = now + max(0.0, timing.settle_seconds - margin_seconds)
+        self._expelling = False
+        self._tenure = Tenure(self._terms, asked_at + self._timing.renew_deadline_seconds, settled_at)
         self._pause(now)
         self._phase = _Phase.RENEW
 

@@ -29,7 +29,8 @@ class LeaderElector:
     It stands while it is `eligible`: a process whose cache is empty, or is no longer told of what happens, must neither
     take the lease from one that can answer nor keep it. It gives the lease up only when `idle`: when nothing that the
     lease guards is under way. Once it has won the lease it does not lead before `reconcile` says that its cache shows
-    whatever the API server had accepted by then. Whatever a step raises is a step that failed.
+    whatever the API server had accepted by then, and may have accepted late of a leader that did not give it up.
+    Whatever a step raises is a step that failed.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class LeaderElector:
             self._stopping.wait(_AGAIN_SECONDS)
 
     def _catch_up(self, term: int) -> bool:
+        self._stopping.wait(self._election.unsettled_seconds(self._clock.monotonic()))
         caught_up = self._reconcile()
         while self._holds(term):
             if caught_up():

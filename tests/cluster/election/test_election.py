@@ -207,3 +207,23 @@ def test_a_time_has_microseconds_and_a_zone() -> None:
 @pytest.mark.parametrize(("deadline", "seconds"), [(10.0, 5.0), (1.5, 1.0), (0.5, 0.5)])
 def test_a_call_never_waits_past_the_deadline(deadline: float, seconds: float) -> None:
     assert Timing(renew_deadline_seconds=deadline).call_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("found", "seconds"),
+    [
+        pytest.param(stored(OTHERS), 5, id="another's, that has expired"),
+        pytest.param(stored(LeaseSpec()), 0, id="released, when nothing was under way"),
+        pytest.param(stored(replace(OTHERS, holder_identity="me")), 0, id="my own"),
+        pytest.param(Lease(), 0, id="none"),
+    ],
+)
+def test_writes_of_a_leader_that_did_not_give_up_its_lease_may_be_in_flight(found: Lease, seconds: float) -> None:
+    election = Election("me", Timing(15, 10, 2, settle_seconds=10), Random(1))
+    election.read(found, 0.0)
+    election.read(found, 16.0)
+    asked = step(election, 20.0)
+    election.written(stored(written_spec(asked)), 20.0, 20.0)
+    assert election.unsettled_seconds(20.0) == seconds
+    election.written(stored(written_spec(asked)), 22.0, 22.0)
+    assert election.unsettled_seconds(22.0) == max(0, seconds - 2)
