@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from extender.cli.sources import Progress, Source, profiles_of, source_options
+from extender.errors import ConfigurationError
 
 
 @click.command()
@@ -20,8 +21,14 @@ from extender.cli.sources import Progress, Source, profiles_of, source_options
     metavar="FILE",
     help="a policy to compare with that of --policy, side by side",
 )
+@click.option(
+    "--recording",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="a file of `extender record` or --record: its clusters, step by step",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8890, show_default=True, help="0: one that is free")
-def view(source: Source, others: Sequence[Path], port: int) -> None:
+def view(source: Source, others: Sequence[Path], recording: Path | None, port: int) -> None:
     """Look at a cluster in a browser: pending pods by cause, each pod, a map of the nodes, two configurations.
 
     The cluster is read once, as it is at the start; nothing is written to it, and only this machine can look.
@@ -32,17 +39,25 @@ def view(source: Source, others: Sequence[Path], port: int) -> None:
       extender view --context production
     Two policies side by side, for the pods that wait:
       extender view --cluster cluster.json.gz --policy now.yaml --with next.yaml
+    A recording, with a slider through its steps:
+      extender view --recording recording.jsonl.gz
 
     `extender serve` and `extender schedule` have the same pages at /ui.
     """
-    cluster, unread = source.load()
-    from extender.app.view import view as run  # --help need not wait for NumPy
+    from extender.app.view import look_at_cluster, look_at_recording  # --help need not wait for NumPy
+    from extender.app.view import view as run
     from extender.ui.documents import Choices
 
+    if recording is not None and (source.cluster or source.kubeconfig or source.context):
+        raise ConfigurationError(["give one: --recording FILE or a cluster"])
+    if recording is not None:
+        look = look_at_recording(recording, source.profiles())
+    else:
+        cluster, unread = source.load()
+        look = look_at_cluster(cluster, str(source.cluster) if source.cluster else "live cluster", unread)
     compared = {path.name: profiles for path in others if (profiles := profiles_of(path))}
-    name = source.policy.name if source.policy else "defaults"
-    told = str(source.cluster) if source.cluster else "live cluster"
-    run(cluster, told, unread, Choices(name, compared, progress=Progress("pods")), port, _announce)
+    name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
+    run(look, Choices(name, compared, progress=Progress("pods")), port, _announce)
 
 
 def _announce(address: str) -> None:

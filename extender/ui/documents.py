@@ -12,6 +12,7 @@ from extender.framework.profile import Profiles
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import pending_pods
 from extender.offline.nodes import all_nodes, one_node
+from extender.offline.recording.reading import Recording
 from extender.offline.state import ClusterState
 from extender.offline.what_if.comparison import compare
 from extender.offline.what_if.scenario import Scenario
@@ -19,6 +20,29 @@ from extender.offline.what_if.scenario import Scenario
 Arguments = Mapping[str, str]
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The steps of a recording.
+
+    Attributes:
+        recording: `step`: the one before which the cluster is shown; as many as there are steps: after the last.
+    """
+
+    recording: Recording
+    step: int
+
+    @property
+    def steps(self) -> int:
+        return len(self.recording.steps)
+
+    @property
+    def next(self) -> Document:
+        """RecordedStep.to_dict of the step that comes next; one of the kind "end" after the last."""
+        if self.step < self.steps:
+            return self.recording.steps[self.step].to_dict()
+        return {"step": self.step, "at": 0.0, "kind": "end", "subject": "", "text": "the recording ends"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +54,7 @@ class Look:
         revision: equal for two looks between which nothing has changed.
         source: where it comes from, and `at` as of when, for people.
         notes: what could not be read.
+        timeline: where it is one moment of a recording.
     """
 
     state: ClusterState
@@ -37,6 +62,7 @@ class Look:
     source: str
     at: str
     notes: Sequence[str] = ()
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +123,13 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
     profiles = look.state.profiles
     found = compare(look.state, profiles, choices.others[name], Scenario(), progress=choices.progress)
     return {"names": [choices.name, name], **found.to_dict()}
+
+
+def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:
+    """{"steps": [RecordedStep, ...]}. Raises MalformedRequest where there is no recording."""
+    if look.timeline is None:
+        raise MalformedRequest("this is no recording: it has no steps")
+    return {"steps": [each.to_dict() for each in look.timeline.recording.steps]}
 
 
 def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> Progress:

@@ -39,11 +39,12 @@ _DOCUMENTS: Mapping[str, Callable[[Look, Arguments, Choices], Document]] = {
     "nodes": documents.nodes,
     "node": documents.node,
     "compare": documents.comparison,
+    "steps": documents.steps,
 }
 _TEMPLATES = {"compare": "comparison.html"}
 _ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 _STATUSES = ((UnknownPod, 404), (UnknownNode, 404), (MalformedRequest, 400), (ClusterError, 503))
-_MOST_LISTED, _MOST_KEPT = 200, 8
+_MOST_LISTED, _MOST_KEPT, _STEPS_BEFORE = 200, 8, 20
 _PATIENCE_SECONDS = 30.0
 
 
@@ -70,19 +71,19 @@ class Site:
 
     def _page(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
         arguments = {key: values[0] for key, values in query.items()}
-        status, document, context = 200, Document(), dict[str, Any]()
-        links = SiteLinks(name, arguments, {})
+        status, document, context, look = 200, Document(), dict[str, Any](), None
+        links = SiteLinks(name, arguments, _kept(arguments))
         with self._one_at_a_time() as admitted:
             if not admitted:
                 return _busy()
             try:
                 look = self._look(arguments)
                 document = self._document(name, look, arguments)
-                context = {"site": self._frame(name, look), **self._context(name, look, document, arguments)}
+                context = self._context(name, look, document, arguments)
             except ExtenderError as error:
                 status, document = _status(error), {"error": str(error)}
+            context["site"] = self._frame(name, look, arguments)
             template = _TEMPLATES.get(name, f"{name}.html") if status == 200 else "error.html"
-            context.setdefault("site", self._frame(name, None))
             return Answer(status, rendering.page(template, document, links, **context), _HTML, _HEADERS)
 
     def _json(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
@@ -106,16 +107,27 @@ class Site:
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    def _frame(self, here: str, look: Look | None) -> dict[str, Any]:
+    def _frame(self, here: str, look: Look | None, arguments: Arguments) -> dict[str, Any]:
+        timeline = look.timeline if look else None
         pages = [("pending", "Pending pods"), ("nodes", "Nodes")]
-        if self._choices.others:
-            pages.append(("compare", "Compare"))
-        told = {"source": look.source, "at": look.at} if look else {"source": "", "at": ""}
-        return {"here": here, "pages": pages, "kept": {}, "steps": 0, "notes": [], **told}
+        pages += [("compare", "Compare")] if self._choices.others else []
+        pages += [("steps", "Steps")] if timeline else []
+        return {
+            "here": here,
+            "pages": pages,
+            "kept": _kept(arguments),
+            "arguments": {name: value for name, value in arguments.items() if name != "step"},
+            "timeline": timeline,
+            "source": look.source if look else "",
+            "at": look.at if look else "",
+        }
 
     def _context(self, name: str, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:
         if name == "pod":
             return {"nodes": all_nodes(look.state)}
+        if name == "steps":
+            begin = look.timeline.step - _STEPS_BEFORE if look.timeline else 0
+            return {"begin": max(begin, 0), "shown": document["steps"][max(begin, 0) :][:_MOST_LISTED]}
         if name == "compare":
             return {"names": document["names"], "choices": list(self._choices.others)}
         return self._nodes_context(look, document, arguments) if name == "nodes" else {}
@@ -147,6 +159,11 @@ class Site:
         finally:
             if admitted:
                 self._turn.release()
+
+
+def _kept(arguments: Arguments) -> Arguments:
+    """The arguments that lead from page to page: the moment of a recording."""
+    return {"step": arguments["step"]} if "step" in arguments else {}
 
 
 def pointed_at(document: Any, pointer: str) -> Any:

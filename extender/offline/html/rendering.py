@@ -72,9 +72,9 @@ class SiteLinks:
     def node(self, name: str) -> str:
         return self.to("node", node=name, pod=self._query.get("pod", ""))
 
-    def to(self, page: str, **query: str) -> str:
+    def to(self, page: str, **query: object) -> str:
         """The page with these arguments; empty ones are left out."""
-        told = urlencode({name: value for name, value in {**self._kept, **query}.items() if value})
+        told = urlencode({name: value for name, value in {**self._kept, **query}.items() if value not in ("", None)})
         return f"{page}?{told}" if told else page
 
 

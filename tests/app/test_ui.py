@@ -1,0 +1,125 @@
+"""The copy of a cache that the pages are made of, and who gets to see them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from extender import Cluster
+from extender.app.feed import feed_factory_of
+from extender.app.serve import application
+from extender.app.ui import CacheFollower
+from extender.config.settings import Settings
+from extender.framework.profile import Profiles
+from extender.offline.explain.explanation import Explanation
+from extender.offline.nodes import all_nodes, one_node
+from extender.plugins.registry import default_profile
+from extender.web.answers import Answer
+from extender.web.pages import PageServer
+from tests.app.test_serve import EXAMPLE
+from tests.builders import make_node
+from tests.cache.watched_cluster import WatchedCluster
+
+PROFILES = Profiles([default_profile()])
+
+
+def told(follower: CacheFollower) -> object:
+    """Everything that pages say of the cluster."""
+    state = follower.look().state
+    nodes = all_nodes(state)
+    return (
+        nodes,
+        [one_node(state, each["name"]) for each in nodes["nodes"]],
+        {info.pod.key: Explanation(state, info.pod).to_dict(changes=False) for info in state.pending},
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_copy_that_follows_is_as_one_made_anew(seed: int) -> None:
+    cluster = WatchedCluster(Random(seed))
+    follower = CacheFollower(cluster.cache, PROFILES)
+    for _ in range(12):
+        cluster.live(8)
+        assert told(follower) == told(CacheFollower(cluster.cache, PROFILES))
+
+
+def test_it_has_what_the_cache_counts() -> None:
+    cluster = WatchedCluster(Random(7))
+    cluster.live(60)
+    state = CacheFollower(cluster.cache, PROFILES).look().state
+    with cluster.cache.snapshot("test") as table:
+        for name in (each["name"] for each in all_nodes(state)["nodes"]):
+            there, here = table.nodes.row_of[name], state.table.nodes.row_of[name]
+            assert table.nodes.requested[:6, there].tolist() == state.table.nodes.requested[:6, here].tolist()
+    assert {info.uid for info in cluster.cache.view.overview().unplaced} == {info.uid for info in state.pending}
+
+
+def test_what_has_changed_nothing_is_the_same_revision() -> None:
+    cluster = WatchedCluster(Random(1))
+    follower = CacheFollower(cluster.cache, PROFILES)
+    first = follower.look()
+    assert follower.look().revision == first.revision
+    cluster.put("Node", make_node("late").obj())
+    cluster.deliver_all()
+    assert follower.look().revision != first.revision
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[object]:
+    settings = Settings.model_validate({"cluster": EXAMPLE})
+    made = application(settings, feed_factory_of(settings))
+    made.lifecycle.start()
+    yield made
+    made.lifecycle.stop()
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "status"),
+    [
+        pytest.param("127.0.0.1", "localhost:8888", 200, id="this machine"),
+        pytest.param("127.0.0.1", "rebound.example", 403, id="a name that resolves to this machine"),
+        pytest.param("10.0.0.7", "10.0.0.1:8888", 403, id="another machine"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/ui/pending", "/ui/nodes.json", "/ui/page.css"])
+def test_serve_shows_its_pages_as_it_shows_the_cache(
+    app: object, path: str, address: str, host: str, status: int
+) -> None:
+    def from_there(environ: dict[str, object], start_response: object) -> object:
+        return app({**environ, "REMOTE_ADDR": address}, start_response)  # type: ignore[operator]
+
+    client = Client(from_there)
+    assert client.get(path, headers={"Host": host}).status_code == status
+    if status == 200:
+        assert client.post(path, headers={"Host": host}).status_code == 405
+
+
+def test_serve_shows_a_bind_that_it_has_made(app: object) -> None:
+    client, pod = Client(app), Cluster.load(EXAMPLE).pod("shop/web-6d5f8-m7d3x")  # type: ignore[arg-type]
+
+    def shown(page: str) -> Any:
+        return client.get(f"/ui/{page}", environ_overrides={"REMOTE_ADDR": "127.0.0.1"}).json
+
+    (best, *_) = shown(f"pod.json?pod={pod.key}")["best"]
+    body = {"PodName": pod.name, "PodNamespace": pod.namespace, "PodUID": pod.uid, "Node": best}
+    assert pod.name in [each["name"] for each in shown("pending.json")["pending"]]
+    assert client.post("/scheduler/bind", json=body).json == {"Error": ""}
+    assert pod.name not in [each["name"] for each in shown("pending.json")["pending"]]
+    assert pod.key in shown(f"node.json?node={best}")["pods"]
+
+
+def test_another_machine_gets_no_pages_of_the_loop() -> None:
+    server = PageServer("127.0.0.1", 0, {"/ui/pending": lambda *_: Answer(200, b"{}")}, is_loopback=lambda _: False)
+    server.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", "/ui/pending")
+    answer = connection.getresponse()
+    assert (answer.status, "only from this machine" in json.loads(answer.read())["error"]) == (403, True)
+    connection.close()
+    server.stop()

@@ -1,0 +1,163 @@
+"""The pages in a real Chromium: opened, clicked through, with the keyboard, without a script, on a narrow screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from extender import Cluster
+from tests.builders import make_node, make_pod
+from tests.ui.conftest import EXAMPLE, Browser
+
+pytestmark = pytest.mark.browser
+
+PENDING, FITS = "ml/recommend-7f6d-v4nzs", "shop/api-58b9c-w8x5n"
+PAGES = (
+    "/pending",
+    f"/pod?pod={PENDING}",
+    f"/pod?pod={FITS}",
+    "/nodes",
+    f"/node?node=gpu-a1&pod={PENDING}",
+    "/compare",
+)
+HOSTILE = '"><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e'
+
+
+def test_from_the_list_of_causes_to_a_pod_and_its_json(browser: Browser) -> None:
+    browser.open("")
+    assert browser.one("h1").text == "6 pending pods"
+    assert browser.texts("details.cause summary")[1:] == ["1 Insufficient example.com/gpu", "1 Insufficient memory"]
+    browser.follow(browser.link(PENDING))
+    assert "does not fit" in browser.one("h1").text
+    assert "0/20 nodes are available" in browser.one(".verdict p").text
+    assert browser.texts("#changes b")[0] == "request no example.com/gpu"
+    assert browser.texts("#preemption tr.chosen td:first-child") == ["gpu-b1"]
+    browser.follow(browser.one("#reasons a.number"))
+    assert browser.one("pre").text.strip() == "15"
+
+
+def test_a_pod_that_fits_shows_its_scores_and_leads_to_a_node(browser: Browser) -> None:
+    browser.open(f"/pod?pod={FITS}")
+    assert browser.one("#scores h2").text == "Why general-c2"
+    assert browser.texts(".waterfall tbody tr")[0].split() == ["ImageLocality", "weight", "1", "9", "0", "+9"]
+    assert len(browser.texts("#candidates tbody tr")) == 8
+    browser.follow(browser.one("#candidates tr.chosen a"))
+    assert browser.one("h1").text == "node general-c2"
+    assert browser.texts("#filters h2") == [f"Every filter on {FITS}"]
+    assert browser.texts("tr.refused") == []
+
+
+def test_the_map_tells_of_the_node_under_the_pointer_and_the_arrow_keys(browser: Browser) -> None:
+    browser.open("/nodes")
+    (cells, *_) = browser.driver.find_elements("css selector", "svg.cells")
+    told = browser.one("figure.map .told")
+    browser.run("document.querySelector('svg.cells').focus()")
+    browser.until(lambda: told.text.startswith("arm-a1: 12.7 of 15.8 cpu free"))
+    cells.send_keys(Keys.ARROW_RIGHT)
+    browser.until(lambda: told.text.startswith("batch-a1: "))
+    browser.follow(_pressing(cells, Keys.ENTER))
+    assert browser.one("h1").text == "node batch-a1"
+
+
+def _pressing(element: Any, key: str) -> Any:
+    """An element that is "clicked" by a key."""
+
+    class Pressed:
+        def click(self) -> None:
+            element.send_keys(key)
+
+    return Pressed()
+
+
+def test_a_click_on_the_map_opens_the_node(browser: Browser) -> None:
+    browser.open(f"/pod?pod={FITS}")
+    browser.follow(browser.one("#map svg.cells"))  # in its middle
+    assert browser.one("h1").text == "node general-a3"
+    assert browser.one("#filters h2").text == f"Every filter on {FITS}"
+
+
+def test_the_nodes_are_coloured_by_another_resource_and_by_a_verdict(browser: Browser) -> None:
+    browser.open("/nodes")
+    assert browser.one("figcaption").text == "free cpu"
+    browser.one("input[value='memory']").click()
+    browser.follow(browser.one("form.choice button"))
+    assert browser.one("figcaption").text == "free memory"
+    browser.one("input[name='by'][value='']").click()
+    browser.one("input[name='pod']").send_keys(FITS)
+    browser.follow(browser.one("form.choice button"))
+    assert browser.one("figcaption").text == f"verdict for {FITS}"
+    assert "fits best: 1" in browser.texts(".legend li")
+
+
+def test_two_configurations_side_by_side(browser: Browser) -> None:
+    browser.open("/compare")
+    browser.one("option:not([selected])").click()
+    browser.follow(browser.one("form.choice button"))
+    assert browser.one("h1").text == "defaults and ClusterAutoscalerProvider"
+    assert browser.one("#moved h2").text == "3 pods end elsewhere"
+    assert browser.texts("#plugins th[scope=row]")[0] == "NodeResourcesFit"
+
+
+def test_the_keyboard_finds_in_a_list(browser: Browser) -> None:
+    browser.open(f"/pod?pod={PENDING}")
+    browser.one("body").send_keys("/")
+    browser.driver.switch_to.active_element.send_keys("memory-")
+    assert browser.texts("#refused tbody tr:not([hidden]) td:first-child") == ["memory-a1", "memory-b1", "memory-c1"]
+
+
+def test_without_a_script_lists_links_and_forms_work(browser: Browser) -> None:
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open("/pending")
+    browser.link(PENDING).click()
+    assert "does not fit" in browser.one("h1").text
+    assert len(browser.texts("#refused tbody tr")) == 20
+    assert browser.texts("#map svg.cells path") != []
+    browser.link("Nodes").click()
+    browser.one("input[name='find']").send_keys("gpu")
+    browser.one("form.choice button").click()
+    assert browser.texts("tbody td:first-child") == ["gpu-a1", "gpu-b1"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES)
+def test_a_narrow_screen_and_both_schemes(browser: Browser, path: str, scheme: str) -> None:
+    browser.command("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=True)
+    browser.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(path)
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
+    paper = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 27)")
+
+
+def test_a_file_needs_no_other_and_its_numbers_lead_to_its_json(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "pod.html"
+    page.write_text(Cluster.load(EXAMPLE).explain(PENDING).to_html())
+    browser.open(page.as_uri())
+    assert not browser.one("#json-reasons").is_displayed()
+    browser.one("#reasons a.number").click()
+    browser.until(lambda: '"reason": "Insufficient example.com/gpu"' in browser.one("#json-reasons").text)
+    browser.run("document.querySelector('svg.cells').focus()")
+    browser.until(lambda: browser.one("figure.map .told").text.startswith("arm-a1: "))
+
+
+@pytest.mark.parametrize("answer", ["explain", "simulate", "capacity", "compare"])
+def test_names_from_a_cluster_are_text(browser: Browser, tmp_path: Path, answer: str) -> None:
+    nodes = [make_node(f"n{HOSTILE}{i}").zone(HOSTILE).label({HOSTILE: HOSTILE}).taint(HOSTILE).obj() for i in range(3)]
+    pod = make_pod(HOSTILE, HOSTILE).req(cpu="1").gate(HOSTILE).node_selector({HOSTILE: "no"}).obj()
+    cluster = Cluster.from_objects([*nodes, pod])
+    found: Any = {
+        "explain": lambda: cluster.explain(f"{HOSTILE}/{HOSTILE}"),
+        "simulate": cluster.simulate,
+        "capacity": lambda: cluster.capacity([make_pod("t").toleration(HOSTILE).obj()]),
+        "compare": cluster.compare,
+    }[answer]()
+    page = tmp_path / "page.html"
+    page.write_text(found.to_html())
+    browser.open(page.as_uri())
+    assert browser.run("return window.hacked") is None
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert "<script>window.hacked=1</script>" in browser.run("return document.body.textContent")
+    assert "\u202e" not in browser.run("return document.querySelector('main').textContent").partition("JSON")[0]

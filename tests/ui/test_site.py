@@ -1,0 +1,187 @@
+"""The pages without a browser: statuses, headers, and that every number leads to where it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from extender import Cluster
+from extender.app.ui import providers
+from extender.app.view import LookOf, look_at_cluster, look_at_recording
+from extender.offline.cluster import state_of
+from extender.ui.documents import Choices, half_time
+from extender.ui.site import Site
+from extender.web.answers import Answer
+from extender.web.debug import UI
+from extender.web.pages import Page
+from tests.offline.recording.recorded import record_timeline
+
+EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
+PENDING, FITS = "ml/recommend-7f6d-v4nzs", "shop/api-58b9c-w8x5n"
+PAGES = (
+    "pending",
+    f"pod?pod={PENDING}",
+    f"pod?pod={FITS}",
+    "nodes",
+    f"nodes?pod={PENDING}",
+    f"node?node=gpu-a1&pod={PENDING}",
+    "compare?with=ClusterAutoscalerProvider",
+)
+
+
+@pytest.fixture(scope="module")
+def example() -> Mapping[str, Page]:
+    return pages(look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ["what could not be read"]))
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Page]:
+    path = tmp_path_factory.mktemp("recording") / "names.jsonl.gz"
+    record_timeline(path, "names")
+    return pages(look_at_recording(path, None))
+
+
+def pages(look: LookOf) -> Mapping[str, Page]:
+    return Site(look, Choices(others=providers())).pages()
+
+
+def get(site: Mapping[str, Page], address: str) -> Answer:
+    parts = urlsplit(address)
+    return site[f"{UI}/{parts.path}"](parse_qs(parts.query), "")
+
+
+class Links(HTMLParser):
+    """The links of a page: (address, text)."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self._address, self._text = "", ""
+        assert answer.status == 200
+        self.feed(answer.body.decode())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self._address, self._text = dict(attributes).get("href") or "", ""
+
+    def handle_data(self, data: str) -> None:
+        self._text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a":
+            self.found.append((self._address, self._text))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_number_leads_to_its_json(example: Mapping[str, Page], page: str) -> None:
+    numbers = [(address, text) for address, text in Links(get(example, page)).found if ".json" in address]
+    assert numbers
+    for address, text in numbers:
+        answer = get(example, address)
+        value = json.loads(answer.body)
+        assert answer.status == 200
+        if text.isdecimal() and not isinstance(value, dict | list):
+            assert value in (int(text), int(text) * 1000) or "requested" in address
+        elif text.isdecimal() and "at=" in address and "more" not in text:
+            assert len(value) >= int(text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(example: Mapping[str, Page], page: str) -> None:
+    for address, _ in Links(get(example, page)).found:
+        assert address.startswith("#") or get(example, address).status == 200, address
+
+
+def test_a_recording_is_looked_at_step_by_step(recording: Mapping[str, Page]) -> None:
+    steps = json.loads(get(recording, "steps.json").body)["steps"]
+    begin, end = (len(json.loads(get(recording, f"nodes.json?step={at}").body)["nodes"]) for at in (0, len(steps)))
+    assert begin == 0 < end
+    asked = next(each["step"] for each in steps if each["kind"] == "call")
+    shown = get(recording, f"pending?step={asked}").body.decode()
+    assert f'next: call for <a href="pod?step={asked}&amp;pod=' in shown
+    links = [address for address, text in Links(get(recording, f"nodes?step={asked}")).found if text == "on"]
+    assert links == [f"nodes?step={asked + 1}"]
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "told"),
+    [
+        pytest.param("pod?pod=shop/nobody", 404, "no pod shop/nobody", id="a pod that is not there"),
+        pytest.param("node?node=nowhere", 404, "no node nowhere", id="a node that is not there"),
+        pytest.param("pod", 400, "give ?pod=", id="no pod"),
+        pytest.param("compare?with=nothing", 400, "no configuration nothing", id="no such configuration"),
+        pytest.param("steps", 400, "this is no recording", id="no recording"),
+    ],
+)
+def test_what_is_not_there_is_said(example: Mapping[str, Page], address: str, status: int, told: str) -> None:
+    page = get(example, address)
+    assert (page.status, told in page.body.decode()) == (status, True)
+    name, _, query = address.partition("?")
+    answer = get(example, f"{name}.json?{query}")
+    assert (answer.status, told in json.loads(answer.body)["error"]) == (status, True)
+
+
+@pytest.mark.parametrize("step", ["-1", "100000", "x", "\u00b2"])
+def test_a_step_that_is_none(recording: Mapping[str, Page], step: str) -> None:
+    answer = get(recording, f"pending?step={step}")
+    assert (answer.status, b"want a step from 0 to" in answer.body) == (400, True)
+
+
+@pytest.mark.parametrize("at", ["/pending/99", "/nothing", "/pending/x", "/pending/0/name/deeper"])
+def test_a_pointer_to_nothing(example: Mapping[str, Page], at: str) -> None:
+    assert get(example, f"pending.json?at={at}").status == 400
+
+
+@pytest.mark.parametrize("path", ["pending", "pending.json", "pod?pod=none", "page.css", "page.js"])
+def test_nothing_is_loaded_from_elsewhere_or_kept(example: Mapping[str, Page], path: str) -> None:
+    answer = get(example, path)
+    headers = dict(answer.headers)
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+    assert b"http://" not in answer.body.replace(b"http://www.w3.org/2000/svg", b"")
+
+
+def test_the_first_page_is_that_of_pending_pods(example: Mapping[str, Page]) -> None:
+    found = {path: dict(example[path]({}, "").headers)["Location"] for path in (UI, f"{UI}/")}
+    assert found == {UI: "ui/pending", f"{UI}/": "pending"}
+
+
+def test_what_has_not_changed_is_not_worked_out_again() -> None:
+    done: list[int] = []
+    look = look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ())
+    site = Site(look, Choices(progress=lambda at, _: done.append(at))).pages()
+    assert get(site, "pending").body == get(site, "pending").body
+    assert done == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_long_list_is_cut_where_calls_must_not_wait() -> None:
+    look = look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ())
+    site = Site(look, Choices(most_judged=2)).pages()
+    document = json.loads(get(site, "pending.json").body)
+    assert (len(document["pending"]), document["unjudged"]) == (2, 4)
+    assert ">4</a> more wait" in get(site, "pending").body.decode()
+
+
+def test_a_long_answer_rests_as_long_as_it_works() -> None:
+    slept: list[float] = []
+    times = iter([0.0, 0.02, 0.04, 5.0, 5.1])
+    progress = half_time(lambda: next(times), slept.append)
+    progress(1, 2)
+    progress(2, 2)
+    assert slept == [pytest.approx(0.02), pytest.approx(0.1)]
+
+
+def test_pages_change_nothing() -> None:
+    cluster = Cluster.load(EXAMPLE)
+    before = cluster.snapshot()
+    site = pages(look_at_cluster(cluster, "example.yaml", ()))
+    for page in PAGES:
+        get(site, page)
+    assert cluster.snapshot() == before
+    assert [info.pod.key for info in state_of(cluster).pending] == [pod.key for pod in cluster.pending]
