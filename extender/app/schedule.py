@@ -169,7 +169,8 @@ class Process:
         actions = {COMPARE: lambda *_: self._debug(comparer.compare)}
         profiles = Profiles([cycle.profile for cycle in self._cycles.values()], features)
         shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
-        self._pages = PageServer(host.strip("[]"), int(port), {**self._pages_of(metrics), **shown}, actions)
+        pages = {**self._pages_of(metrics), **shown, **observed.pages}
+        self._pages = PageServer(host.strip("[]"), int(port), pages, actions)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""

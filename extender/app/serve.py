@@ -112,7 +112,8 @@ class WebhookProcess:
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         self._stopping = threading.Event()
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
-        self._pages = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
+        shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
+        self._pages = {**shown, **observed.pages}
         expiry = Expiry(cache, feed.survey, clock)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._tickers = (

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlencode
 
 import click
 
 from extender.cli.sources import DOES_NOT_FIT, Progress, Source, known_key, pod_key, show, source_options
-from extender.errors import ConfigurationError
+from extender.cli.status import answered
+from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.offline.explain.explanation import Explanation
 
 FAILURE = 1
+_DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
 
 
 @click.command()
@@ -38,6 +41,9 @@ FAILURE = 1
 @click.option(
     "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
 )
+@click.option(
+    "--from", "server", metavar="URL", help="what a running `serve` or `schedule` has decided, not what would be now"
+)
 @click.option("--batch", is_flag=True, help="answer cases from standard input, one a line")
 def explain(
     source: Source,
@@ -48,6 +54,7 @@ def explain(
     node: str | None,
     changes: bool,
     output: str,
+    server: str | None,
     batch: bool,
 ) -> None:
     """Tell why a pod waits, or where it would go, and what would let it run.
@@ -65,11 +72,19 @@ def explain(
       extender explain -f pod.yaml --cluster cluster.yaml -o json
     A page with a map of the nodes, in one file to attach to a ticket:
       extender explain shop/web-0 -o html > web-0.html
+    What a running process has decided about it, and when; the last decision about each pod:
+      extender explain shop/web-0 --from http://127.0.0.1:8888
+      extender explain --from http://127.0.0.1:8889
     Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line; one answer a line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
     Exit status: 0 it fits (or: the list is complete), 3 it does not fit now, 2 wrong usage or input, 1 failure.
     """
+    if server is not None:
+        if filename or nodes or node or batch or source.cluster or source.kubeconfig:
+            raise ConfigurationError(["--from takes a POD or nothing: what was decided is not asked of a cluster"])
+        _past(server, pod and pod_key(pod, source.namespace or "default"), output)
+        return
     if batch:
         if pod or filename or source.cluster or source.kubeconfig:
             raise ConfigurationError(["--batch reads clusters and pods from standard input alone"])
@@ -82,6 +97,33 @@ def explain(
         _list(source, "" if all_namespaces else source.namespace or "", output)
         return
     sys.exit(_explain(source, pod, filename, node, nodes or output == "wide", changes, output))
+
+
+def _past(server: str, key: str | None, output: str) -> None:
+    from extender.offline.tables import aligned
+
+    path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
+    status, body = answered(server, path, "--from", "`extender serve` or `schedule`")
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = {}
+    if status == _NOT_FOUND and key and "no decision" in str(found.get("error")):
+        raise UnknownPod(found["error"])
+    if status != _OK:
+        told = found.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
+        raise ExtenderError(f"{server}{_DECISIONS} answers {status}: {told}")
+    if output in ("json", "yaml"):
+        show(found, output)
+        return
+    lines = [("TIME", "POD", "DECISION", "OUTCOME")]
+    for each in found["decisions"] if key else found["pods"]:
+        reasons = ", ".join(f"{nodes} {reason}" for reason, nodes in each.get("reasons", {}).items())
+        victims = f"; to leave: {', '.join(each['victims'])}" if each.get("victims") else ""
+        outcome = f"{each['outcome']}{f' ({reasons})' if reasons else ''}{victims}"
+        time = datetime.fromtimestamp(each["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append((time, key or each["pod"], each["what"], outcome))
+    click.echo("\n".join(aligned(lines)))
 
 
 def _list(source: Source, namespace: str, output: str) -> None:

@@ -85,11 +85,16 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
 
 
 def fetched(server: str) -> Mapping[str, Any]:
-    """Returns the scheduler's page.
+    """Returns the scheduler's page. Raises as `answered`, and ExtenderError where no `extender schedule` answers."""
+    return _picture(server, *answered(server, PATH, "--server", "`extender schedule`"))
+
+
+def answered(server: str, path: str, option: str, program: str) -> tuple[int, bytes]:
+    """Returns status and body of the answer at that path of a running program.
 
     Raises:
-        ConfigurationError: `server` is no URL.
-        ExtenderError: nobody answers there, or no `extender schedule` does.
+        ConfigurationError: `server`, the value of the option, is no URL.
+        ExtenderError: nobody answers there.
     """
     url = urlsplit(server if "//" in server else f"http://{server}")
     try:
@@ -97,20 +102,20 @@ def fetched(server: str) -> Mapping[str, Any]:
     except ValueError:
         host = None
     if not host or url.scheme not in ("http", "https"):
-        raise ConfigurationError([f"--server {server}: want a URL, like http://127.0.0.1:8889"])
+        raise ConfigurationError([f"{option} {server}: want a URL, like http://127.0.0.1:8889"])
     connection: http.client.HTTPConnection = (
         http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=ssl.create_default_context())
         if secure
         else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
     )
     try:
-        connection.request("GET", f"{url.path.rstrip('/')}{PATH}")
+        connection.request("GET", f"{url.path.rstrip('/')}{path}")
         answer = connection.getresponse()
-        return _picture(server, answer.status, answer.read())
+        return answer.status, answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise ExtenderError(
-            f"nobody answers at {server}: {getattr(error, 'strerror', None) or error}; is `extender schedule` running, "
-            "and is --server the address that it was given as --bind?"
+            f"nobody answers at {server}: {getattr(error, 'strerror', None) or error}; is {program} running, "
+            f"and is {option} the address that it was given as --bind?"
         ) from None
     finally:
         connection.close()

@@ -169,6 +169,10 @@ class Settings(BaseModel):
         default=(),
         description="common or DNS names in client certificates that may call; none given: all that the CA signed",
     )
+    decisions_seconds: Seconds = Field(
+        3600.0, description="how long the last decisions about a pod are kept, for explain --from; 0: none are"
+    )
+    decisions_bytes: Bytes = Field(16 * 1024 * 1024, description="about what they may take in memory")
     record: Path | None = Field(
         None, description="file to record watch events, calls and answers to, with gzip where it ends in .gz"
     )

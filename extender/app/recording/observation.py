@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from extender.app.policies import policy_text
+from extender.app.recording.decisions import DECISIONS, PastDecisions
 from extender.cache.changes import Changes
 from extender.config.settings import Settings
 from extender.framework.profile import Profile
@@ -23,6 +24,7 @@ from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo, Table
 from extender.verbs.observed import ObservedVerb
 from extender.verbs.verb import Verb
+from extender.web.pages import Page
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -68,16 +70,23 @@ class ObservedEvents:
 
 
 class Observation:
-    """The recorder of a process, if it is to be recorded.
+    """The memory of a process for its last decisions, and its recorder, if it is to be recorded.
 
     Attributes:
         changes: the journal for its cache; None: one of the cache's own.
+        observers: each a CallObserver and an AttemptObserver.
+        pages: by path: what is remembered.
     """
 
     def __init__(self, settings: Settings, mode: str, metrics: Metrics, clock: Clock) -> None:
         """`mode`: serve, schedule or record."""
         self.changes: Changes | None = None
         self.observers: list[Any] = []
+        self.pages: dict[str, Page] = {}
+        if settings.decisions_seconds:
+            past = PastDecisions(clock, settings.decisions_bytes, settings.decisions_seconds)
+            self.observers.append(past)
+            self.pages[DECISIONS] = past.page
         self._recorder: Recorder | None = None
         self._random: RecordedRandom | None = None
         if settings.record is not None:

@@ -1,0 +1,97 @@
+"""The memory for the last decisions: what it tells, and that it is bounded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from extender.app.recording.decisions import PastDecision, PastDecisions
+from extender.errors import UnknownPod
+from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
+from extender.runtime.clock import ManualClock
+from tests.builders import make_node, make_pod
+from tests.offline.recording.recorded import RecordedServer
+from tests.scheduler.world import NAME, World
+from tests.verbs.test_recordings import in_order_of_cause
+
+
+def remembered(path: Path, entries: int) -> PastDecisions:
+    """What is remembered of the first entries of a timeline."""
+    server = RecordedServer(path)
+    past = PastDecisions(server.clock, 1 << 20, 3600.0)
+    for verb in server.verbs.values():
+        verb._observers = [past]
+    for entry in list(in_order_of_cause("names"))[:entries]:
+        server.take(entry)
+    return past
+
+
+def bind(past: PastDecisions, name: str, error: str = "") -> None:
+    past.called("bind", "decided", ExtenderBindingArgs(name, "shop", name, "n1"), ExtenderBindingResult(error))
+
+
+def told(decisions: list[PastDecision]) -> list[tuple[str, str]]:
+    return [(each.what, each.outcome) for each in decisions]
+
+
+def test_a_pods_decisions_are_told_in_their_order(tmp_path: Path) -> None:
+    past = remembered(tmp_path / "recording", 1000)
+    decisions = past.of("default/tolerates")
+    assert [each.what for each in decisions] == ["filter", "prioritize", "bind"]
+    assert decisions[0].outcome == "8 of 8 nodes are left"
+    assert decisions[1].outcome.startswith("node-0 is best of 8 nodes, with ")
+    assert decisions[2].node
+    preempted = past.of("default/high-0")
+    assert any(each.what == "preempt" and each.victims for each in preempted)
+
+
+def test_the_loops_attempts_are_told_failures_too() -> None:
+    world = World(make_node("n1").allocatable({"cpu": "1", "memory": "1Gi", "pods": "9"}))
+    past = PastDecisions(world.clock, 1 << 20, 3600.0)
+    world.observed.observers.append(past)
+    world.put(make_pod("big").scheduler(NAME).req(cpu="4"))
+    world.put(make_pod("fits").scheduler(NAME).req(cpu="500m"))
+    world.settle()
+    assert told(past.of("default/fits"))[0] == ("attempt", "chose n1")
+    (failed,) = past.of("default/big")
+    assert failed.outcome.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+@pytest.mark.parametrize(("error", "outcome"), [("", "to n1"), ("is full", "to n1: is full")])
+def test_the_page_answers_json(error: str, outcome: str) -> None:
+    past = PastDecisions(ManualClock(), 1 << 20, 60.0)
+    bind(past, "web-0", error)
+    answer = past.page({"pod": ["shop/web-0"]}, "")
+    assert json.loads(answer.body)["decisions"][0]["outcome"] == outcome
+    assert json.loads(past.page({}, "").body)["pods"][0]["pod"] == "shop/web-0"
+    assert past.page({"pod": ["shop/web-1"]}, "").status == 404
+
+
+def test_what_is_old_is_forgotten() -> None:
+    clock = ManualClock()
+    past = PastDecisions(clock, 1 << 20, 60.0)
+    bind(past, "web-0")
+    clock.advance(61)
+    bind(past, "web-1")
+    with pytest.raises(UnknownPod, match="shop/web-0"):
+        past.of("shop/web-0")
+    assert list(past.last()) == ["shop/web-1"]
+
+
+def test_the_pods_that_were_touched_longest_ago_make_way() -> None:
+    past = PastDecisions(ManualClock(), 20_000, 60.0)
+    for number in range(1000):
+        bind(past, f"web-{number}")
+    kept = list(past.last())
+    assert 5 < len(kept) < 40
+    assert kept[-1] == "shop/web-999"
+    assert kept == [f"shop/web-{1000 - len(kept) + i}" for i in range(len(kept))]
+
+
+def test_one_pod_keeps_a_few_decisions() -> None:
+    past = PastDecisions(ManualClock(), 1 << 20, 60.0)
+    for _ in range(1000):
+        bind(past, "web-0")
+    assert 10 < len(past.of("shop/web-0")) < 100
