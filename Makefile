@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster clean
+.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster manifests clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,17 +42,21 @@ test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/c
 test-versions: $(READY) ## run the end-to-end tests against Kubernetes 1.35, 1.36 and 1.37, and write docs/versions.md
 	@$(VENV)/bin/python -m tests.versions $(ARGS)
 
-lint: $(READY) ## ruff, mypy and vulture
+lint: $(READY) ## ruff, mypy, vulture, and pip-audit, which passes over what the index has no advisories for
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*'
+	$(VENV)/bin/pip-audit --requirement constraints.txt --require-hashes --disable-pip --progress-spinner off
 
 bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about five minutes
 	@$(VENV)/bin/python -m tests.bench $(ARGS)
 
 bench-cluster: $(READY) ## count pods bound a second on a real API server, by scheduler and backlog; about 40 minutes
 	@$(VENV)/bin/python -m tests.bench.cluster $(ARGS)
+
+manifests: $(READY) ## render charts/extender into manifests/
+	$(VENV)/bin/python -m tests.manifests.rendering
 
 clean: ## remove what setup made
 	rm -rf $(VENV) *.egg-info

@@ -91,8 +91,10 @@ def test_the_image_has_the_tag_that_the_manifests_ask_for() -> None:
     kustomizations = [path for path in ROOT.glob("manifests/*/kustomization.yaml") if "images:" in path.read_text()]
     assert kustomizations
     for path in kustomizations:
-        (image,) = yaml.safe_load(path.read_text())["images"]
-        assert f"{image['name']}:{image['newTag']}" == built[1], path
+        images = {image["name"]: image["newTag"] for image in yaml.safe_load(path.read_text())["images"]}
+        assert f"extender:{images['extender']}" == built[1], path
+    chart = yaml.safe_load((ROOT / "charts/extender/Chart.yaml").read_text())
+    assert f"extender:{chart['appVersion']}" == built[1]
 
 
 def test_explain_prints_what_is_shown() -> None:

@@ -16,6 +16,7 @@ from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.fence import Fence, WritesInFlight
+from extender.cluster.election.leader_service import LeaderService, Replica
 from extender.cluster.election.lease import LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
@@ -33,6 +34,7 @@ from extender.runtime.ports import Binder, Lister, Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
+LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; less than kube-scheduler waits for an answer, 5 s
 RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it is not ready meanwhile
 
 
@@ -69,6 +71,9 @@ class ClusterFeed(Protocol):
 
     def survey(self) -> PodSurvey:
         """Asks which pods there are; see Expiry. Raises ClusterError."""
+
+    def await_lead(self) -> None:
+        """Returns when this process leads, or it is not to be expected soon; at once where nobody leads calls here."""
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and leading; see Backend. Empty without an election."""
@@ -154,6 +159,9 @@ class FileFeed(InMemoryCluster):
         """See ClusterFeed: the cache is told at once."""
         return _AllTold()
 
+    def await_lead(self) -> None:
+        """See ClusterFeed."""
+
     def waiting_for(self) -> Mapping[str, str]:
         """See ClusterFeed."""
         return {}
@@ -180,6 +188,9 @@ class LiveFeed:
     def survey(self) -> PodSurvey:
         """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
         return self._source.survey(Pod.__name__)
+
+    def await_lead(self) -> None:
+        """See ClusterFeed."""
 
     def waiting_for(self) -> Mapping[str, str]:
         """See ClusterFeed."""
@@ -210,14 +221,19 @@ class ElectedFeed:
             writes.idle,
         )
         self.fence = Fence(self._elector.leading, writes)
+        self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
 
     def start(self) -> None:
         """See ClusterFeed."""
         self._feed.start()
         self._elector.start()
+        if self._service:
+            self._service.start()
 
     def hand_over(self) -> None:
         """See ClusterFeed."""
+        if self._service:
+            self._service.hand_over()
         self._elector.resign()
         for _ in range(int(HAND_OVER_SECONDS / _POLL_SECONDS)):
             if self._writes.idle():
@@ -227,16 +243,24 @@ class ElectedFeed:
 
     def revive(self) -> list[str]:
         """See ClusterFeed."""
-        return [*self._feed.revive(), *(["leader-election"] if self._elector.revive() else [])]
+        services = ["leader-service"] if self._service and self._service.revive() else []
+        return [*self._feed.revive(), *(["leader-election"] if self._elector.revive() else []), *services]
 
     def stop(self) -> None:
         """See ClusterFeed; the lease is given up before."""
+        if self._service:
+            self._service.stop()
         self._elector.stop()
         self._feed.stop()
 
     def waiting_for(self) -> Mapping[str, str]:
         """See ClusterFeed."""
         return {"lease": self._elector.waiting_for()}
+
+    def await_lead(self) -> None:
+        """See ClusterFeed."""
+        if self._service and not self._elector.leading():
+            self._elector.hurry(LEAD_SECONDS)
 
     def leading(self) -> Mapping[str, bool]:
         """See ClusterFeed."""
@@ -248,6 +272,17 @@ class ElectedFeed:
         if not self.missing():
             self._complete_at = now
         return now - self._complete_at < RELIST_SECONDS and not self._freshness.waiting_for()["watches"]
+
+
+def _leader_service(
+    client: KubeClient, settings: Settings, namespace: str, leading: Callable[[], bool]
+) -> LeaderService | None:
+    if not settings.leader_service:
+        return None
+    labels = dict(pair.split("=", 1) for pair in settings.own_labels)
+    port = int(settings.bind.rpartition(":")[2])
+    replica = Replica(namespace, settings.leader_service, settings.own_address, port, labels)
+    return LeaderService(client, replica, leading)
 
 
 def _kinds(names: Sequence[str]) -> list[Kind]:

@@ -181,7 +181,7 @@ class Process:
         self._feed.start()
         self._comparing.start()
         try:
-            while any(self._waiting_for().values()):
+            while any({**self._unready(), **self._feed.waiting_for()}.values()):
                 self._settling.advance()
                 if self._stopping.wait(PAUSE_SECONDS):
                     return
@@ -241,8 +241,9 @@ class Process:
     def _leading(self) -> bool:
         return all(self._feed.leading().values())
 
-    def _waiting_for(self) -> Mapping[str, str]:
-        parts = (self._ready, self._settling, self._freshness, self._feed)
+    def _unready(self) -> Mapping[str, str]:
+        """Returns what stands between this process and readiness; not the lease, for nobody calls a scheduler."""
+        parts = (self._ready, self._settling, self._freshness)
         return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
@@ -250,9 +251,7 @@ class Process:
             "/livez": lambda query, _: health_answer(
                 "livez", {"ping": "", "threads": self._ended()}, "verbose" in query
             ),
-            "/readyz": lambda query, _: health_answer(
-                "readyz", {"ping": "", **self._waiting_for()}, "verbose" in query
-            ),
+            "/readyz": lambda query, _: health_answer("readyz", {"ping": "", **self._unready()}, "verbose" in query),
             "/metrics": lambda _, accept: Answer(200, *metrics.render(accept)),
             "/debug/pods": lambda *_: self._queue_status(),
             DUMP: lambda *_: self._debug(lambda: dump(self._cache)),

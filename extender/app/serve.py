@@ -110,7 +110,7 @@ class WebhookProcess:
         known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
         self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if known else settings.settle_seconds)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
-        self._stopping = threading.Event()
+        self._calls_follow_leader, self._stopping = bool(settings.leader_service), threading.Event()
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
         shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
         self._pages = {**shown, **observed.pages}
@@ -129,7 +129,7 @@ class WebhookProcess:
         debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
-            self._feed.hand_over, self.revive, self._pages,
+            self._feed.hand_over, self.revive, self._pages, self.unready,
         )  # fmt: skip
 
     def _prepare(self, left: Sequence[BindingInFlight]) -> None:
@@ -160,10 +160,18 @@ class WebhookProcess:
             *(ticker.name for ticker in self._tickers if ticker.revive()),
         ]
 
+    def _own_obstacles(self) -> Mapping[str, str]:
+        parts = (self._ready, self._settling, self._freshness)
+        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
+
+    def unready(self) -> Mapping[str, str]:
+        """Returns what stands between this process and readiness; not the lease where a Service leads to the leader."""
+        return {**self._own_obstacles(), **({} if self._calls_follow_leader else self._feed.waiting_for())}
+
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and an answer, by check; "" where a check passes."""
-        parts = (self._ready, self._settling, self._freshness, self._feed)
-        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
+        self._feed.await_lead()
+        return {**self._own_obstacles(), **self._feed.waiting_for()}
 
 
 def verbs_over(

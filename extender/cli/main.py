@@ -7,6 +7,7 @@ from importlib.metadata import version as installed_version
 
 import click
 
+from extender.cli.certs import certs
 from extender.cli.demo import demo
 from extender.cli.explain import explain
 from extender.cli.record import record, replay
@@ -40,7 +41,7 @@ def version() -> None:
 
 
 ANSWERS = (explain, simulate, capacity, compare, snapshot, view, record, replay)
-for command in (demo, serve, schedule, *ANSWERS, status, reference):
+for command in (demo, serve, schedule, *ANSWERS, status, certs, reference):
     cli.add_command(command)
 
 

@@ -139,6 +139,11 @@ class Settings(BaseModel):
     retry_period_seconds: Seconds = Field(
         2.0, gt=0, description="between two looks at the lease; less than the renew deadline, by a sixth at least"
     )
+    leader_service: str = Field(
+        "",
+        description="Service without selector in the lease's namespace, to lead to the leader; standbys are then ready",
+    )
+    own_address: str = Field("", description="IP address at which that Service reaches this pod: its status.podIP")
     identity: str = Field("", description="holder in the lease, another for every process; none given: HOSTNAME_UUID")
     watch_kinds: tuple[str, ...] = Field(default=(), description="kinds to watch; none given: all that a rule reads")
     body_limit: Bytes = Field(default=64 * 1024 * 1024, description="largest request body in bytes, or like 64Mi")
@@ -178,6 +183,10 @@ class Settings(BaseModel):
     )
     record_bytes: Bytes = Field(
         256 * 1024 * 1024, description="about what the recording may take on disk, with the files that it was before"
+    )
+    metrics_client_ca: Path | None = Field(
+        default=None,
+        description="CA (PEM) of those who scrape: --metrics-bind speaks HTTPS, and /metrics needs its certificate",
     )
     log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -55,29 +55,35 @@ def _message(text: str) -> str:
 def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.kubeconfig and settings.cluster:
         yield "kubeconfig, cluster: give one, a live cluster or a file"
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        yield "tlsCert, tlsKey: HTTPS needs both"
-    if settings.client_ca and not settings.tls_cert:
-        yield "clientCa: client certificates need HTTPS, give tlsCert and tlsKey too"
-    if settings.client_names and not settings.client_ca:
-        yield "clientNames: names are checked only with a clientCa"
+    yield from _tls_contradictions(settings)
     if (settings.own_name or settings.own_labels) and not settings.own_namespace:
         yield "ownNamespace: needed with ownName and ownLabels"
     verbs = ("filter", "prioritize", "preempt", "bind")
     if len({settings.verb_path(verb).strip("/") for verb in verbs}) < len(verbs):
         yield ", ".join(f"{verb}Verb" for verb in verbs) + ": every verb needs a path of its own"
-    if settings.leader_elect:
+    if settings.leader_elect or settings.leader_service:
         yield from _election_contradictions(settings)
     yield from _missing_files(settings)
 
 
 def _missing_files(settings: Settings) -> Iterator[str]:
-    for name in ("kubeconfig", "cluster", "tls_cert", "tls_key", "client_ca"):
+    for name in ("kubeconfig", "cluster", "tls_cert", "tls_key", "client_ca", "metrics_client_ca"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
             yield f"{OPTIONS[name].key}: there is no file {str(path)!r}"
     if settings.record is not None and not settings.record.parent.is_dir():
         yield f"record: there is no folder {str(settings.record.parent)!r}"
+
+
+def _tls_contradictions(settings: Settings) -> Iterator[str]:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        yield "tlsCert, tlsKey: HTTPS needs both"
+    if settings.client_ca and not settings.tls_cert:
+        yield "clientCa: client certificates need HTTPS, give tlsCert and tlsKey too"
+    if settings.metrics_client_ca and not (settings.tls_cert and settings.metrics_bind):
+        yield "metricsClientCa: client certificates need HTTPS, give tlsCert, tlsKey and metricsBind too"
+    if settings.client_names and not settings.client_ca:
+        yield "clientNames: names are checked only with a clientCa"
 
 
 def _election_contradictions(settings: Settings) -> Iterator[str]:
@@ -86,6 +92,10 @@ def _election_contradictions(settings: Settings) -> Iterator[str]:
         yield "leaderElect, cluster: a file has no lease, leader election needs a live cluster"
     if not (settings.lease_namespace or settings.own_namespace):
         yield "leaseNamespace: needed with leaderElect, unless ownNamespace is given"
+    if not settings.leader_elect:
+        yield "leaderService: needs leaderElect, for nobody leads without"
+    if settings.leader_service and not (settings.own_address and settings.own_labels):
+        yield "leaderService: ownAddress and ownLabels are needed with it, to tell the replicas from each other"
     if settings.before_sync == "pass":
         yield "beforeSync, leaderElect: a standby must not let pods pass, want fail"
     if settings.lease_duration_seconds <= settings.renew_deadline_seconds:

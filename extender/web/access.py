@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Certificate = Mapping[str, Any]
+PROBES = frozenset({"/livez", "/readyz"})
+"""Paths that everybody may ask, for kubelet has no certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,16 +15,17 @@ from werkzeug.exceptions import HTTPException
 
 from extender.config.settings import Settings
 from extender.verbs.verb import Verb
-from extender.web.access import ClientAuthorizer
+from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import Answer, answer_headers, error_answer, health_answer
 from extender.web.calls import Call, Calls, WaitingFor, report
 from extender.web.debug import COMPARE, DUMP, Debug, DebugPages, refusal
 from extender.web.environ import ADMITTED, environ_of
 from extender.web.exempt import Exemptions
 from extender.web.pages import Page, PageServer
-from extender.web.routes import PROBES, Routes, unreadable
+from extender.web.routes import Routes, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
+from extender.web.tls import ReloadingContext, server_context
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits
 
@@ -42,6 +44,7 @@ class Backend:
         hand_over: called at SIGTERM, while calls are still answered.
         revive: starts threads again that have ended; returns their names.
         pages: further pages by path, which show pods and nodes; to whom, see DebugPages.
+        unready: asked at /readyz in the place of `waiting_for`: a standby may be ready though it has no answers.
     """
 
     verbs: Sequence[Verb[Any, Any]]
@@ -53,6 +56,7 @@ class Backend:
     hand_over: Callable[[], None] = lambda: None
     revive: Callable[[], Sequence[str]] = list
     pages: Mapping[str, Page] = field(default_factory=dict)
+    unready: WaitingFor | None = None
 
 
 class ExtenderApp(Flask):
@@ -70,7 +74,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
     routes = Routes(handlers, authorizer, partial(_dispatch, app))
     pages = _pages(app, backend, metrics, notifier)
-    server = _page_server(pages, settings.metrics_bind)
+    server = _page_server(pages, settings)
     app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics, server)
     for path, handler in handlers.items():
         view = partial(_post, handler, settings.body_limit)
@@ -178,7 +182,7 @@ def _pages(app: ExtenderApp, backend: Backend, metrics: Metrics, notifier: Batch
 
     def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
         draining = "shutting down" if app.lifecycle.draining else ""
-        checks = {"ping": "", **backend.waiting_for(), "shutdown": draining}
+        checks = {"ping": "", **(backend.unready or backend.waiting_for)(), "shutdown": draining}
         return health_answer("readyz", checks, "verbose" in query)
 
     def scraped(_query: Mapping[str, list[str]], accept: str) -> Answer:
@@ -193,10 +197,16 @@ def _pages(app: ExtenderApp, backend: Backend, metrics: Metrics, notifier: Batch
     return {"/livez": livez, "/readyz": readyz, "/metrics": scraped}
 
 
-def _page_server(pages: Mapping[str, Page], address: str) -> PageServer | None:
+def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | None:
     """Returns a server of the pages alone, where they have an address of their own. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    return PageServer(host.strip("[]"), int(port), pages) if address else None
+    if not settings.metrics_bind:
+        return None
+    host, _, port = settings.metrics_bind.rpartition(":")
+    context: Callable[[], ssl.SSLContext] | None = None
+    if settings.metrics_client_ca:
+        certificate, key, ca = str(settings.tls_cert), str(settings.tls_key), str(settings.metrics_client_ca)
+        context = ReloadingContext((certificate, key, ca), lambda: server_context(certificate, key, ca)).current
+    return PageServer(host.strip("[]"), int(port), pages, tls_context=context)
 
 
 def _view(page: Page) -> Response:

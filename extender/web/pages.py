@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs
 
+from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import Answer, error_answer
 from extender.web.debug import DEBUG, ONLY_LOCAL, UI, is_local_call, is_loopback
 from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
-from extender.web.worker.http1 import Head, Limits
+from extender.web.worker.http1 import Head, Limits, RequestRefused
 
 Page = Callable[[Mapping[str, list[str]], str], Answer]
 """(query, Accept header) -> answer."""
@@ -32,6 +34,7 @@ class PageServer:
         actions: answered to POST, for they change something.
         is_loopback: tells whether a client's address is one of this machine; only such a client gets what is below
             /debug/ and /ui.
+        tls_context: for each connection; with it everything but probes needs a certificate that the context verifies.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class PageServer:
         pages: Mapping[str, Page],
         actions: Mapping[str, Page] | None = None,
         is_loopback: Callable[[str], bool] = is_loopback,
+        tls_context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._pages, self._actions, self._is_loopback = pages, actions or {}, is_loopback
+        self._authorizer = ClientAuthorizer(certificate_required=tls_context is not None)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
@@ -50,7 +55,7 @@ class PageServer:
             raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
         self.port = int(listener.getsockname()[1])
         lifecycle = Lifecycle(self._admit, _nothing, _nothing, _nothing, _nothing, _LIMITS, drain_seconds=0.0)
-        self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS)
+        self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS, tls_context)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
@@ -68,6 +73,8 @@ class PageServer:
             self._acceptor.turn(_TURN_SECONDS)
 
     def _admit(self, head: Head, connected: socket.socket) -> Handler:
+        if (refusal := self._authorizer.refusal(connected)) and head.path not in PROBES:
+            raise RequestRefused(403, refusal)
         return lambda _body: self._answer(head, str(connected.getpeername()[0]))
 
     def _answer(self, head: Head, client: str) -> Answer:

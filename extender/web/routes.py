@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from extender.web.access import ClientAuthorizer
+from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import JSON, Answer
 from extender.web.worker.application import Handler
 from extender.web.worker.http1 import Head, RequestRefused
-
-PROBES = frozenset({"/livez", "/readyz"})
-"""Paths that everybody may ask, for kubelet has no certificate."""
 
 
 @dataclass(frozen=True)

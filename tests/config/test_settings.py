@@ -94,6 +94,18 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         ),
         ({"leader_elect": "true"}, "leaseNamespace: needed with leaderElect, unless ownNamespace is given"),
         (
+            {"leader_service": "extender", "own_namespace": "x", "own_address": "10.0.0.1", "own_labels": ["a=b"]},
+            "leaderService: needs leaderElect, for nobody leads without",
+        ),
+        (
+            {"leader_elect": "true", "leader_service": "extender", "own_namespace": "x"},
+            "leaderService: ownAddress and ownLabels are needed with it, to tell the replicas from each other",
+        ),
+        (
+            {"metrics_client_ca": __file__},
+            "metricsClientCa: client certificates need HTTPS, give tlsCert, tlsKey and metricsBind too",
+        ),
+        (
             {"leader_elect": "true", "own_namespace": "x", "cluster": __file__},
             "leaderElect, cluster: a file has no lease, leader election needs a live cluster",
         ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.builders import make_node, make_pod
 from tests.end_to_end.service import Service
 from tests.end_to_end.workload import violations
 from tests.running import EXTENDER, ONLY_EXTENDER, RunningExtender
-from tests.stock.api_client import ApiClient
+from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
@@ -26,6 +28,12 @@ pytestmark = pytest.mark.stock
 
 ROOM, ASKED = 120, 140
 SHORT_LEASE = ("--lease-duration-seconds=3", "--renew-deadline-seconds=2", "--retry-period-seconds=0.4")
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "extender", "namespace": "default"},
+    "spec": {"ports": [{"name": "https", "port": 8888}]},
+}
 FILTER = {"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}, "NodeNames": ["n00"]}
 
 
@@ -86,6 +94,30 @@ def start(control_plane: ControlPlane, tmp_path: Path) -> Iterator[StartReplica]
         if replica.process.running:
             replica.signal(signal.SIGCONT)
         replica.process.stop()
+
+
+class Scheduler(threading.Thread):
+    """Calls filter again and again on one connection, as a scheduler does: a new one where the server has closed it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port, self.ending = port, threading.Event()
+        self.answers: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        while not self.ending.wait(0.02):
+            if connection.sock and select.select([connection.sock], [], [], 0)[0]:
+                connection.close()
+            try:
+                connection.request(
+                    "POST", "/scheduler/filter", json.dumps(FILTER), {"Content-Type": "application/json"}
+                )
+                self.answers.append(json.loads(connection.getresponse().read()))
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if self.answers:  # before the first the Service may lead nowhere yet
+                    self.answers.append({"Error": repr(error)})
 
 
 @contextmanager
@@ -175,6 +207,49 @@ def test_the_other_takes_over_and_no_node_is_filled_over(
     assert placed(client) == ROOM
     assert violations(client.list("Node"), client.list("Pod", "default")) == []
     assert wait_until(lambda: standby.metric('extender_cache_size{type="assumed_pods"}') == 0)
+
+
+def test_a_service_leads_to_the_leader_and_no_call_is_refused_while_it_hands_over(
+    control_plane: ControlPlane, start: StartReplica
+) -> None:
+    client, addresses = control_plane.client, {"one": "10.0.0.1", "two": "10.0.0.2"}
+    client.create(make_node("n00").obj(), SERVICE)
+    for name, address in addresses.items():
+        ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
+        client.create(make_pod(name).label(app="extender").node("n00").obj())
+        client.patch("Pod", name, {"status": ready}, subresource="status")
+    replicas = {
+        name: start(name, "--leader-service=extender", f"--own-address={address}", "--own-namespace=default",
+                    "--own-labels=app=extender", "--drain-seconds=5")
+        for name, address in addresses.items()
+    }  # fmt: skip
+    assert wait_until(lambda: all(replica.ready() for replica in replicas.values()), timeout_seconds=60)
+    assert wait_until(lambda: led_to(client) in addresses.values())
+    leader = next(name for name, address in addresses.items() if address == led_to(client))
+    (successor,) = set(replicas) - {leader}
+    with Service(
+        [(each.port, lambda a=addresses[name]: led_to(client) == a) for name, each in replicas.items()]
+    ) as service:
+        scheduler = Scheduler(service.port)
+        scheduler.start()
+        assert wait_until(lambda: len(scheduler.answers) > 10)
+        replicas[leader].process.stop(grace_seconds=30)
+        assert wait_until(lambda: replicas[successor].metric('extender_leader{name="extender"}') == 1)
+        asked = len(scheduler.answers)
+        assert wait_until(lambda: len(scheduler.answers) > asked + 10)
+        scheduler.ending.set()
+        scheduler.join()
+    assert led_to(client) == addresses[successor]
+    assert [answer["Error"] for answer in scheduler.answers if answer["Error"]] == []
+
+
+def led_to(client: ApiClient) -> str:
+    """The address that the Service leads to."""
+    try:
+        (endpoint,) = client.get("EndpointSlice", "extender")["endpoints"]
+    except ApiError:
+        return ""
+    return str(endpoint["addresses"][0])
 
 
 def test_the_lease_changes_hands_again_and_again(control_plane: ControlPlane, start: StartReplica) -> None:

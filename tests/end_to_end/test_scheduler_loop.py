@@ -14,7 +14,7 @@ import pytest
 from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import asking, condition, events, placed, sized
 from tests.end_to_end.workload import nodes, pods, violations
-from tests.running import EXTENDER, SCHEDULER_NAME
+from tests.running import EXTENDER, SCHEDULER_NAME, RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -74,14 +74,19 @@ def test_of_two_only_the_leader_schedules_and_the_other_takes_over(
 ) -> None:
     client = control_plane.client
     client.create(sized("n1", "4").obj())
-    with start_scheduler("--leader-elect") as first, start_scheduler("--leader-elect", wait=False) as second:
+    with start_scheduler("--leader-elect") as first, start_scheduler("--leader-elect") as second:
         client.create(asking("a", "1").obj())
         assert wait_until(lambda: "a" in placed(control_plane))
-        assert wait_until(lambda: "held by" in second.readiness()[1])
+        assert [leads(each) for each in (first, second)] == [1, 0]
+        assert second.ready()  # so that roll-outs settle; nobody calls a scheduler
         first.process.stop()
-        second.process.wait_until(second.ready, timeout_seconds=30)
+        assert wait_until(lambda: leads(second) == 1)
         client.create(asking("b", "1").obj())
         assert wait_until(lambda: "b" in placed(control_plane))
+
+
+def leads(scheduler: RunningScheduler) -> float:
+    return scheduler.metric('extender_leader{name="extender-scheduler"}')
 
 
 def test_it_ends_at_sigterm(start_scheduler: StartScheduler) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
 from extender.model.kinds import KINDS
+from tests.manifests.rendering import MANIFESTS
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 Grant = tuple[str, str, str]
 LEASES = "coordination.k8s.io"
 FOLLOWED = {
@@ -32,8 +31,12 @@ WRITTEN_BY_SCHEDULE = {
 }
 
 
-def granted(folder: str) -> Iterator[Grant]:
-    for document in yaml.safe_load_all((MANIFESTS / folder / "rbac.yaml").read_text()):
+SLICE = {("discovery.k8s.io", "endpointslices", verb) for verb in ("create", "get", "update")}
+
+
+def granted(shape: str) -> Iterator[Grant]:
+    documents = yaml.safe_load_all((MANIFESTS / shape / "all.yaml").read_text())
+    for document in (each for each in documents if each["kind"].endswith("Role")):
         for rule in document.get("rules", ()):
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
@@ -41,11 +44,12 @@ def granted(folder: str) -> Iterator[Grant]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "used"),
+    ("shape", "used"),
     [
-        pytest.param("base", FOLLOWED | BIND | LEASE, id="serve"),
-        pytest.param("scheduler", FOLLOWED | BIND | LEASE | WRITTEN_BY_SCHEDULE, id="schedule"),
+        pytest.param("beside", FOLLOWED | BIND | LEASE, id="beside, the lease being kube-scheduler's"),
+        pytest.param("service", FOLLOWED | BIND | LEASE | SLICE, id="service"),
+        pytest.param("scheduler", FOLLOWED | BIND | LEASE | WRITTEN_BY_SCHEDULE, id="scheduler"),
     ],
 )
-def test_nothing_unused_is_granted(folder: str, used: set[Grant]) -> None:
-    assert set(granted(folder)) == used
+def test_nothing_unused_is_granted(shape: str, used: set[Grant]) -> None:
+    assert set(granted(shape)) == used

@@ -1,32 +1,22 @@
-"""The manifests against the real API server and the real kube-scheduler."""
+"""The manifests of the shape service against the real API server: accepted, and its account may do no more."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
-import yaml
 
-from extender.config.settings import OPTIONS
 from extender.model.kinds import KINDS
 from tests.builders import make_node, make_pod
+from tests.manifests.rendering import NAMESPACE, apply
 from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.control_plane import ControlPlane
-from tests.stock.process import StartError
 from tests.stock.waiting import wait_until
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
-NAMESPACE = "extender-system"
-TLS_DIRECTORY = "/etc/extender/tls"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-
-
-def apply(control_plane: ControlPlane) -> str:
-    return control_plane.kubectl("apply", "--server-side", "--validate=strict", "-k", str(MANIFESTS))
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 
 
 def lease(name: str) -> dict[str, Any]:
@@ -36,7 +26,7 @@ def lease(name: str) -> dict[str, Any]:
 @pytest.fixture
 def extender(control_plane: ControlPlane) -> ApiClient:
     """The API server as the extender's service account sees it."""
-    apply(control_plane)
+    apply(control_plane, "service")
     client = control_plane.client_of(control_plane.service_account_token(NAMESPACE, "extender"))
     # The API server's authorizer follows roles and bindings with watches.
     assert wait_until(lambda: not refused(lambda: client.list("Node")))
@@ -54,25 +44,26 @@ def refused(call: Callable[[], object]) -> bool:
 
 @pytest.mark.stock
 def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: ControlPlane) -> None:
-    applied = {line.removesuffix(" serverside-applied") for line in apply(control_plane).splitlines()}
+    applied = {line.removesuffix(" serverside-applied") for line in apply(control_plane, "service").splitlines()}
     assert applied == {
-        f"namespace/{NAMESPACE}",
         "serviceaccount/extender",
         "clusterrole.rbac.authorization.k8s.io/extender",
         "clusterrolebinding.rbac.authorization.k8s.io/extender",
         "role.rbac.authorization.k8s.io/extender",
         "rolebinding.rbac.authorization.k8s.io/extender",
-        "configmap/kube-scheduler-configuration",
+        "configmap/extender-kube-scheduler",
         "service/extender",
+        "service/extender-metrics",
+        "poddisruptionbudget.policy/extender",
         "deployment.apps/extender",
     }
-    apply(control_plane)
+    apply(control_plane, "service")
 
 
 @pytest.mark.stock
 def test_the_pod_satisfies_the_restricted_pod_security_standard(control_plane: ControlPlane) -> None:
     """The namespace enforces it, on pods: so the deployment's pod is made here, as its controller would."""
-    apply(control_plane)
+    apply(control_plane, "service")
     template = control_plane.client.get("Deployment", "extender", NAMESPACE)["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template}
     pod["metadata"] = {**template["metadata"], "name": "extender", "namespace": NAMESPACE}
@@ -136,6 +127,7 @@ def test_the_extender_may_renew_its_own_lease(extender: ApiClient) -> None:
         pytest.param("PATCH", "/api/v1/namespaces/default/pods/p/status", {}, id="change pods"),
         pytest.param("PATCH", "/api/v1/nodes/n", {}, id="change nodes"),
         pytest.param("GET", f"{LEASES}/other", None, id="read other leases"),
+        pytest.param("PUT", f"{SLICES}/other", {}, id="lead other services"),
         pytest.param(
             "POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease("x"), id="lease elsewhere"
         ),
@@ -144,62 +136,3 @@ def test_the_extender_may_renew_its_own_lease(extender: ApiClient) -> None:
 def test_the_extender_may_do_no_more(extender: ApiClient, method: str, path: str, body: Any) -> None:
     content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
     assert refused(lambda: extender.request(method, path, body, content_type))
-
-
-@pytest.fixture
-def scheduler_configuration(control_plane: ControlPlane, tmp_path: Path) -> dict[str, Any]:
-    """The configuration as the config map holds it, its certificates in a folder of the test."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("scheduler")
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
-    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "tls.crt"))
-    certificate.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
-    apply(control_plane)
-    data = control_plane.client.get("ConfigMap", "kube-scheduler-configuration", NAMESPACE)["data"]
-    text = data["kube-scheduler-configuration.yaml"]
-    assert TLS_DIRECTORY in text
-    configuration: dict[str, Any] = yaml.safe_load(text.replace(TLS_DIRECTORY, str(tmp_path)))
-    return configuration
-
-
-@pytest.mark.stock
-def test_the_scheduler_starts_on_its_configuration(
-    control_plane: ControlPlane, scheduler_configuration: dict[str, Any]
-) -> None:
-    """It leads, takes a pod of its profile, and fails that pod as nobody answers at the service's name."""
-    control_plane.client.create(make_node("n").obj(), make_pod("p").scheduler("extender-scheduler").obj())
-    with control_plane.scheduler(scheduler_configuration):
-        assert wait_until(lambda: "extender.extender-system.svc" in scheduling_message(control_plane, "p"))
-
-
-def scheduling_message(control_plane: ControlPlane, pod: str) -> str:
-    conditions = control_plane.client.get("Pod", pod)["status"].get("conditions", [])
-    return next((condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), "")
-
-
-@pytest.mark.stock
-def test_the_scheduler_refuses_a_misspelt_verb(
-    control_plane: ControlPlane, scheduler_configuration: dict[str, Any]
-) -> None:
-    """So the test above means that the fields are right."""
-    scheduler_configuration["extenders"][0]["filterVrb"] = "filter"
-    with pytest.raises(StartError, match="filterVrb"), control_plane.scheduler(scheduler_configuration):
-        pass
-
-
-def test_the_deployment_uses_flags_and_variables_that_exist() -> None:
-    deployment = yaml.safe_load((MANIFESTS / "deployment.yaml").read_text())
-    container = deployment["spec"]["template"]["spec"]["containers"][0]
-    command, *flags = container["args"]
-    assert command == "serve"
-    assert {flag.partition("=")[0] for flag in flags} <= {option.flag for option in OPTIONS.values()}
-    variables = {variable["name"] for variable in container["env"]}
-    assert variables <= {option.variable for option in OPTIONS.values()}
-
-
-def test_the_scheduler_asks_for_the_verbs_where_the_extender_serves_them() -> None:
-    configuration = yaml.safe_load((MANIFESTS / "kube-scheduler-configuration.yaml").read_text())
-    (entry,) = configuration["extenders"]
-    assert entry["urlPrefix"].endswith(OPTIONS["prefix"].default)
-    served = {verb: OPTIONS[f"{verb}_verb"].default for verb in ("filter", "prioritize", "preempt", "bind")}
-    assert {verb: entry[f"{verb}Verb"] for verb in served} == served

@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from extender.cli.main import cli
-from extender.cli.schedule import schedule
-from extender.config.settings import OPTIONS
 from extender.model.kinds import KINDS
-from extender.policy.loading import load
 from tests.builders import (
     PodBuilder,
     make_claim,
@@ -29,6 +24,7 @@ from tests.builders import (
 )
 from tests.end_to_end.controllers import HOSTNAME, Volumes, release_claims, working
 from tests.end_to_end.scheduling import condition, events, placed
+from tests.manifests.rendering import NAME, NAMESPACE, apply, container_of
 from tests.manifests.test_manifests import may, refused
 from tests.running import EXTENDER, RunningScheduler
 from tests.stock.api_client import ApiClient, ApiError
@@ -36,20 +32,15 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "scheduler"
-NAMESPACE, NAME = "extender-system", "extender-schedule"
+SCHEDULER_NAME = "extender-scheduler"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 GPU = "gpu.example.com"
-
-
-def apply(control_plane: ControlPlane) -> str:
-    return control_plane.kubectl("apply", "--server-side", "--validate=strict", "-k", str(MANIFESTS))
 
 
 @pytest.fixture
 def account(control_plane: ControlPlane) -> ApiClient:
     """The API server as the service account sees it."""
-    apply(control_plane)
+    apply(control_plane, "scheduler")
     client = control_plane.client_of(control_plane.service_account_token(NAMESPACE, NAME))
     # The API server's authorizer follows roles and bindings with watches.
     assert wait_until(lambda: not refused(lambda: client.list("Node")))
@@ -58,17 +49,17 @@ def account(control_plane: ControlPlane) -> ApiClient:
 
 @pytest.mark.stock
 def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: ControlPlane) -> None:
-    applied = apply(control_plane).splitlines()
+    applied = apply(control_plane, "scheduler").splitlines()
     assert len(applied) == 8
     assert all(line.endswith(" serverside-applied") for line in applied)
-    apply(control_plane)
+    apply(control_plane, "scheduler")
     spec = control_plane.client.get("Deployment", NAME, NAMESPACE)["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
 
 
 @pytest.mark.stock
 def test_the_pod_satisfies_the_restricted_pod_security_standard(control_plane: ControlPlane) -> None:
-    apply(control_plane)
+    apply(control_plane, "scheduler")
     template = control_plane.client.get("Deployment", NAME, NAMESPACE)["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template}
     pod["metadata"] = {**template["metadata"], "name": NAME, "namespace": NAMESPACE}
@@ -112,10 +103,9 @@ def test_it_may_do_no_more(account: ApiClient, method: str, path: str, body: Any
 def scheduler(control_plane: ControlPlane, account: ApiClient, tmp_path: Path) -> Iterator[RunningScheduler]:
     """The Deployment's command with its files, under its account, RBAC being on; at the end nothing was forbidden."""
     kubeconfig = control_plane.write_kubeconfig(NAME, control_plane.service_account_token(NAMESPACE, NAME))
-    container = control_plane.client.get("Deployment", NAME, NAMESPACE)["spec"]["template"]["spec"]["containers"][0]
+    container = container_of(control_plane.client.get("Deployment", NAME, NAMESPACE))
     port = free_port()
     arguments = [argument.replace("$(EXTENDER_OWN_NAMESPACE)", NAMESPACE) for argument in container["args"]]
-    arguments = [argument.replace("/etc/extender", str(MANIFESTS)) for argument in arguments]
     arguments = [f"--bind=127.0.0.1:{port}" if each.startswith("--bind=") else each for each in arguments]
     process = Process("schedule", [EXTENDER, *arguments, "--kubeconfig", kubeconfig], tmp_path / "log")
     scheduler = RunningScheduler(process, port)
@@ -129,12 +119,13 @@ def scheduler(control_plane: ControlPlane, account: ApiClient, tmp_path: Path) -
 
 
 def pod(name: str) -> PodBuilder:
-    return make_pod(name).scheduler(NAME).grace(0)
+    return make_pod(name).scheduler(SCHEDULER_NAME).grace(0)
 
 
 @pytest.mark.stock
 def test_it_leads_places_preempts_and_tells(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
     client = control_plane.client
+    assert wait_until(lambda: scheduler.metric('extender_leader{name="extender"}') == 1)
     assert client.get("Lease", NAME, NAMESPACE)["spec"]["holderIdentity"]
     client.create(make_priority_class("high", 10), make_node("n").capacity(cpu="1", memory="1Gi", pods="10").obj())
     client.create(pod("low").req(cpu="1").obj())
@@ -174,28 +165,3 @@ def test_it_allocates_devices(control_plane: ControlPlane, scheduler: RunningSch
         assert wait_until(lambda: placed(control_plane) == {"claimed": "n", "extended": "n"})
     finally:
         release_claims(client)
-
-
-def test_the_deployment_uses_flags_and_variables_that_exist() -> None:
-    container = deployment()["spec"]["template"]["spec"]["containers"][0]
-    command, *flags = container["args"]
-    assert cli.commands[command] is schedule
-    known = {flag for parameter in schedule.params for flag in parameter.opts}
-    assert {flag.partition("=")[0] for flag in flags} <= known
-    assert {variable["name"] for variable in container["env"]} <= {option.variable for option in OPTIONS.values()}
-
-
-def test_the_lease_is_the_one_that_the_account_may_renew() -> None:
-    flags = deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
-    documents = yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
-    (role,) = (each for each in documents if each["kind"] == "Role")
-    (lease,) = role["rules"][1]["resourceNames"]
-    assert f"--lease-name={lease}" in flags
-
-
-def test_the_policy_is_one() -> None:
-    assert [profile.name for profile in load((MANIFESTS / "policy.yaml").read_text()).profiles] == [NAME]
-
-
-def deployment() -> Any:
-    return yaml.safe_load((MANIFESTS / "deployment.yaml").read_text())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from extender.errors import ConfigurationError
 from extender.model.extenders import ExtenderConfig, TLSConfig
@@ -202,7 +203,8 @@ def fit_of(profile_: Any) -> NodeResourcesFitFilter:
 
 def test_the_configuration_in_the_manifests() -> None:
     """`extender serve` may be given the configuration of the scheduler that calls it."""
-    text = (Path(__file__).parents[2] / "manifests/base/kube-scheduler-configuration.yaml").read_text()
-    (config,) = load(text).extenders
+    documents = yaml.safe_load_all((Path(__file__).parents[2] / "manifests/service/all.yaml").read_text())
+    (held,) = (each["data"] for each in documents if each["kind"] == "ConfigMap")
+    (config,) = load(held["kube-scheduler.yaml"]).extenders
     assert (config.bind_verb, config.timeout_seconds, config.node_cache_capable) == ("bind", 5.0, True)
     assert config.tls.verified

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -70,7 +71,8 @@ class OwnScheduler:
             self._simulation.sleep(CHECK_SECONDS)
             pages, queue = self.process.facts.get("pages"), self.process.facts.get("queue")
             if pages is not None:
-                self.ready = pages["/readyz"]("", "").status == 200
+                leading = json.loads(pages["/debug/pods"]("", "").body)["leading"]
+                self.ready = leading and pages["/readyz"]("", "").status == 200
             if queue is not None:
                 self._simulation.undisturbed(lambda queue=queue: self._check(queue))  # type: ignore[misc]  # bound here
 

@@ -28,7 +28,7 @@ _MODULES = Path(__file__).parent / "go"
 
 Report = Callable[[str], None]
 Binaries = dict[str, Path]
-"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, oracle, noopext, bindonly."""
+"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, helm, oracle, noopext, bindonly."""
 
 
 class GoMissingError(Exception):
@@ -60,6 +60,7 @@ PROGRAMS = (
     Program("kube-apiserver", "stock", "k8s.io/kubernetes/cmd/kube-apiserver"),
     Program("kube-scheduler", "stock", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
+    Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
     Program("oracle", "stock", "./oracle"),
     Program("noopext", "stock", "./noopext"),
     Program("bindonly", "stock", "./bindonly"),

@@ -110,15 +110,18 @@ class ControlPlane:
         return result.stdout
 
     @contextmanager
-    def scheduler(self, configuration: Mapping[str, Any] | None = None, verbosity: int = 2) -> Iterator[Process]:
-        """The stock kube-scheduler, ready, until the block ends.
+    def scheduler(
+        self, configuration: Mapping[str, Any] | None = None, verbosity: int = 2, kubeconfig: Path | None = None
+    ) -> Iterator[Process]:
+        """The stock kube-scheduler, ready, until the block ends; as the administrator, or another's kubeconfig.
 
         `configuration` holds fields of KubeSchedulerConfiguration (profiles, extenders, ...); how it reaches the API
         server is put in here, and leader election is off unless given.
         """
         port, number = free_port(), len(self.processes)
         path = self.directory / f"scheduler-{number}.yaml"
-        path.write_text(json.dumps(self._scheduler_configuration(configuration or {})))
+        account = kubeconfig or self.kubeconfig
+        path.write_text(json.dumps(_scheduler_configuration(configuration or {}, account)))
         command: list[str | Path] = [
             self.binaries["kube-scheduler"],
             f"--config={path}",
@@ -126,8 +129,8 @@ class ControlPlane:
             f"--secure-port={port}",
             f"--tls-cert-file={self.directory / 'server.pem'}",
             f"--tls-private-key-file={self.directory / 'server.key'}",
-            f"--authentication-kubeconfig={self.kubeconfig}",
-            f"--authorization-kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={account}",
+            f"--authorization-kubeconfig={account}",
             "--authorization-always-allow-paths=/readyz,/metrics",
             f"-v={verbosity}",
         ]
@@ -192,15 +195,6 @@ class ControlPlane:
             "--max-mutating-requests-inflight=2000",
         ]
 
-    def _scheduler_configuration(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": False},
-            **copy.deepcopy(dict(given)),
-            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 10000},
-        }
-
     def spawn(self, name: str, command: list[str | Path], log: str) -> Process:
         process = Process(name, command, self.directory / log)
         self.processes.append(process)
@@ -215,6 +209,16 @@ class ControlPlane:
         context = ssl.create_default_context(cafile=str(self._ca_file))
         connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
         return _answers_200(connection, path)
+
+
+def _scheduler_configuration(given: Mapping[str, Any], kubeconfig: Path) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        **copy.deepcopy(dict(given)),
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 10000},
+    }
 
 
 def _http_ok(port: int, path: str) -> bool:

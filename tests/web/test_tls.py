@@ -197,12 +197,22 @@ def test_files_that_could_not_be_read_are_tried_again_though_they_do_not_change(
     assert context.current() is not first
 
 
-def test_probes_and_metrics_have_a_plain_address_where_nobody_can_bind(folder: Path, ca: trustme.CA) -> None:
-    port = free_port()
+@pytest.mark.parametrize("certified", [False, True])
+def test_probes_and_metrics_have_an_address_where_nobody_can_bind(
+    folder: Path, ca: trustme.CA, certified: bool
+) -> None:
+    """Without certificates, or with those of another CA, which let nobody bind."""
+    scrapers, port = trustme.CA(), free_port()
+    scrapers.cert_pem.write_to_path(str(folder / "scrapers.pem"))
     flags = (*_tls_flags(folder), "--client-ca", str(folder / "ca.pem"), "--metrics-bind", f"127.0.0.1:{port}")
-    with extender(*flags) as server:
-        probes = Server(server.process, port)
+    scraper = _client(ca, scrapers.issue_cert("prometheus"))
+    with extender(*flags, *(("--metrics-client-ca", str(folder / "scrapers.pem")) if certified else ())) as server:
         assert server.ask(get("/readyz"), _client(ca)).status == 200  # the worker listens at both from its start
-        assert [probes.ask(get(path)).body for path in ("/livez", "/readyz")] == [b"ok", b"ok"]
-        assert b"extender_build_info" in probes.ask(get("/metrics")).body
-        assert [probes.ask(post()).status, probes.ask(get("/debug/cache/dump")).status] == [404, 404]
+        probes = Server(server.process, port)
+        anybody, tls = (_client(ca), scraper) if certified else (None, None)
+        assert [probes.ask(get(path), anybody).body for path in ("/livez", "/readyz")] == [b"ok", b"ok"]
+        assert probes.ask(get("/metrics"), anybody).status == (403 if certified else 200)
+        assert b"extender_build_info" in probes.ask(get("/metrics"), tls).body
+        assert [probes.ask(post(), tls).status, probes.ask(get("/debug/cache/dump"), tls).status] == [404, 404]
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            server.ask(post(), scraper)

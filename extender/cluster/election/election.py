@@ -186,6 +186,11 @@ class Election:
         else:
             self._pause(now)
 
+    def hurry(self) -> None:
+        """Has the next step taken at once; that of a standby, for whose lease somebody waits."""
+        if self._tenure is None:
+            self._resume_at = float("-inf")
+
     def abdicate(self) -> None:
         """Leads no more until it wins the lease anew; to be called between two steps, while no write is under way."""
         self._tenure = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from extender.cluster.election.election import Election, Read, Wait, Write
@@ -44,12 +45,12 @@ class LeaderElector:
     ) -> None:
         self._lease, self._election, self._clock = lease, election, clock
         self._eligible, self._reconcile, self._idle = eligible, reconcile, idle
-        self._stopping = threading.Event()
+        self._stopping, self._hurried = threading.Event(), threading.Event()
         self._thread = LastingThread("leader-election", self._run)
         self.start, self.revive = self._thread.start, self._thread.revive
         self._term = 0
         self._holder = ""
-        self._to_release = False
+        self._to_release = self._resigned = False
 
     def leading(self) -> bool:
         """Returns whether this process may act as the leader at this moment."""
@@ -66,14 +67,23 @@ class LeaderElector:
         held = f" held by {holder}" if holder not in ("", self._election.identity) else ""
         return f"waiting for the lease {self._lease.key}{held}"
 
+    def hurry(self, seconds: float) -> None:
+        """Waits until this process leads, for so long at most, and looks at the lease all the time meanwhile."""
+        ends_at = self._clock.monotonic() + seconds
+        while not (self.leading() or self._resigned) and self._clock.monotonic() < ends_at:
+            self._hurried.set()
+            time.sleep(_PROBE_SECONDS)
+
     def resign(self) -> None:
         """Leads no more, from this moment on; what is under way may end."""
+        self._resigned = True
         self._election.resign()
 
     def stop(self) -> None:
         """Leads no more, then gives the lease up if it is idle."""
         self.resign()
         self._stopping.set()
+        self._hurried.set()
         ended = self._thread.stop(_JOIN_SECONDS)
         if self._idle() and ended:
             self._release()
@@ -97,7 +107,9 @@ class LeaderElector:
         asked_at = self._clock.monotonic()
         match self._election.next(asked_at, self._clock.now()):
             case Wait(seconds):
-                self._stopping.wait(seconds)
+                if self._hurried.wait(seconds):
+                    self._hurried.clear()
+                    self._election.hurry()
             case Read():
                 lease = self._lease.get()
                 self._election.read(lease, self._clock.monotonic())

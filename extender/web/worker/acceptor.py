@@ -53,6 +53,10 @@ class Acceptor:
         self._selector.close()
         for listener in self._listeners:
             listener.close()
+        self.finish()
+
+    def finish(self) -> None:
+        """Ends each open connection after the call in flight: clients come again, and may be led elsewhere."""
         for connection in self._open.copy():
             connection.finish()
 

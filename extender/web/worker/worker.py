@@ -21,6 +21,8 @@ from extender.web.tls import ReloadingContext
 from extender.web.worker.acceptor import Acceptor
 
 _TURN_SECONDS, _MARGIN_SECONDS = 0.25, 1.0
+# An answer ends its connection while draining; so does the want of a call for so long, for the next may be too late.
+_QUIET_SECONDS = 1.0
 
 
 class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no type information
@@ -59,10 +61,12 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
 
     def _drain(self, acceptor: Acceptor, seconds: float, ends_at: float) -> None:
         """Accepts for `seconds` more, then waits for the calls in flight until `ends_at` by the monotonic clock."""
-        until = time.monotonic() + seconds
+        until, quiet_at = time.monotonic() + seconds, time.monotonic() + _QUIET_SECONDS
         while (left := until - time.monotonic()) > 0:
             self.notify()
             acceptor.turn(min(left, _TURN_SECONDS))
+            if time.monotonic() > quiet_at:
+                acceptor.finish()
         acceptor.close()
         while acceptor.open_connections() and time.monotonic() < ends_at:
             self.notify()

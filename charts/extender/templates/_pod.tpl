@@ -1,0 +1,109 @@
+{{- define "extender.container" -}}
+name: extender
+image: {{ include "extender.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args:
+{{- include "extender.args" . | nindent 0 }}
+{{- with .Values.extraArgs }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+env:
+- name: EXTENDER_OWN_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- if eq .Values.shape "service" }}
+- name: EXTENDER_OWN_ADDRESS
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+ports:
+{{- if eq .Values.shape "service" }}
+- {name: https, containerPort: {{ .Values.service.port }}}
+{{- end }}
+- {name: metrics, containerPort: {{ .Values.metrics.port }}}
+startupProbe: # the first list of a large cluster takes a while
+  httpGet: {path: {{ ternary "/readyz" "/livez" (eq .Values.shape "beside") }}, port: metrics{{ include "extender.scheme" . }}}
+  periodSeconds: 1
+  failureThreshold: 300
+livenessProbe:
+  httpGet: {path: /livez, port: metrics{{ include "extender.scheme" . }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics{{ include "extender.scheme" . }}}
+  periodSeconds: 2
+  timeoutSeconds: 2
+resources:
+{{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+{{- include "extender.securityContext" . | nindent 2 }}
+volumeMounts:
+- {name: tmp, mountPath: /tmp}
+{{- if .Values.policy }}
+- {name: policy, mountPath: /etc/extender/policy, readOnly: true}
+{{- end }}
+{{- if eq .Values.shape "service" }}
+- {name: tls, mountPath: /etc/extender/tls, readOnly: true}
+{{- if include "extender.scrapers" . }}
+- {name: scrapers, mountPath: /etc/extender/scrapers, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "extender.scheme" -}}
+{{ if include "extender.scrapers" . }}, scheme: HTTPS{{ end }}
+{{- end -}}
+
+{{- /* The Secret with the authority of those who scrape; "" where anybody may. */ -}}
+{{- define "extender.scrapers" -}}
+{{- if eq .Values.shape "service" -}}
+{{ .Values.metrics.clientCASecret }}
+{{- end -}}
+{{- end -}}
+
+{{- define "extender.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "extender.args" -}}
+{{- if eq .Values.shape "scheduler" -}}
+- schedule
+- --bind={{ .Values.listenAddress }}:{{ .Values.metrics.port }}
+- --leader-elect
+- --lease-namespace=$(EXTENDER_OWN_NAMESPACE)
+- --lease-name={{ include "extender.fullname" . }}
+{{- if not .Values.policy }}
+- --scheduler-name={{ .Values.schedulerName }}
+{{- end }}
+{{- else -}}
+- serve
+- --metrics-bind={{ .Values.listenAddress }}:{{ .Values.metrics.port }}
+{{- range $key, $value := include "extender.selector" . | fromYaml }}
+- --own-labels={{ $key }}={{ $value }}
+{{- end }}
+{{- if eq .Values.shape "beside" }}
+- --bind=127.0.0.1:8888
+- --drain-seconds=0 # kube-scheduler has ended before
+{{- else }}
+- --bind={{ .Values.listenAddress }}:{{ .Values.service.port }}
+- --tls-cert=/etc/extender/tls/tls.crt
+- --tls-key=/etc/extender/tls/tls.key
+- --client-ca=/etc/extender/tls/ca.crt
+{{- range .Values.service.clientNames }}
+- --client-names={{ . }}
+{{- end }}
+{{- if include "extender.scrapers" . }}
+- --metrics-client-ca=/etc/extender/scrapers/ca.crt
+{{- end }}
+- --leader-elect
+- --lease-name={{ include "extender.fullname" . }}
+- --leader-service={{ include "extender.fullname" . }}
+{{- end }}
+{{- end }}
+{{- if .Values.policy }}
+- --policy=/etc/extender/policy/policy.yaml
+{{- end }}
+{{- end -}}

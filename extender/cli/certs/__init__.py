@@ -1,0 +1,97 @@
+"""The command `extender certs`: two authorities, the pairs that they sign, and their renewal."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from extender.errors import ConfigurationError
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--service", default="extender.extender-system.svc", show_default=True, help="DNS name that callers use")
+@click.option("--dns", multiple=True, metavar="NAME", help="another DNS name of the server")
+@click.option("--caller", default="system:kube-scheduler", show_default=True, help="name of the one who may call")
+@click.option("--scraper", default="prometheus", show_default=True, help="name of the one who may scrape")
+@click.option("--days", type=click.IntRange(1, 825), default=365, show_default=True, help="life of a certificate")
+@click.option("--renew-days", type=int, default=30, show_default=True, help="renew one that ends within so many days")
+@click.option("--rotate-ca", is_flag=True, help="first make the next authorities known; a second time sign with them")
+@click.option("--secrets", metavar="NAMESPACE", help="print Secrets for kubectl apply instead of a table")
+@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+def certs(
+    directory: Path,
+    service: str,
+    dns: tuple[str, ...],
+    caller: str,
+    scraper: str,
+    days: int,
+    renew_days: int,
+    rotate_ca: bool,
+    secrets: str | None,
+    output: str,
+) -> None:
+    """Make the certificates of a webhook behind a Service, or renew them.
+
+    In DIRECTORY: ca signs the server and the caller, scrapers-ca the scraper, so that whoever scrapes cannot bind. What
+    is there and good is kept: run it again to renew, as by a cron job, and apply the Secrets again.
+
+    \b
+      extender certs pki
+      extender certs pki --secrets extender-system | kubectl apply -f -
+    To replace the authorities, with no call refused: --rotate-ca, apply the Secrets, wait until all peers have the new
+    ca.crt, and the same once more.
+    """
+    if find_spec("cryptography") is None:
+        raise ConfigurationError(["certs: the package cryptography is missing: pip install 'extender[certs]'"])
+    from extender.cli.certs.store import Pair, Store
+
+    pairs = (
+        Pair("server", "ca", (service, *dns), "server"),
+        Pair("caller", "ca", (caller,), "client"),
+        Pair("scraper", "scrapers-ca", (scraper,), "client"),
+    )
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = Store(directory, datetime.now(UTC), days, renew_days)
+    rows = [row for name in ("ca", "scrapers-ca") for row in store.authority(name, rotate=rotate_ca)]
+    rows += [store.pair(pair) for pair in pairs]
+    if rotate_ca and store.knows_next("ca"):
+        click.echo("note: when every peer has this ca.crt, --rotate-ca again has the next authority sign", err=True)
+    told = [asdict(row) for row in rows]
+    if secrets:
+        click.echo(_secrets(directory, secrets))
+    elif output == "json":
+        click.echo(json.dumps(told, indent=2))
+    else:
+        _print(told)
+
+
+def _secrets(directory: Path, namespace: str) -> str:
+    """Returns a Secret of each pair with the authority of its peers, as YAML; no key of an authority is in it."""
+    held = {
+        "extender-tls": ("server", "ca"),
+        "extender-caller": ("caller", "ca"),
+        "extender-scrapers": ("scraper", "scrapers-ca"),
+    }
+    return "---\n".join(yaml.safe_dump(_secret(directory, namespace, name, *held[name])) for name in held)
+
+
+def _secret(directory: Path, namespace: str, name: str, pair: str, authority: str) -> dict[str, Any]:
+    files = {"tls.crt": f"{pair}.crt", "tls.key": f"{pair}.key", "ca.crt": f"{authority}.crt"}
+    data = {key: base64.b64encode((directory / file).read_bytes()).decode() for key, file in files.items()}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
+
+
+def _print(rows: list[dict[str, str]]) -> None:
+    widths = {key: max(len(key), *(len(row[key]) for row in rows)) + 3 for key in rows[0]}
+    for row in ({key: key.upper().replace("_", " ") for key in widths}, *rows):
+        click.echo("".join(row[key].ljust(width) for key, width in widths.items()).rstrip())
