@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -18,10 +19,12 @@ from extender.web.telemetry.scheduler_metrics import SCHEDULER_SERIES
 from tests.manifests.rendering import (
     CHART,
     MANIFESTS,
+    NAME,
     NAMESPACE,
     SHAPES,
     Object,
     RenderError,
+    container_of,
     manifest,
     notes,
     objects,
@@ -182,6 +185,26 @@ def _definition(group: str, kind: str) -> Object:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+@pytest.mark.stock
+def test_helm_installs_it_changes_its_shape_and_takes_it_away(
+    control_plane: ControlPlane, stock_binaries: Binaries
+) -> None:
+    client = control_plane.client
+    helm = [stock_binaries["helm"], "--kubeconfig", control_plane.kubeconfig, "--namespace", NAMESPACE]
+    for command in (
+        ["install", "--create-namespace"],
+        ["upgrade", "--set", "shape=service"],
+        ["upgrade", "--set", "shape=scheduler"],
+    ):
+        subprocess.run([*helm, command[0], NAME, CHART, *command[1:]], check=True, capture_output=True)
+        args = container_of(client.get("Deployment", NAME, NAMESPACE))["args"]
+        assert args[0] == ("schedule" if command[-1] == "shape=scheduler" else "serve")
+    assert [each["metadata"]["name"] for each in client.list("Service", NAMESPACE)] == ["extender-metrics"]
+    subprocess.run([*helm, "uninstall", NAME], check=True, capture_output=True)
+    assert client.list("Deployment", NAMESPACE) == client.list("Service", NAMESPACE) == []
+    assert not [each for each in client.list("ClusterRole") if each["metadata"]["name"].startswith(NAME)]
 
 
 @pytest.mark.stock

@@ -121,7 +121,7 @@ def test_beside(control_plane: ControlPlane, pods: Pods) -> None:
             configuration = pods.kube_scheduler()
             configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender.port_of_calls}/scheduler"
             configuration["leaderElection"] |= SHORT
-            stack.enter_context(control_plane.scheduler(configuration, kubeconfig=pods.kubeconfig))
+            scheduler = stack.enter_context(control_plane.scheduler(configuration, kubeconfig=pods.kubeconfig))
         client.create(asking("before").obj())
         assert wait_until(lambda: placed(control_plane) == {"before": "n"})
         first.close()
@@ -129,6 +129,7 @@ def test_beside(control_plane: ControlPlane, pods: Pods) -> None:
         client.create(asking("after").obj())
         assert wait_until(lambda: placed(control_plane) == {"before": "n", "after": "n"})
         second.close()
+        assert "forbidden" not in scheduler.log.read_text().lower()
         assert calls_that_failed(pods.stop("new")) == []
 
 
