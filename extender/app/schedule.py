@@ -55,7 +55,7 @@ TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods 
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
 POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
 # How soon a thread that waits for the interpreter gets it: at the default of 5 ms the loop would starve the binders.
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class Process:
 
     def _start(self) -> None:
         self._scheduling = True
-        self._writers.start()
+        self._writers.start(self._loop.queue.has_backlog)
         for ticker in self._tickers:
             ticker.start()
         self._loop.recovery.put_right()

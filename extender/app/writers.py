@@ -10,7 +10,7 @@ from extender.app.loop import LoopPorts
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiStatuses
 from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
@@ -32,7 +32,8 @@ class Writers:
     ) -> None:
         instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.statuses = ApiStatuses(client, bucket(status_rate), clock, dropped)
-        self.events = ApiEvents(client, bucket(event_rate), clock, instance, dropped)
+        self._event_bucket = YieldingBucket(event_rate, _burst(event_rate))
+        self.events = ApiEvents(client, self._event_bucket, clock, instance, dropped)
         self.evictor, self.volumes, self.claims = (
             ApiEvictor(client, clock),
             ApiVolumes(client),
@@ -53,8 +54,9 @@ class Writers:
             self.preemptors,
         )
 
-    def start(self) -> None:
-        """Starts the threads."""
+    def start(self, has_backlog: Callable[[], bool]) -> None:
+        """Starts the threads; there are fewer events in a backlog, for they cost as much as binds."""
+        self._event_bucket.is_urgent = has_backlog
         for part in (self.statuses, self.events, self.binders, self.preemptors):
             part.start()
 
@@ -66,4 +68,8 @@ class Writers:
 
 def bucket(per_second: float) -> TokenBucket:
     """Returns what lets so many pass a second, and as many at once."""
-    return TokenBucket(per_second, max(1, int(per_second)))
+    return TokenBucket(per_second, _burst(per_second))
+
+
+def _burst(per_second: float) -> int:
+    return max(1, int(per_second))

@@ -28,7 +28,13 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--bind", "address", default="127.0.0.1:8889", show_default=True, help="HOST:PORT of probes and metrics")
 @click.option("--bind-rate", type=_RATE, default=5000.0, show_default=True, help="most bindings a second")
 @click.option("--status-rate", type=_RATE, default=100.0, show_default=True, help="most pod status writes a second")
-@click.option("--event-rate", type=_RATE, default=200.0, show_default=True, help="most events a second")
+@click.option(
+    "--event-rate",
+    type=_RATE,
+    default=200.0,
+    show_default=True,
+    help="most events a second; a quarter while pods queue",
+)
 @click.option(
     "--pod-max-in-unschedulable-pods-seconds",
     "max_unschedulable_seconds",

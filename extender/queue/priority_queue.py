@@ -39,6 +39,7 @@ from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
+BACKLOG = 50
 
 
 class PriorityQueue:
@@ -227,6 +228,10 @@ class PriorityQueue:
         for tier in Tier:
             yield from ((tier, pod) for pod in self._tiers[tier])
         yield from ((None, pod) for pod in self._in_flight)
+
+    def has_backlog(self) -> bool:
+        """Returns whether more pods could be tried at once than are tried in an instant."""
+        return len(self._tiers.active) > BACKLOG
 
     def pending(self) -> dict[str, int]:
         """Returns how many pods wait (scheduler_pending_pods), by queue."""

@@ -11,7 +11,7 @@ from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
-from extender.queue.priority_queue import PriorityQueue
+from extender.queue.priority_queue import BACKLOG, PriorityQueue
 from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
 from extender.queue.sub_queues import PreEnqueue
 from extender.runtime.clock import ManualClock
@@ -76,6 +76,13 @@ def test_the_higher_priority_is_popped_first_and_then_who_came_first() -> None:
     assert [rig.pop().info.pod.name for _ in range(3)] == ["urgent", "first", "second"]
     assert rig.queue.pop(0) is None
     assert [pod.pod.name for pod in rig.queue.pods_in_flight()] == ["urgent", "first", "second"]
+
+
+def test_there_is_a_backlog_while_many_pods_can_be_tried() -> None:
+    rig = Rig(*(f"p-{number}" for number in range(BACKLOG + 1)))
+    assert rig.queue.has_backlog()
+    rig.pop()
+    assert not rig.queue.has_backlog()
 
 
 def test_who_was_refused_goes_behind_who_has_waited_since() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
+
+_YIELDED_TURNS = 3
 
 
 class TokenBucket:
@@ -24,6 +26,24 @@ class TokenBucket:
             full = now - self._burst * self._seconds_each
             self._paid_until = max(self._paid_until, full) + self._seconds_each
             return max(0.0, self._paid_until - now)
+
+
+class YieldingBucket(TokenBucket):
+    """A bucket whose turns are rarer while something more urgent is to be done, but never cease.
+
+    Attributes:
+        is_urgent: says so.
+    """
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        super().__init__(per_second, burst)
+        self.is_urgent: Callable[[], bool] = lambda: False
+
+    def reserve(self, now: float) -> float:
+        """See TokenBucket."""
+        for _ in range(_YIELDED_TURNS if self.is_urgent() else 0):
+            super().reserve(now)
+        return super().reserve(now)
 
 
 class PacedBinder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
 
 
 def test_a_burst_comes_at_once_and_the_rest_at_the_rate() -> None:
@@ -32,3 +32,11 @@ def test_no_more_turns_than_the_rate_allows_from_any_moment_on(pauses: list[floa
     for i, begin in enumerate(turns):
         within = sum(turn <= begin + 1.0 for turn in turns[i:])
         assert within <= burst + rate + 1
+
+
+def test_a_bucket_that_yields_gives_a_quarter_of_its_turns_while_others_are_urgent() -> None:
+    bucket, urgent = YieldingBucket(per_second=10, burst=1), True
+    bucket.is_urgent = lambda: urgent
+    assert [round(bucket.reserve(100.0), 6) for _ in range(3)] == [0.3, 0.7, 1.1]
+    urgent = False
+    assert [round(bucket.reserve(200.0), 6) for _ in range(3)] == [0, 0.1, 0.2]
