@@ -43,25 +43,30 @@ class _Scorer(Scorer):
 
     def _work_out(self, rows: RowIndex) -> Scores:
         found = allocation(self._resources, self._wanted, self._table, rows, nonzero=False)
-        fractions = np.array((found.requested, found.allocated)).astype(np.float64)
-        fractions /= found.divisors.astype(np.float64)
-        np.minimum(fractions, 1, out=fractions)
-        with_pod, without_pod = _balance(fractions, found)
+        divisors = found.divisors.astype(np.float64)
+        scores = _balance(found.requested / divisors, found)
+        scores -= _balance(found.allocated / divisors, found)
         # Go rounds a quotient towards zero; the sum is never negative, so rounding down is the same.
-        scores: Scores = _HALF + (_HALF + with_pod - without_pod) // 2
-        return scores
+        return _HALF + (_HALF + scores) // 2
 
 
 def _balance(fractions: Fractions, found: Allocation) -> Scores:
-    """100 where all resources are used to the same fraction, less the further these lie apart: int64[2, row].
+    """100 where all resources are used to the same fraction, less the further these lie apart: int64[row].
 
-    `fractions` float64[2, resource, row]; those of resources that a row does not offer do not count.
+    `fractions` float64[resource, row], which are used up here; those of resources that a row does not offer do not
+    count.
     """
+    np.minimum(fractions, 1, out=fractions)
     if found.all_offered and len(found.weights) == 2:
-        deviation = np.abs((fractions[:, 0] - fractions[:, 1]) / 2)
+        deviation = fractions[0]
+        deviation -= fractions[1]
+        deviation /= 2
+        np.abs(deviation, out=deviation)
     else:
-        deviation = np.array([_deviation(each, found.offered) for each in fractions])
-    scores: Scores = ((1 - deviation) * MAX_SCORE).astype(np.int64)
+        deviation = _deviation(fractions, found.offered)
+    np.subtract(1, deviation, out=deviation)
+    deviation *= MAX_SCORE
+    scores: Scores = deviation.astype(np.int64)
     return scores
 
 

@@ -24,8 +24,10 @@ Strategy = Callable[[Allocation], Scores]
 
 def least_allocated(found: Allocation) -> Scores:
     """Returns the share that stays free (upstream leastResourceScorer)."""
-    free = (found.allocatable - found.requested) * MAX_SCORE // found.divisors
-    return _average(found, np.maximum(free, 0))
+    free = found.allocatable - found.requested
+    free *= MAX_SCORE
+    free //= found.divisors
+    return _average(found, np.maximum(free, 0, out=free))
 
 
 def most_allocated(found: Allocation) -> Scores:
