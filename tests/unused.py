@@ -22,6 +22,10 @@ on_message_complete
 # IPython calls it.
 _repr_html_
 
+# Templates read them.
+paths
+height
+
 # Gunicorn and http.server call or read them.
 setup
 handle_usr2

@@ -47,7 +47,10 @@ class Chromium:
 
 
 def chromium() -> Chromium:
-    """Returns what is on the PATH, or in the cache, where it is put first. Raises ChromiumMissingError."""
+    """Returns what is on the PATH, or in the cache, where it is put first.
+
+    Raises ChromiumMissingError, which says what to do: to leave tests out must be somebody's word, not a silent skip.
+    """
     browser = next(filter(None, map(shutil.which, _NAMES)), None)
     driver = shutil.which("chromedriver")
     if browser and driver:

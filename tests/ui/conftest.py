@@ -67,7 +67,7 @@ def driver() -> Iterator[webdriver.Chrome]:
     try:
         found = chromium()
     except ChromiumMissingError as error:
-        pytest.exit(str(error), returncode=1)
+        pytest.fail(str(error), pytrace=False)
     started = found.start()
     yield started
     started.quit()

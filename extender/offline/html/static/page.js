@@ -31,18 +31,21 @@ function nodeMap(figure) {
 }
 
 function zone(svg, cells, columns, figure, told) {
-  const cursor = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  cursor.setAttribute("class", "cursor");
-  cursor.setAttribute("width", CELL - 1);
-  cursor.setAttribute("height", CELL - 1);
+  // Not in the SVG, all of which would be painted again at each move.
+  const cursor = document.createElement("span");
+  cursor.className = "cursor";
   let current = -1;
 
   function show(index) {
     if (index < 0 || index >= cells.length || index === current) return;
     current = index;
-    cursor.setAttribute("x", (index % columns) * CELL);
-    cursor.setAttribute("y", Math.floor(index / columns) * CELL);
-    svg.append(cursor);
+    const box = svg.getBoundingClientRect(), around = svg.parentNode.getBoundingClientRect();
+    const side = box.width / columns;
+    const x = box.left - around.left + (index % columns) * side;
+    const y = box.top - around.top + Math.floor(index / columns) * side;
+    cursor.style.width = cursor.style.height = side + "px";
+    cursor.style.transform = `translate(${x}px, ${y}px)`;
+    svg.after(cursor);
     told.textContent = cells[index][0] + ": " + cells[index][1];
   }
 
