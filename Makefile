@@ -1,5 +1,5 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench`, `bench-cluster`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster`, `bench-webhook`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster manifests clean
+.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,6 +54,9 @@ bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verb
 
 bench-cluster: $(READY) ## count pods bound a second on a real API server, by scheduler and backlog; about 40 minutes
 	@$(VENV)/bin/python -m tests.bench.cluster $(ARGS)
+
+bench-webhook: $(READY) ## time the webhook's calls under the real scheduler while pods come and go; about ten minutes
+	@$(VENV)/bin/python -m tests.bench.webhook $(ARGS)
 
 manifests: $(READY) ## render charts/extender into manifests/
 	$(VENV)/bin/python -m tests.manifests.rendering

@@ -1,4 +1,4 @@
-"""The C library's heap, told to give back what large bodies took.
+"""Memory: how long collections of garbage hold every thread up, and a heap that gives back what large bodies took.
 
 Left to itself glibc raises the size from which a block is mapped, and so given back, to that of the largest one freed,
 up to 32 MiB. Once a body of that size was read the next ones come from the heap, where whatever outlives them holds
@@ -9,12 +9,41 @@ over: 101, 124, 124, 124 MiB resident after each time as it is, 93, 94, 94, 94 w
 from __future__ import annotations
 
 import ctypes
+import gc
+import time
 from typing import Final
 
 MAPPED_FROM_BYTES: Final = 1024 * 1024
 """Larger than the arrays of a table of 5,000 nodes, so that little but bodies is mapped."""
 KEPT_FREE_BYTES: Final = 4 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+class CollectionPauses:
+    """Watches the garbage collector of the process from `start` on.
+
+    Attributes:
+        longest_seconds: the longest of its pauses so far.
+    """
+
+    def __init__(self) -> None:
+        self.longest_seconds = self._began_at = 0.0
+
+    def start(self) -> None:
+        """Begins to watch; once is enough."""
+        if self._note not in gc.callbacks:
+            gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, _info: object) -> None:
+        # Nothing that takes a lock: a collection may come while this very thread holds it.
+        now = time.perf_counter()
+        if phase == "start":
+            self._began_at = now
+        else:
+            self.longest_seconds = max(self.longest_seconds, now - self._began_at)
+
+
+PAUSES: Final = CollectionPauses()
 
 
 def limit() -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import decisions, loop, verbs
+from tests.bench import decisions, loop, verbs, webhook
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
@@ -46,3 +46,11 @@ def test_each_way_of_scheduling_places_a_backlog(stock_binaries: Binaries, tmp_p
 def test_each_pod_of_a_wave_evicts_one_that_stands(stock_binaries: Binaries, tmp_path: Path) -> None:
     found = measure(stock_binaries, "loop", PREEMPTION, nodes=10, pods=8, seconds=60, directory=tmp_path)
     assert (found.bound, found.evicted) == (8, 8)
+
+
+@pytest.mark.stock
+def test_the_calls_of_the_webhook_are_timed_while_pods_come_and_go(stock_binaries: Binaries, tmp_path: Path) -> None:
+    sizes = {"nodes": 20, "seconds": 60, "churn": 40}
+    found = {each.call: each for each in webhook.latencies(stock_binaries, "varied", tmp_path, pods=40, **sizes)}
+    assert [len(found[verb].milliseconds) for verb in webhook.VERBS] == [38, 38, 38]
+    assert min(found[verb].quantile(0.5) for verb in webhook.VERBS) > 0

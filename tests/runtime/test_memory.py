@@ -1,12 +1,15 @@
-"""The memory of large bodies is given back."""
+"""The memory of large bodies is given back, and pauses for garbage are noted."""
 
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from extender.runtime import memory
 
 _LIMIT = "from extender.runtime import memory as malloc; assert malloc.limit()"
 # Bodies of 25 MiB, and between them something small that stays, as a cache's objects do.
@@ -28,3 +31,15 @@ def resident_mib(*steps: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_large_blocks_do_not_stay_resident() -> None:
     assert resident_mib(_LIMIT, _CHURN) < resident_mib("from extender.runtime import memory as malloc", _CHURN) - 16
+
+
+def test_the_longest_collection_is_kept() -> None:
+    pauses = memory.CollectionPauses()
+    pauses.start()
+    pauses.start()
+    try:
+        gc.collect()
+        assert pauses.longest_seconds > 0
+        assert len([callback for callback in gc.callbacks if callback == pauses._note]) == 1
+    finally:
+        gc.callbacks.remove(pauses._note)

@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
+from extender.runtime.memory import PAUSES
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +109,12 @@ SERIES: Mapping[str, Series] = {
             "Requests answered with a status of 400 or above, by status code.",
         ),
         Series("extender_leader", "gauge", ("name",), "1 while this process holds the lease and leads, else 0."),
+        Series(
+            "extender_gc_longest_pause_seconds",
+            "gauge",
+            (),
+            "Seconds that the longest collection of garbage has held up every call.",
+        ),
         Series("extender_build_info", "gauge", ("version", "python_version"), "Always 1; the labels tell the build."),
     )
 }
@@ -242,6 +249,7 @@ class _AtScrape(Collector):
         yield _gauge("extender_cache_size", {(kind,): size for kind, size in self._sizes().items()})
         yield _gauge("extender_watch_staleness_seconds", {(kind,): age for kind, age in self._staleness().items()})
         yield _gauge("extender_leader", {(name,): leads for name, leads in self._leading().items()})
+        yield _gauge("extender_gc_longest_pause_seconds", {(): PAUSES.longest_seconds})
         yield _gauge("extender_build_info", {self._build: 1})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
