@@ -9,6 +9,7 @@ import click
 
 from extender.cli.certs import certs
 from extender.cli.demo import demo
+from extender.cli.doctor import doctor
 from extender.cli.explain import explain
 from extender.cli.record import record, replay
 from extender.cli.reference import reference
@@ -40,8 +41,9 @@ def version() -> None:
     click.echo(f"extender {installed_version('extender')}")
 
 
-ANSWERS = (explain, simulate, capacity, compare, snapshot, view, record, replay)
-for command in (demo, serve, schedule, *ANSWERS, status, certs, reference):
+_RUNNING = (demo, serve, schedule, status, doctor, certs)
+_ANSWERING = (explain, simulate, capacity, compare, snapshot, view, record, replay, reference)
+for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
 
 

@@ -69,13 +69,19 @@ class Source:
 
     def kubeconfig_file(self) -> Path:
         """The kubeconfig that is named, or kubectl's. Raises ConfigurationError where there is none."""
-        if self.kubeconfig is not None:
-            return self.kubeconfig
-        named = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
-        there = [path for path in map(Path, named.split(os.pathsep)) if path.is_file()]
-        if not there:
+        chosen = kubeconfig_of(self.kubeconfig)
+        if chosen is None:
+            named = os.environ.get("KUBECONFIG") or "~/.kube/config"
             raise ConfigurationError([f"give one cluster: --cluster PATH or --kubeconfig FILE (there is no {named})"])
-        return there[0]
+        return chosen
+
+
+def kubeconfig_of(given: Path | None) -> Path | None:
+    """Returns the kubeconfig that is given, else the first of $KUBECONFIG that exists, or ~/.kube/config; else None."""
+    if given is not None:
+        return given
+    named = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+    return next((path for path in map(Path, named.split(os.pathsep)) if path.is_file()), None)
 
 
 def source_options(command: _Command) -> _Command:

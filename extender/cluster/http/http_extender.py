@@ -31,12 +31,7 @@ class HttpExtender:
         url = urlsplit(config.url_prefix)
         self._prefix, self._path = config.url_prefix.rstrip("/"), url.path.rstrip("/")
         self._timeout_seconds = config.timeout_seconds
-        address = address_of(url)
-        try:
-            tls = _context(config.tls) if url.scheme == "https" else None
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ConfigurationError([f"extender {config.url_prefix}: its certificates: {error}"]) from None
-        self._endpoint = Endpoint(url.netloc, address, config.tls.server_name or address[0], tls)
+        self._endpoint = endpoint_of(config)
         self._pool = ConnectionPool(config.timeout_seconds, _IDLE_KEPT)
         self.close = self._pool.close
 
@@ -64,6 +59,17 @@ class HttpExtender:
             refused = 400 <= response.status < 500 and response.status != 408
             raise Refused(message, response.status) if refused else OutcomeUnknown(message)
         return data
+
+
+def endpoint_of(config: ExtenderConfig) -> Endpoint:
+    """Returns where the extender is called. Raises ConfigurationError where the certificates cannot be read."""
+    url = urlsplit(config.url_prefix)
+    address = address_of(url)
+    try:
+        tls = _context(config.tls) if url.scheme == "https" else None
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigurationError([f"extender {config.url_prefix}: its certificates: {error}"]) from None
+    return Endpoint(url.netloc, address, config.tls.server_name or address[0], tls)
 
 
 def _read(response: Response) -> bytes:

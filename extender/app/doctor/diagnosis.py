@@ -1,0 +1,93 @@
+"""All checks in the order in which their faults hide others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from extender.app.doctor.cluster import WAIT_SECONDS, check_cluster
+from extender.app.doctor.endpoint import check_endpoint
+from extender.app.doctor.finding import Finding, fail, ok
+from extender.app.doctor.rights import SCHEDULE, SERVE, check_rights
+from extender.app.doctor.scheduler_config import (
+    check_entry,
+    check_names,
+    check_sampling,
+    extenders_in,
+    read_scheduler_config,
+)
+from extender.app.policies import policy_of
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.paging import list_all
+from extender.errors import ClusterError, ConfigurationError
+from extender.model.extenders import ExtenderConfig
+from extender.model.kinds import KINDS
+from extender.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be examined; a part that is None is left out.
+
+    Attributes:
+        mode: SERVE or SCHEDULE: whose rights are needed.
+        account: NAMESPACE/NAME of the service account that runs it; empty: whoever the kubeconfig speaks for.
+        lease: NAMESPACE/NAME of the lease that somebody should hold; empty: no leader election.
+        url: the extender's prefix, where no scheduler_config names it.
+    """
+
+    mode: str = SERVE
+    kubeconfig: Path | None = None
+    context: str | None = None
+    account: str = ""
+    lease: str = ""
+    scheduler_config: Path | None = None
+    url: ExtenderConfig | None = None
+    policy: Path | None = None
+
+
+def diagnose(subject: Subject) -> Iterator[Finding]:
+    """Yields the findings as they are made. Raises ConfigurationError where the subject cannot be read."""
+    names: Sequence[str] = ()
+    if subject.kubeconfig is not None:
+        client = KubeClient(Kubeconfig(subject.kubeconfig, subject.context))
+        try:
+            yield from check_cluster(client, subject.lease)
+            yield from check_rights(client, subject.mode, subject.account, subject.lease.partition("/")[0])
+            names = [node.metadata.name for node in list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]]
+        except ClusterError as error:
+            yield fail("api-server", str(error), "see the server and the user of the kubeconfig's context")
+        finally:
+            client.close()
+    policy = None
+    if subject.policy is not None:
+        policy, finding = _policy(subject.policy, subject.kubeconfig)
+        yield finding
+    extenders = [subject.url] if subject.url else []
+    if subject.scheduler_config is not None:
+        document = read_scheduler_config(subject.scheduler_config)
+        found, faults = extenders_in(document)
+        yield from faults
+        extenders = found or extenders
+        for config in found:
+            yield from check_entry(config)
+        yield from check_sampling(document)
+        if subject.mode == SCHEDULE and policy is not None:
+            yield from check_names(document, [profile.name for profile in policy.profiles])
+    for config in extenders:
+        yield from check_endpoint(config, names)
+
+
+def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding]:
+    try:
+        policy = policy_of(path, "", kubeconfig=kubeconfig)
+    except ConfigurationError as error:
+        return None, fail("policy", "; ".join(error.faults), "mend it: `extender reference policy` has every field")
+    rules = sum(len(profile.predicates) + len(profile.priorities) for profile in policy.profiles)
+    return policy, ok("policy", f"{len(policy.profiles)} profiles, {rules} rules; all of them load")
+
+
+__all__ = ["SCHEDULE", "SERVE", "WAIT_SECONDS", "Subject", "diagnose"]

@@ -1,0 +1,94 @@
+"""The command `extender doctor`: one line for each thing that may be wrong between a cluster and the extender."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from extender.cli.sources import kubeconfig_of
+from extender.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from extender.app.doctor.finding import Finding
+    from extender.model.extenders import ExtenderConfig
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@click.command()
+@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="the cluster  [default: $KUBECONFIG, ~/.kube/config]")
+@click.option("--context", metavar="NAME", help="a context of the kubeconfig")
+@click.option("--scheduler-config", type=_FILE, metavar="FILE", help="kube-scheduler's own --config")
+@click.option("--url", metavar="URL", help="the extender's urlPrefix, where no --scheduler-config names it")
+@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="the policy that it is given")
+@click.option(
+    "--mode", type=click.Choice(("serve", "schedule")), default="serve", show_default=True, help="the command that runs"
+)
+@click.option("--account", default="", metavar="NAMESPACE/NAME", help="its service account, where you are another user")
+@click.option("--lease", default="", metavar="NAMESPACE/NAME", help="the lease that one of its replicas should hold")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True)
+def doctor(
+    kubeconfig: Path | None,
+    context: str | None,
+    scheduler_config: Path | None,
+    url: str | None,
+    policy: Path | None,
+    mode: str,
+    account: str,
+    lease: str,
+    output: str,
+) -> None:
+    """Examine an installation: rights, versions, certificates, the scheduler's configuration, each verb, the policy.
+
+    Nothing is changed, and nothing is bound. Each line is `ok`, `warn` or `fail`, with what to do about it.
+
+    \b
+    From a machine that reaches what the scheduler reaches:
+      extender doctor --scheduler-config /etc/kubernetes/scheduler.yaml
+      extender doctor --url http://127.0.0.1:8888/scheduler --policy policy.yaml
+      extender doctor --mode schedule --account extender-system/extender-schedule
+
+    Exit status: 0 where nothing fails, 1 where something does, 2 for wrong usage or input.
+    """
+    from extender.app.doctor.diagnosis import Subject, diagnose
+
+    for option, value in (("--account", account), ("--lease", lease)):
+        if value and not all(value.partition("/")):
+            raise ConfigurationError([f"{option} {value}: want NAMESPACE/NAME"])
+    chosen = kubeconfig_of(kubeconfig)
+    if not (chosen or url or scheduler_config or policy):
+        raise ConfigurationError(["nothing to examine: give --kubeconfig, --scheduler-config, --url or --policy"])
+    subject = Subject(mode, chosen, context, account, lease, scheduler_config, _extender(url), policy)
+    findings = []
+    for finding in diagnose(subject):
+        findings.append(finding)
+        if output == "text":
+            click.echo(_line(finding))
+    if output == "json":
+        click.echo(json.dumps({"findings": [{**asdict(each), "docs": each.docs} for each in findings]}, indent=2))
+    sys.exit(int(any(finding.level == "fail" for finding in findings)))
+
+
+def _line(finding: Finding) -> str:
+    head = click.style(f"{finding.level:<4}", fg=_COLORS[finding.level]) + f"  {finding.check}: {finding.message}"
+    return f"{head}\n      {finding.fix} ({finding.docs})" if finding.fix else head
+
+
+def _extender(url: str | None) -> ExtenderConfig | None:
+    if url is None:
+        return None
+    from pydantic import ValidationError
+
+    from extender.policy.extender_schema import ExtenderSpec
+
+    verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")}
+    try:
+        return ExtenderSpec.model_validate({"urlPrefix": url, "weight": 1, "nodeCacheCapable": True, **verbs}).config
+    except ValidationError as error:
+        raise ConfigurationError([f"--url {url}: {error.errors()[0]['msg']}"]) from None

@@ -1,0 +1,356 @@
+"""`extender doctor` names each fault that is planted, and nothing where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from click.testing import CliRunner
+
+from extender.cli.main import cli
+from extender.errors import ConfigurationError
+from tests.app.doctor.scripted import (
+    Table,
+    allowing,
+    healthy_cluster,
+    healthy_extender,
+    is_needed,
+    kubeconfig,
+    scripted,
+    server_context,
+)
+from tests.running import extender_entry
+from tests.stock.control_plane import ControlPlane
+from tests.stock.process import free_port
+
+DOCS = Path(__file__).parents[3] / "docs" / "doctor.md"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/extender-system/leases/extender"
+NO_CLUSTER = {"KUBECONFIG": "/nonexistent"}
+ACCOUNT = ("--account", "extender-system/extender")
+
+
+class Installation:
+    """A cluster, an extender and a scheduler's configuration that are all right; a test spoils one thing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster, self.extender = healthy_cluster(), healthy_extender()
+        self.clock_seconds = 0.0
+        self.entry: dict[str, Any] = {}
+        self.config: dict[str, Any] = {"percentageOfNodesToScore": 100}
+        self.policy = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        self.flags: list[str] = [*ACCOUNT]
+        self.tls: Any = None
+        self.scheme = "http"
+
+    def examined(self) -> list[dict[str, str]]:
+        with ExitStack() as stack:
+            api = stack.enter_context(scripted(self.cluster, clock_seconds=self.clock_seconds))
+            port = stack.enter_context(scripted(self.extender, tls=self.tls))
+            entry = {**extender_entry(f"{self.scheme}://127.0.0.1:{port}/scheduler"), **self.entry}
+            config = {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "extenders": [entry],
+                **self.config,
+            }
+            (self.folder / "scheduler.yaml").write_text(yaml.safe_dump(config))
+            (self.folder / "policy.yaml").write_text(self.policy)
+            flags = ["--kubeconfig", str(kubeconfig(self.folder, api)), "--policy", str(self.folder / "policy.yaml")]
+            flags += ["--scheduler-config", str(self.folder / "scheduler.yaml"), *self.flags]
+            result = CliRunner().invoke(cli, ["doctor", *flags, "-o", "json"], catch_exceptions=False)
+        findings: list[dict[str, str]] = json.loads(result.stdout)["findings"]
+        assert result.exit_code == int(any(each["level"] == "fail" for each in findings))
+        return findings
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
+
+
+def lease(seconds_ago: float, holder: str = "a") -> Table:
+    renewed = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat().replace("+00:00", "Z")
+    return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
+
+
+def test_nothing_is_wrong(installation: Installation) -> None:
+    installation.cluster[f"GET {LEASE}"] = lease(1)
+    installation.flags += ["--lease", "extender-system/extender"]
+    assert [each for each in installation.examined() if each["level"] != "ok"] == []
+
+
+def set_in(table: str, key: str, value: Any) -> Callable[[Installation], None]:
+    return lambda installation: getattr(installation, table).__setitem__(key, value)
+
+
+def set_to(attribute: str, value: Any) -> Callable[[Installation], None]:
+    return lambda installation: setattr(installation, attribute, value)
+
+
+def with_flags(*flags: str) -> Callable[[Installation], None]:
+    return lambda installation: installation.flags.extend(flags)
+
+
+REVIEW = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews"
+FAULTS = [
+    pytest.param(
+        set_in("cluster", "GET /version", (503, {"message": "starting"})),
+        "fail",
+        "api-server",
+        "starting",
+        id="API server",
+    ),
+    pytest.param(
+        set_in("cluster", "GET /version", {"gitVersion": "v1.30.2", "minor": "30+"}),
+        "warn",
+        "version",
+        "1.30.2",
+        id="version",
+    ),
+    pytest.param(set_to("clock_seconds", 90.0), "warn", "clock", r"(89|90|91) s behind", id="clock behind"),
+    pytest.param(set_to("clock_seconds", -90.0), "warn", "clock", r"(89|90|91) s ahead", id="clock ahead"),
+    pytest.param(
+        set_in("cluster", "GET /apis/resource.k8s.io/v1", (404, {})),
+        "warn",
+        "served-apis",
+        r"deviceclasses \(resource",
+        id="API",
+    ),
+    pytest.param(
+        set_in("cluster", REVIEW, allowing(lambda a: is_needed(a) and a["resource"] != "poddisruptionbudgets")),
+        "fail",
+        "rights",
+        r"extender-system/extender may not list, watch poddisruptionbudgets\.policy",
+        id="right to read",
+    ),
+    pytest.param(
+        set_in("cluster", REVIEW, allowing(lambda a: is_needed(a) and a.get("subresource") != "binding")),
+        "fail",
+        "rights",
+        "create pods/binding",
+        id="right to bind",
+    ),
+    pytest.param(
+        set_in("cluster", REVIEW, allowing(lambda _: True)),
+        "warn",
+        "too-many-rights",
+        "get secrets",
+        id="an administrator",
+    ),
+    pytest.param(with_flags("--lease", "extender-system/extender"), "fail", "lease", "does not exist", id="no lease"),
+    pytest.param(
+        set_in("cluster", "GET /apis/scheduling.k8s.io", {"versions": [{"groupVersion": "scheduling.k8s.io/v1"}]}),
+        "ok",
+        "version",
+        "",
+        id="no pod groups",
+    ),
+    pytest.param(
+        set_to("policy", "kind: Policy\napiVersion: v1\npredicates: [{name: Nope}]\n"),
+        "fail",
+        "policy",
+        "Nope",
+        id="policy",
+    ),
+    pytest.param(
+        set_to(
+            "policy",
+            "kind: KubeSchedulerConfiguration\napiVersion: kubescheduler.config.k8s.io/v1\n"
+            "profiles: [{plugins: {filter: {enabled: [{name: 'no_such_module:rule'}]}}}]\n",
+        ),
+        "fail",
+        "policy",
+        "no_such_module",
+        id="rule",
+    ),
+    pytest.param(set_in("config", "extenders", []), "fail", "extenders", "names no extender", id="no extender"),
+    pytest.param(
+        set_in("entry", "weight", 0), "fail", "extenders", r"extenders\[0\].weight: want a positive", id="weight"
+    ),
+    pytest.param(
+        set_in("entry", "urlPrefx", "x"), "fail", "extenders", r"extenders\[0\].urlPrefx", id="misspelt field"
+    ),
+    pytest.param(set_in("entry", "nodeCacheCapable", False), "warn", "node-cache-capable", "141781", id="whole nodes"),
+    pytest.param(set_in("entry", "ignorable", True), "warn", "ignorable", "without its rules", id="ignorable"),
+    pytest.param(set_in("entry", "bindVerb", ""), "warn", "bind-verb", "no bindVerb", id="no bind"),
+    pytest.param(set_in("entry", "preemptVerb", ""), "warn", "preempt-verb", "evicts", id="no preempt"),
+    pytest.param(
+        set_in("config", "percentageOfNodesToScore", 50), "warn", "sampling", "share of the nodes", id="sampling"
+    ),
+    pytest.param(
+        set_in("entry", "urlPrefix", f"http://127.0.0.1:{free_port()}/scheduler"),
+        "fail",
+        "reachable",
+        "refused",
+        id="nobody listens",
+    ),
+    pytest.param(
+        set_in("entry", "urlPrefix", "http://extender.extender-system.svc:8888/scheduler"),
+        "fail",
+        "reachable",
+        "resol|Name",
+        id="DNS",
+    ),
+    pytest.param(
+        set_in("extender", "GET /readyz", (500, "[-]cache: waits for pods")),
+        "fail",
+        "ready",
+        "waits for pods",
+        id="not ready",
+    ),
+    pytest.param(
+        set_in("extender", "POST /scheduler/filter", (404, {"Error": "no such path"})),
+        "fail",
+        "verbs",
+        "filterVerb .*/scheduler/filter answers 404",
+        id="prefix",
+    ),
+    pytest.param(
+        set_in("extender", "POST /scheduler/prioritize", (403, {"Error": "no certificate"})),
+        "fail",
+        "verbs",
+        "403",
+        id="denied",
+    ),
+    pytest.param(
+        set_in("extender", "POST /scheduler/bind", (200, {"Error": ""})),
+        "fail",
+        "verbs",
+        "bindVerb",
+        id="bind answers anything",
+    ),
+    pytest.param(set_in("entry", "httpTimeout", "1ns"), "fail", "reachable", "", id="time-out"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "level", "check", "message"), FAULTS)
+def test_each_fault_is_named(
+    installation: Installation, spoil: Callable[[Installation], None], level: str, check: str, message: str
+) -> None:
+    spoil(installation)
+    found = [each for each in installation.examined() if each["check"] == check and each["level"] == level]
+    assert any(re.search(message, each["message"]) for each in found), installation.examined()
+    assert all(each["fix"] for each in found if level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        pytest.param(lambda: lease(60), "was renewed [0-9]+ s ago by a: nobody leads", id="nobody renews it"),
+        pytest.param(lambda: {"spec": {}}, "has no holder", id="given up"),
+        pytest.param(lambda: (403, {"message": "forbidden"}), "cannot be read", id="no right"),
+    ],
+)
+def test_a_lease(installation: Installation, document: Callable[[], Any], message: str) -> None:
+    installation.cluster[f"GET {LEASE}"] = document()
+    installation.flags += ["--lease", "extender-system/extender"]
+    (found,) = [each for each in installation.examined() if each["check"] == "lease"]
+    assert found["level"] == "fail"
+    assert re.search(message, found["message"])
+
+
+def test_groups_of_pods(installation: Installation) -> None:
+    group = "scheduling.k8s.io/v1alpha2"
+    installation.cluster["GET /apis/scheduling.k8s.io"] = {"versions": [{"groupVersion": group}]}
+    installation.cluster[f"GET /apis/{group}"] = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
+    (found,) = [each for each in installation.examined() if each["check"] == "pod-groups"]
+    assert found["level"] == "warn"
+
+
+def test_two_schedulers_of_one_name(installation: Installation) -> None:
+    installation.flags += ["--mode", "schedule"]
+    (found,) = [each for each in installation.examined() if each["check"] == "scheduler-names"]
+    assert (found["level"], "default-scheduler" in found["message"]) == ("fail", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "level", "check", "message"),
+    [
+        pytest.param("127.0.0.1", 90, "ok", "certificate", "127.0.0.1", id="good"),
+        pytest.param("127.0.0.1", 10, "warn", "certificate", "ends in (9|10) days", id="soon"),
+        pytest.param("127.0.0.1", -1, "fail", "reachable", "expired", id="expired"),
+        pytest.param("other.example", 90, "fail", "reachable", "127.0.0.1", id="another name"),
+    ],
+)
+def test_certificates(installation: Installation, name: str, days: int, level: str, check: str, message: str) -> None:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(installation.folder / "ca.pem"))
+    installation.scheme = "https"
+    installation.tls = server_context(ca, name, datetime.now(UTC) + timedelta(days=days))
+    installation.entry = {"enableHTTPS": True, "tlsConfig": {"caFile": str(installation.folder / "ca.pem")}}
+    found = [each for each in installation.examined() if (each["check"], each["level"]) == (check, level)]
+    assert [bool(re.search(message, each["message"])) for each in found] == [True]
+
+
+def test_text_says_what_to_do(installation: Installation) -> None:
+    with scripted({**healthy_extender(), "GET /readyz": (500, "waits for pods")}) as port:
+        result = CliRunner().invoke(
+            cli, ["doctor", "--url", f"http://127.0.0.1:{port}/scheduler"], env={"KUBECONFIG": "-"}
+        )
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("fail  ready: /readyz of 127.0.0.1:")
+    assert lines[1].endswith("(docs/doctor.md#ready)")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param(["--url", "nowhere"], "--url nowhere", id="no URL"),
+        pytest.param(["--account", "x", "--url", "http://127.0.0.1:1/"], "want NAMESPACE/NAME", id="account"),
+        pytest.param(["--scheduler-config", "none.yaml"], "No such file", id="no file"),
+        pytest.param(["--scheduler-config", __file__], "--scheduler-config", id="another file"),
+        pytest.param([], "nothing to examine", id="nothing"),
+    ],
+)
+def test_wrong_input(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    result = CliRunner().invoke(cli, ["doctor", *flags])
+    assert isinstance(result.exception, ConfigurationError)
+    assert message in " ".join(result.exception.faults)
+
+
+def checks() -> Iterator[str]:
+    source = Path(__file__).parents[3] / "extender" / "app" / "doctor"
+    for path in source.glob("*.py"):
+        yield from re.findall(r"\b(?:ok|warn|fail)\(\s*\"([a-z-]+)\"", path.read_text())
+
+
+def test_the_docs_explain_every_check() -> None:
+    headings = re.findall(r"^## ([a-z-]+)$", DOCS.read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(set(checks()))
+
+
+@pytest.mark.stock
+def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
+    account = "doctor-test/nobody"
+    flags = ["doctor", "--kubeconfig", str(control_plane.kubeconfig), "--account", account, "-o", "json"]
+    by_check = {each["check"]: each for each in json.loads(CliRunner().invoke(cli, flags).stdout)["findings"]}
+    assert by_check["version"]["level"] == by_check["served-apis"]["level"] == by_check["clock"]["level"] == "ok"
+    assert by_check["rights"]["level"] == "fail"
+    role = yaml.safe_load_all((Path(__file__).parents[3] / "manifests" / "base" / "rbac.yaml").read_text())
+    rules = next(each["rules"] for each in role if each["kind"] == "ClusterRole")
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    meta = {"metadata": {"name": "doctor-test"}}
+    control_plane.client.request("POST", f"{group}/clusterroles", {**meta, "rules": rules})
+    subject = {"kind": "ServiceAccount", "namespace": "doctor-test", "name": "nobody"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "doctor-test"}
+    control_plane.client.request(
+        "POST", f"{group}/clusterrolebindings", {**meta, "roleRef": reference, "subjects": [subject]}
+    )
+    try:
+        by_check = {each["check"]: each for each in json.loads(CliRunner().invoke(cli, flags).stdout)["findings"]}
+        assert by_check["rights"]["level"] == "ok"
+        assert "too-many-rights" not in by_check
+    finally:
+        control_plane.client.request("DELETE", f"{group}/clusterroles/doctor-test")
+        control_plane.client.request("DELETE", f"{group}/clusterrolebindings/doctor-test")
