@@ -16,7 +16,7 @@ import yaml
 
 from extender.app.schedule import Process as SchedulerProcess
 from extender.app.serve import build
-from extender.cli.sources import DOES_NOT_FIT
+from extender.cli.answers.sources import DOES_NOT_FIT
 from extender.cli.status import FIELDS, table
 from extender.config.settings import Settings
 from extender.offline.manifests.files import load as load_cluster

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.sources import kubeconfig_of
+from extender.cli.answers.sources import kubeconfig_of
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from importlib.metadata import version as installed_version
 
 import click
 
+from extender.cli.answers.explain import explain
+from extender.cli.answers.record import record, replay
+from extender.cli.answers.snapshot import snapshot
+from extender.cli.answers.view import view
+from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.demo import demo
 from extender.cli.doctor import doctor
-from extender.cli.explain import explain
-from extender.cli.record import record, replay
 from extender.cli.reference import reference
 from extender.cli.schedule import schedule
 from extender.cli.serve import serve
-from extender.cli.snapshot import snapshot
 from extender.cli.status import status
-from extender.cli.view import view
-from extender.cli.what_if import capacity, compare, simulate
 from extender.errors import ConfigurationError, ExtenderError
 
 USAGE_ERROR, FAILURE = 2, 1

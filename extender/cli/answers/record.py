@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.sources import DOES_NOT_FIT, Progress, Source, show
+from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, show
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
 

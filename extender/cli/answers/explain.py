@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
-from extender.cli.sources import DOES_NOT_FIT, Progress, Source, known_key, pod_key, show, source_options
+from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, known_key, pod_key, show, source_options
 from extender.cli.status import answered
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 

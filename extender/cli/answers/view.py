@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from extender.cli.sources import Progress, Source, profiles_of, source_options
+from extender.cli.answers.sources import Progress, Source, profiles_of, source_options
 from extender.errors import ConfigurationError
 
 

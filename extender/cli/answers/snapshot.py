@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from extender.cli.sources import Source, source_options
+from extender.cli.answers.sources import Source, source_options
 
 
 @click.command()

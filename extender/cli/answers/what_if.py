@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.sources import DOES_NOT_FIT, Progress, Source, profiles_of, show, source_options
+from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, profiles_of, show, source_options
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
