@@ -45,3 +45,10 @@ def test_where_pods_are_and_why(control_plane: ControlPlane, start_scheduler: St
         }
         assert seen["scheduled"] == 1
         assert all(pod["sinceSeconds"] < 60 for pod in seen["pods"])
+        status, page = scheduler.get("/ui/pending.json")
+        assert (status, {pod["name"]: pod["cause"] for pod in json.loads(page)["pending"]}) == (200, {
+            "big": "Insufficient cpu",
+            "picky": "node(s) didn't match Pod's node affinity/selector",
+            "gated": "it is gated by later",
+            "theirs": "a node would take it now",
+        })  # fmt: skip
