@@ -1,4 +1,4 @@
-"""`make bench`: how long decisions, verbs and the loop take, medians in milliseconds."""
+"""`make bench`: how long decisions, verbs, the loop (medians in milliseconds) and answers (seconds) take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import decisions, loop, verbs
+from tests.bench import answers, decisions, loop, verbs
 from tests.bench.report import Table, add_options, progress, publish
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 
@@ -54,10 +54,23 @@ def measure_loop(_: Binaries, nodes: list[int]) -> Table:
     return table
 
 
+def answers_table() -> Table:
+    return Table("answers", ["an answer about a cluster in a file", "seconds", "CPU", "the loop in Go", "times faster"])
+
+
+def measure_answers(binaries: Binaries, nodes: list[int]) -> Table:
+    table = answers_table()
+    for row in answers.measured(answers.Sizes(nodes=max(nodes)), binaries["oracle"]):
+        stock = [f"{row.stock_seconds:.0f}", f"{row.times_faster:.0f}"] if row.stock_seconds else ["", ""]
+        table.add([row.question, f"{row.seconds:.2f}", f"{row.cpu_seconds:.2f}", *stock], asdict(row))
+    return table
+
+
 PARTS: dict[str, Callable[[Binaries, list[int]], Table]] = {
     "decisions": measure_decisions,
     "verbs": measure_verbs,
     "loop": measure_loop,
+    "answers": measure_answers,
 }
 
 

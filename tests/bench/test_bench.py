@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import decisions, loop, verbs, webhook
+from tests.bench import answers, decisions, loop, verbs, webhook
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
@@ -54,3 +54,10 @@ def test_the_calls_of_the_webhook_are_timed_while_pods_come_and_go(stock_binarie
     found = {each.call: each for each in webhook.latencies(stock_binaries, "varied", tmp_path, pods=40, **sizes)}
     assert [len(found[verb].milliseconds) for verb in webhook.VERBS] == [38, 38, 38]
     assert min(found[verb].quantile(0.5) for verb in webhook.VERBS) > 0
+
+
+@pytest.mark.stock
+def test_answers_are_given_and_compared_with_the_loop_in_go(stock_binaries: Binaries) -> None:
+    rows = list(answers.measured(answers.Sizes(nodes=40, pods=60, replicas=50, pending=5), stock_binaries["oracle"]))
+    assert [row.stock_seconds > 0 for row in rows] == [True, True, False, False, False, False, False]
+    assert min(row.seconds for row in rows) > 0

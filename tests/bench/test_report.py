@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.__main__ import NODES, decisions_table, verbs_table
+from tests.bench.__main__ import NODES, answers_table, decisions_table, verbs_table
 from tests.bench.cluster import throughput_table
 from tests.bench.report import Table, add_options, publish
 from tests.bench.throughput import MODES
 from tests.bench.workloads import BACKLOGS, DECISIONS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-SHOWN = [decisions_table(), verbs_table(), throughput_table(list(MODES))]
+SHOWN = [answers_table(), decisions_table(), verbs_table(), throughput_table(list(MODES))]
 
 
 def first_columns(table: Table, count: int) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The stock scheduler's own plugins, asked case by case. Forms: `go/stock/oracle/{main,answer,bench}.go`."""
+"""The stock scheduler's own plugins, asked case by case. Forms: `go/stock/oracle/{main,answer,bench,loop}.go`."""
 
 from __future__ import annotations
 
@@ -75,10 +75,13 @@ class Oracle(_Conversation):
 
 
 class TimedOracle(_Conversation):
-    """The stock scheduler timed on one cluster: `with TimedOracle(binaries["oracle"], objects) as stock: ...`."""
+    """The stock scheduler timed on one cluster: `with TimedOracle(binaries["oracle"], objects) as stock: ...`.
 
-    def __init__(self, executable: Path, objects: Iterable[Object]) -> None:
-        super().__init__(executable, "--bench")
+    `loop`: it places pods one after another (`place`), instead of giving all it decided about each (`step`).
+    """
+
+    def __init__(self, executable: Path, objects: Iterable[Object], *, loop: bool = False) -> None:
+        super().__init__(executable, "--loop" if loop else "--bench")
         self._case = {"cluster": {"items": list(objects)}, "config": _ALL_CANDIDATES}
 
     def __enter__(self) -> Self:
@@ -91,8 +94,18 @@ class TimedOracle(_Conversation):
 
         Raises OracleError where there is none.
         """
-        self._send({"pod": pod, "bind": bind})
-        timing = self._receive()
-        if timing is None or "error" in timing:
-            raise OracleError((timing or {}).get("error", "the oracle ended"))
-        return timing
+        return self._answered({"pod": pod, "bind": bind})
+
+    def place(self, pods: Iterable[Object]) -> Object:
+        """Returns how long all pods took and how many found a node (see Placed in loop.go).
+
+        Raises OracleError where one cannot be decided.
+        """
+        return self._answered({"pods": list(pods)})
+
+    def _answered(self, question: Object) -> Object:
+        self._send(question)
+        answer = self._receive()
+        if answer is None or "error" in answer:
+            raise OracleError((answer or {}).get("error", "the oracle ended"))
+        return answer

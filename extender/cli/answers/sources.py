@@ -84,8 +84,11 @@ def kubeconfig_of(given: Path | None) -> Path | None:
     return next((path for path in map(Path, named.split(os.pathsep)) if path.is_file()), None)
 
 
-def source_options(command: _Command) -> _Command:
-    """Adds the options of a Source to a command, which gets it as `source`; faults of input end it with status 2."""
+def source_options(command: _Command, *, compares: bool = False) -> _Command:
+    """Adds the options of a Source to a command, which gets it as `source`; faults of input end it with status 2.
+
+    One that `compares` takes several policies, and gets them as `policies`; its source has none.
+    """
 
     @functools.wraps(command)
     def with_source(
@@ -93,14 +96,17 @@ def source_options(command: _Command) -> _Command:
         kubeconfig: Path | None,
         context: str | None,
         namespace: str | None,
-        policy: Path | None,
+        policy: Path | tuple[Path, ...] | None,
         **others: Any,
     ) -> Any:
+        if isinstance(policy, tuple):
+            others["policies"], policy = policy, None
         try:
             return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
         except (MalformedInput, UnknownPod, UnknownNode, OSError) as error:
             raise ConfigurationError([str(error)]) from None
 
+    compared = "rules and weights to compare: twice, or once to compare with the defaults"
     options = (
         click.option("--cluster", type=_FILE, metavar="PATH", help="file or folder of objects, -: stdin"),
         click.option(
@@ -108,7 +114,13 @@ def source_options(command: _Command) -> _Command:
         ),
         click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: its current one]"),
         click.option("-n", "--namespace", metavar="NAME", help="namespace of what names none  [default: default]"),
-        click.option("--policy", type=_FILE, metavar="FILE", help="rules and weights to decide by"),
+        click.option(
+            "--policy",
+            type=_FILE,
+            multiple=compares,
+            metavar="FILE",
+            help=compared if compares else "rules and weights to decide by",
+        ),
     )
     decorated: Any = with_source
     for option in reversed(options):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,20 +131,19 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
 
 
 @click.command()
-@source_options
+@partial(source_options, compares=True)
 @_scenario_options
+@click.option("--with", "other", type=_FILE, hidden=True, help="the second --policy; deprecated")
 @click.option(
-    "--with", "other", type=_FILE, required=True, metavar="FILE", help="the policy to compare with that of --policy"
-)
-@click.option(
-    "--max-pending", type=click.IntRange(min=0), metavar="N", help="fail where more stay pending under --with"
+    "--max-pending", type=click.IntRange(min=0), metavar="N", help="fail where more stay pending under the second"
 )
 @click.option("--max-moved", type=click.IntRange(min=0), metavar="N", help="fail where more pods end elsewhere")
 @_SEED
 @_OUTPUT
 def compare(
     source: Source,
-    other: Path,
+    policies: tuple[Path, ...],
+    other: Path | None,
     max_pending: int | None,
     max_moved: int | None,
     seed: int,
@@ -151,21 +152,23 @@ def compare(
 ) -> None:
     """Tell what differs under another policy: who moves, who stays pending, how even the cluster is.
 
-    The same pods are placed under --policy (kube-scheduler's defaults unless given) and under --with, with one seed.
+    The same pods are placed under the first --policy and under the second, with one seed; a single one is compared with
+    kube-scheduler's defaults.
 
     \b
     A change of the policy, checked before it is rolled out:
-      extender compare --policy now.yaml --with next.yaml --cluster cluster.json.gz -f app.yaml --replicas 100
+      extender compare --policy now.yaml --policy next.yaml --cluster cluster.json.gz -f app.yaml --replicas 100
     In CI, where nothing may stay pending that runs today:
-      extender compare --policy now.yaml --with next.yaml --cluster cluster.json.gz --max-pending 0
+      extender compare --policy now.yaml --policy next.yaml --cluster cluster.json.gz --max-pending 0
 
     Exit status: 0 compared, and within the limits; 3 beyond a limit, 2 wrong usage or input, 1 failure.
     """
     from extender.offline.what_if.comparison import as_text
 
-    cluster, unread = source.load()
-    found = cluster.compare(profiles_of(other), _scenario(source, **changes), seed, Progress("pods placed"))
-    names = (source.policy.name if source.policy else "defaults", other.name)
+    first, second = _both(policies, other)
+    cluster, unread = replace(source, policy=first).load()
+    found = cluster.compare(profiles_of(second), _scenario(source, **changes), seed, Progress("pods placed"))
+    names = (first.name if first else "defaults", second.name)
     lines = as_text(found, names, every=output == "wide")
     _print(lines, found.to_dict(), unread, output, "comparison.html", names=names, choices=())
     beyond = [
@@ -179,6 +182,14 @@ def compare(
     for fault in beyond:
         click.echo(fault, err=True)
     sys.exit(DOES_NOT_FIT if beyond else 0)
+
+
+def _both(policies: tuple[Path, ...], other: Path | None) -> tuple[Path | None, Path]:
+    """The two to compare; None: the defaults."""
+    given = (*policies, other) if other is not None else policies
+    if not 1 <= len(given) <= 2:
+        raise ConfigurationError([f"give two policies to compare, --policy FILE --policy FILE, not {len(given)}"])
+    return (given[0] if len(given) == 2 else None), given[-1]
 
 
 def _print(

@@ -78,7 +78,7 @@ def test_room_for_more(cluster: str, pod: str) -> None:
 def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, pod: str, tmp_path: Path) -> None:
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     (tmp_path / "next.yaml").write_text(yaml.safe_dump({**kind, "profiles": [{"schedulerName": "default-scheduler"}]}))
-    common = ["--cluster", cluster, "-f", pod, "--replicas", "9", "--with", str(tmp_path / "next.yaml")]
+    common = ["--cluster", cluster, "-f", pod, "--replicas", "9", "--policy", str(tmp_path / "next.yaml")]
     told = extender("compare", *common, *limits)
     assert told.returncode == status
     assert "defaults" in told.stdout
@@ -98,7 +98,10 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
         pytest.param(
             ["capacity", "-f", "{cluster}", "--weight", "1"], "as many --weight as templates: 2", id="weights"
         ),
-        pytest.param(["compare", "--with", "/none"], "policy /none", id="no policy"),
+        pytest.param(["compare", "--policy", "/none"], "policy /none", id="no policy"),
+        pytest.param(["compare"], "give two policies to compare", id="nothing to compare"),
+        pytest.param(["compare", *["--policy", "x"] * 3], "--policy FILE, not 3", id="three policies"),
+        pytest.param(["compare", "--policy", "/none", "--with", "x"], "policy /none", id="the former spelling"),
     ],
 )
 def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:

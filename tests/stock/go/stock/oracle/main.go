@@ -7,7 +7,8 @@
 //
 // Of the configuration the pod's profile is used; the first one for a pod that names no scheduler. A case that cannot be
 // answered has an "error" in its answer.
-// With --bench it reads one case, without a pod, and then one Step after another, and writes the Timing of each.
+// With --bench it reads one case, without a pod, and then one Step after another, and writes the Timing of each; with
+// --loop one Backlog after another, and writes how many of its pods were Placed.
 package main
 
 import (
@@ -25,12 +26,15 @@ import (
 
 func main() {
 	timed := flag.Bool("bench", false, "time decisions on one cluster, with a bind after each")
+	looped := flag.Bool("loop", false, "place pods one after another on one cluster")
 	individually := flag.Bool("individually", true, "also run every filter plugin by itself on every node")
 	klog.InitFlags(nil)
 	flag.Parse()
 	metrics.Register()
 	run := bench
-	if !*timed {
+	if *looped {
+		run = loop
+	} else if !*timed {
 		run = func(in io.Reader, out io.Writer) error { return serve(in, out, *individually) }
 	}
 	if err := run(os.Stdin, os.Stdout); err != nil {
