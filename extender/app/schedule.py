@@ -20,7 +20,7 @@ from extender.app.loop import QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
 from extender.app.readiness import Readiness, Settling, Staleness
 from extender.app.recording.observation import Observation, ObservedCycle
-from extender.app.ui import live_pages
+from extender.app.ui import SIMULATE, live_pages, simulation_handler
 from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
@@ -170,7 +170,9 @@ class Process:
         profiles = Profiles([cycle.profile for cycle in self._cycles.values()], features)
         shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
         pages = {**self._pages_of(metrics), **shown, **observed.pages}
-        self._pages = PageServer(host.strip("[]"), int(port), pages, actions)
+        simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
+        takers = {SIMULATE: simulate} if settings.simulate else {}
+        self._pages = PageServer(host.strip("[]"), int(port), pages, actions, takers=takers)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""

@@ -22,7 +22,7 @@ from extender.app.housekeeping import (
 from extender.app.policies import features_of, log_failure, profiles_of
 from extender.app.readiness import Readiness, Settling, Staleness, take_over
 from extender.app.recording.observation import Observation
-from extender.app.ui import live_pages
+from extender.app.ui import SIMULATE, live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
@@ -114,6 +114,8 @@ class WebhookProcess:
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
         shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
         self._pages = {**shown, **observed.pages}
+        simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
+        self._takers = {SIMULATE: simulate} if settings.simulate else {}
         expiry = Expiry(cache, feed.survey, clock)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._tickers = (
@@ -129,7 +131,7 @@ class WebhookProcess:
         debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
-            self._feed.hand_over, self.revive, self._pages, self.unready,
+            self._feed.hand_over, self.revive, self._pages, self.unready, self._takers,
         )  # fmt: skip
 
     def _prepare(self, left: Sequence[BindingInFlight]) -> None:

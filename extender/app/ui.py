@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+
+import msgspec
 
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Update
 from extender.cache.placements import PodPlacement
-from extender.errors import ClusterError
+from extender.errors import ClusterError, ConfigurationError, MalformedInput, RuleFailed, UnknownNode
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.offline.state import ClusterState
+from extender.offline.what_if.hypothetical import answer_simulation
 from extender.policy.providers import PROVIDERS
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
 from extender.ui.documents import Arguments, Choices, Look, half_time
 from extender.ui.site import Site
+from extender.web.answers import Answer, error_answer
 from extender.web.pages import Page
+from extender.web.worker.application import Handler
 
 MOST_JUDGED = 200
+SIMULATE = "/simulate"
 
 
 def live_pages(cache: Cache, profiles: Profiles, waiting_for: Callable[[], str]) -> Mapping[str, Page]:
@@ -37,6 +44,28 @@ def live_pages(cache: Cache, profiles: Profiles, waiting_for: Callable[[], str])
 
     choices = Choices("this configuration", providers(profiles.features), MOST_JUDGED, half_time())
     return Site(look, choices).pages()
+
+
+def simulation_handler(cache: Cache, profiles: Profiles, waiting_for: Callable[[], str]) -> Handler:
+    """Returns what answers POST /simulate from a copy of the cache; one question at a time."""
+    follower, asked = CacheFollower(cache, profiles), threading.Lock()
+
+    def answer(body: bytes) -> Answer:
+        if missing := waiting_for():
+            return error_answer(503, f"not ready: {missing}")
+        if not asked.acquire(blocking=False):
+            return error_answer(503, "another simulation is under way: ask again")
+        try:
+            found = answer_simulation(follower.look().state, body)
+        except (MalformedInput, ConfigurationError, UnknownNode) as error:
+            return error_answer(400, str(error))
+        except RuleFailed as error:
+            return error_answer(500, str(error))
+        finally:
+            asked.release()
+        return Answer(200, msgspec.json.encode(found) + b"\n")
+
+    return answer
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:

@@ -44,6 +44,7 @@ _RATE = click.FloatRange(min=0, min_open=True)
     help="until a pod is tried again that no event has helped (kube-scheduler's podMaxInUnschedulablePodsDuration)",
 )
 @click.option("--seed", type=int, help="choose between nodes of the same score by this seed")
+@click.option("--simulate", is_flag=True, default=None, help="answer POST /simulate, as an autoscaler would ask")
 @click.option("--record", type=_FILE, metavar="FILE", help="file to record events and attempts to, with gzip as .gz")
 @click.option("--record-bytes", metavar="VALUE", help="about what the recording may take on disk  [default: 256Mi]")
 @click.option("--log-format", type=click.Choice(("json", "text")), help="json, or text for terminals  [default: json]")

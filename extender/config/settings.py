@@ -174,6 +174,9 @@ class Settings(BaseModel):
         default=(),
         description="common or DNS names in client certificates that may call; none given: all that the CA signed",
     )
+    simulate: bool = Field(
+        False, description="answer POST /simulate: would pods fit on nodes that do not exist yet, as an autoscaler asks"
+    )
     decisions_seconds: Seconds = Field(
         3600.0, description="how long the last decisions about a pod are kept, for explain --from; 0: none are"
     )

@@ -45,6 +45,7 @@ class Backend:
         revive: starts threads again that have ended; returns their names.
         pages: further pages by path, which show pods and nodes; to whom, see DebugPages.
         unready: asked at /readyz in the place of `waiting_for`: a standby may be ready though it has no answers.
+        takers: what is answered to a body that is posted there, to the same callers.
     """
 
     verbs: Sequence[Verb[Any, Any]]
@@ -57,6 +58,7 @@ class Backend:
     revive: Callable[[], Sequence[str]] = list
     pages: Mapping[str, Page] = field(default_factory=dict)
     unready: WaitingFor | None = None
+    takers: Mapping[str, Handler] = field(default_factory=dict)
 
 
 class ExtenderApp(Flask):
@@ -85,6 +87,9 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
         _add_debug(app, DebugPages(backend.debug, authorizer))
     for path, page in backend.pages.items():
         app.add_url_rule(path, path, partial(_shown, page, authorizer))
+    for path, taker in backend.takers.items():
+        view = partial(_taken, taker, authorizer, settings.body_limit)
+        app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
     app.before_request(partial(_before, app.lifecycle, authorizer))
     app.register_error_handler(Exception, partial(_error, metrics))
     return app
@@ -229,6 +234,12 @@ def _shown(page: Page, authorizer: ClientAuthorizer) -> Response:
     if refused := refusal(request.environ, authorizer):
         return _response(error_answer(403, refused))
     return _view(page)
+
+
+def _taken(taker: Handler, authorizer: ClientAuthorizer, limit_bytes: int) -> Response:
+    if refused := refusal(request.environ, authorizer):
+        return _response(error_answer(403, refused))
+    return _post(taker, limit_bytes)
 
 
 def _error(metrics: Metrics, error: Exception) -> Response:

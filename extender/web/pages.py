@@ -20,7 +20,7 @@ from extender.web.worker.http1 import Head, Limits, RequestRefused
 Page = Callable[[Mapping[str, list[str]], str], Answer]
 """(query, Accept header) -> answer."""
 
-_LIMITS = Limits(body_bytes=64 * 1024)
+_BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
 _MOST_CONNECTIONS = 64
 _TURN_SECONDS = 0.25
 _log = logging.getLogger(__name__)
@@ -33,8 +33,9 @@ class PageServer:
         pages: answered to GET and HEAD.
         actions: answered to POST, for they change something.
         is_loopback: tells whether a client's address is one of this machine; only such a client gets what is below
-            /debug/ and /ui.
+            /debug/ and /ui, and what takes a body.
         tls_context: for each connection; with it everything but probes needs a certificate that the context verifies.
+        takers: answered to POST, with its body of 8 MiB at most.
     """
 
     def __init__(
@@ -45,16 +46,18 @@ class PageServer:
         actions: Mapping[str, Page] | None = None,
         is_loopback: Callable[[str], bool] = is_loopback,
         tls_context: Callable[[], ssl.SSLContext] | None = None,
+        takers: Mapping[str, Handler] | None = None,
     ) -> None:
         self._pages, self._actions, self._is_loopback = pages, actions or {}, is_loopback
         self._authorizer = ClientAuthorizer(certificate_required=tls_context is not None)
+        self._takers, limits = takers or {}, Limits(body_bytes=_QUESTION_BYTES if takers else _BODY_BYTES)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
         self.port = int(listener.getsockname()[1])
-        lifecycle = Lifecycle(self._admit, _nothing, _nothing, _nothing, _nothing, _LIMITS, drain_seconds=0.0)
+        lifecycle = Lifecycle(self._admit, _nothing, _nothing, _nothing, _nothing, limits, drain_seconds=0.0)
         self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS, tls_context)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -75,17 +78,18 @@ class PageServer:
     def _admit(self, head: Head, connected: socket.socket) -> Handler:
         if (refusal := self._authorizer.refusal(connected)) and head.path not in PROBES:
             raise RequestRefused(403, refusal)
-        return lambda _body: self._answer(head, str(connected.getpeername()[0]))
+        return lambda body: self._answer(head, str(connected.getpeername()[0]), body)
 
-    def _answer(self, head: Head, client: str) -> Answer:
-        action = self._actions.get(head.path)
+    def _answer(self, head: Head, client: str, body: bytes) -> Answer:
+        taker = self._takers.get(head.path)
+        action = self._actions.get(head.path) if taker is None else lambda *_: taker(body)
         page, methods = (action, ("POST",)) if action else (self._pages.get(head.path), ("GET", "HEAD"))
         if page is None:
             return error_answer(404, f"nothing is served at {head.path}")
         if head.method not in methods:
             return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))
         host = head.fields.get(b"host", b"").decode("latin-1")
-        if head.path.startswith((DEBUG, UI)) and not is_local_call(client, host, self._is_loopback):
+        if (taker or head.path.startswith((DEBUG, UI))) and not is_local_call(client, host, self._is_loopback):
             return error_answer(403, ONLY_LOCAL)
         try:
             query = parse_qs(head.query, keep_blank_values=True)

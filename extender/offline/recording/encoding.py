@@ -100,7 +100,8 @@ class LineEncoder:
             line.pod = _raw(request.pod)
         if isinstance(request, ExtenderArgs):
             yield from self._naming(entry.at, request.names)
-            line.nodes, line.whole = self._ranges(request.names), request.node_names is None
+            numbers = self._numbers.of(request.names)
+            line.nodes, line.whole = as_ranges(np.unique(numbers)), request.node_names is None
             line.outside = self._outside(request, entry.moment)
         elif line.pod != NULL:
             line.request = msgspec.Raw(_ENCODE(request.victims))
@@ -111,7 +112,8 @@ class LineEncoder:
             line.unresolvable = self._by_reason(result.failed_and_unresolvable_nodes)
             line.error = line.error or result.error
         elif isinstance(result, HostPriorityList):
-            line.scores = as_digits(result.scores[self._numbers.of(result.hosts).argsort()])
+            hosts = numbers if result.hosts is request.names else self._numbers.of(result.hosts)
+            line.scores = as_digits(result.scores[hosts.argsort()])
         elif result is not None:
             line.answer = msgspec.Raw(encode(result))
         yield line

@@ -1,0 +1,170 @@
+"""POST /simulate: pods on nodes that do not exist yet, all at once, and nothing remembered."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.app.feed import feed_factory_of
+from extender.app.serve import application
+from extender.app.ui import simulation_handler
+from extender.cache.cache import Cache
+from extender.config.settings import Settings
+from extender.framework.profile import Profiles
+from extender.model.kinds import KINDS
+from extender.model.meta import Object
+from extender.offline.manifests.objects import to_object
+from extender.plugins.registry import default_profile
+from extender.runtime.bindings_in_flight import BindingsInFlight
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.web.answers import Answer
+from extender.web.pages import PageServer
+from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice
+
+ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}
+
+
+class Asked:
+    """A running process that is asked."""
+
+    def __init__(self, *objects: dict[str, Any], missing: str = "") -> None:
+        self.cache = Cache(ManualClock(), NullTelemetry())
+        listed: dict[str, list[Object]] = {kind: [] for kind in KINDS}
+        for each in objects:
+            made = to_object(each, "object")
+            assert made is not None
+            listed[each["kind"]].append(made)
+        for kind, found in listed.items():
+            self.cache.replaced(kind, found)
+        self.answer = simulation_handler(self.cache, Profiles([default_profile()]), lambda: missing)
+
+    def ask(self, *pods: dict[str, Any], templates: Any = (), **fields: Any) -> dict[str, Any]:
+        body = json.dumps({"pods": pods, "nodeTemplates": list(templates), **fields}).encode()
+        answer = self.answer(body)
+        assert answer.status == 200, answer.body
+        return dict(json.loads(answer.body))
+
+
+def node(name: str) -> dict[str, Any]:
+    return make_node(name).allocatable(ROOM).capacity(ROOM).obj()
+
+
+def pod(name: str, cpu: str = "3") -> dict[str, Any]:
+    return make_pod(name).req(cpu=cpu).obj()
+
+
+def homes(answer: dict[str, Any]) -> dict[str, str]:
+    return {each["pod"]: each["node"] for each in answer["placements"]}
+
+
+def test_state_is_kept_over_the_pods_and_nothing_afterwards() -> None:
+    asked = Asked(node("n1"))
+    for _ in range(2):
+        answer = asked.ask(pod("a"), pod("b"), pod("c"), templates=[{"node": node("big")}])
+        assert homes(answer).keys() == {"default/a", "default/b"}
+        assert set(homes(answer).values()) == {"n1", "big-1"}
+        (left,) = answer["remaining"]
+        assert left["pod"] == "default/c"
+        assert left["reason"].startswith("0/2 nodes are available: 2 Insufficient cpu.")
+        assert not answer["complete"]
+    with asked.cache.snapshot("test") as table:
+        assert (list(table.nodes.row_of), table.pods.slot_of) == (["n1"], {})
+
+
+def test_only_templates_leaves_the_nodes_there_are_alone() -> None:
+    answer = Asked(node("n1")).ask(pod("a"), templates=[{"node": node("big"), "count": 2}], onlyTemplates=True)
+    (placed,) = answer["placements"]
+    assert (placed["node"] in ("big-1", "big-2"), placed["template"]) == (True, "big")
+    assert answer["complete"]
+
+
+def test_devices_of_a_template_are_counted() -> None:
+    asked = Asked(
+        make_device_class("gpu"),
+        *(make_claim(f"c{i}", make_request("device", "gpu")) for i in range(3)),
+    )
+    slices = [make_resource_slice("template", "gpu.example.com", "g0", "g1")]
+    wanting = [make_pod(f"p{i}").req(cpu="100m").resource_claim(f"c{i}").obj() for i in range(3)]
+    answer = asked.ask(*wanting, templates=[{"node": node("gpu"), "resourceSlices": slices}])
+    assert len(homes(answer)) == 2
+    (left,) = answer["remaining"]
+    assert "cannot allocate all claims" in left["reason"]
+
+
+def test_pods_of_a_node_that_goes_find_other_homes_or_are_lost() -> None:
+    owner = {"kind": "ReplicaSet", "name": "web", "uid": "web", "apiVersion": "apps/v1", "controller": True}
+    owned, bare = make_pod("web-0").req(cpu="1").node("n1").obj(), make_pod("bare").req(cpu="1").node("n1").obj()
+    owned["metadata"]["ownerReferences"] = [owner]
+    answer = Asked(node("n1"), node("n2"), owned, bare).ask(removeNodes=["n1"])
+    assert (homes(answer), answer["lost"], answer["complete"]) == ({"default/web-0": "n2"}, ["default/bare"], False)
+
+
+def test_nobody_is_evicted() -> None:
+    standing = make_pod("low").req(cpu="4").node("n1").priority(0).obj()
+    important = make_pod("high").req(cpu="4").priority(1000).obj()
+    answer = Asked(node("n1"), standing).ask(important)
+    assert [each["pod"] for each in answer["remaining"]] == ["default/high"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param(b"{", "the body is no simulation", id="no JSON"),
+        pytest.param(b'{"pods":[],"nodes":[]}', "unknown field `nodes`", id="a misspelt field"),
+        pytest.param(b'{"pods":[],"removeNodes":["n7"]}', "no node n7", id="a node that is not there"),
+        pytest.param(b'{"pods":[{"kind":"Pod"}]}', "template", id="a pod without anything"),
+        pytest.param(b'{"pods":[],"nodeTemplates":[{"node":{"kind":"Pod"}}]}', "nodeTemplates[0].node", id="no node"),
+        pytest.param(b'{"pods":[],"nodeTemplates":[{"node":{"metadata":{"name":"x"}},"count":5000}]}', "at most 1000",
+                     id="too many"),
+    ],
+)  # fmt: skip
+def test_a_wrong_question_is_told(body: bytes, told: str) -> None:
+    answer = Asked().answer(body)
+    assert answer.status == 400
+    assert told in json.loads(answer.body)["error"]
+
+
+def test_before_the_cache_is_filled_it_says_so() -> None:
+    assert Asked(missing="waiting for the first list of Pod").answer(b"{}").status == 503
+
+
+def test_the_example_of_the_document_is_answered() -> None:
+    text = (Path(__file__).parents[3] / "docs/autoscaling.md").read_text()
+    (example,) = re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    answer = Asked(node("n1")).answer(example.encode())
+    (placed,) = json.loads(answer.body)["placements"]
+    assert (placed["pod"], placed["template"]) == ("shop/web-0", "large")
+
+
+def test_it_is_off_unless_enabled(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n1")]}))
+    for enabled in (False, True):
+        settings = Settings(cluster=tmp_path / "cluster.yaml", simulate=enabled)
+        app = application(settings, feed_factory_of(settings), BindingsInFlight())
+        rules = {str(rule) for rule in app.url_map.iter_rules()}
+        assert ("/simulate" in rules) is enabled
+
+
+def test_pages_hand_a_body_to_its_taker_on_this_machine_alone() -> None:
+    for local, status in ((True, 200), (False, 403)):
+        server = PageServer(
+            "127.0.0.1", 0, {}, is_loopback=lambda _, local=local: local, takers={"/simulate": lambda b: Answer(200, b)}
+        )
+        server.start()
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+            connection.request("POST", "/simulate", b"question", {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status == status
+            assert (answer.read() == b"question") is local
+            connection.request("GET", "/simulate")
+            assert connection.getresponse().status == 405
+        finally:
+            connection.close()
+            server.stop()
