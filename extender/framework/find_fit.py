@@ -117,13 +117,29 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline:
     prepared = prepare(profile, pod, table, deadline)
     fit = run(prepared, table, rows, deadline)
     if prepared.refusal is None:
-        for name, awaited in awaited_pods(profile, pod, table):
-            at = np.flatnonzero(rows == table.nodes.row_of.get(name, -1))
-            with table.hypothetically(placed=[(info, name) for info in awaited]):
+        awaited = _awaited_among(rows, profile, pod, table)
+        # What sees its own node only is asked once, with all of them in their places.
+        apart = any(check.sees_pods and not check.sees_own_pods_only for _, check in prepared.checks)
+        for group in [[each] for each in awaited] if apart else [awaited] if awaited else []:
+            at = np.array([position for position, _, _ in group], np.intp)
+            with table.hypothetically(placed=[(info, name) for _, name, infos in group for info in infos]):
                 then = run(prepare(_still_asked(profile, prepared), pod, table, deadline), table, rows[at], deadline)
-            for refusal in then.refusals:
-                fit.refuse(at, refusal)
+            for cause, refusal in enumerate(then.refusals):
+                fit.refuse(at[then.cause == cause], refusal)
     return fit
+
+
+def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> list[tuple[int, str, list[PodInfo]]]:
+    """Returns (position in `rows`, node, nominated pods that `pod` must leave room for)."""
+    if not table.nominated:
+        return []
+    positions = np.full(table.nodes.capacity, -1)
+    positions[rows] = np.arange(len(rows))
+    return [
+        (position, name, infos)
+        for name, infos in awaited_pods(profile, pod, table)
+        if name in table.nodes.row_of and (position := int(positions[table.nodes.row_of[name]])) >= 0
+    ]
 
 
 def _still_asked(profile: Profile, prepared: Prepared) -> Profile:

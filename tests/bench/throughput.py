@@ -144,7 +144,9 @@ def measure(
         raise TimeoutError(f"{mode}, {workload}: only {len(stamps)} of {pods} pods were bound")
     counted = len(stamps) - 1 - first
     cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
-    return Throughput(workload, mode, nodes, len(stamps), counted / (stamps[-1] - stamps[first]), cpu_ms, evicted)
+    # A wave begins with evictions: the first pod is bound when nearly all have been decided on.
+    rate = len(stamps) / (stamps[-1] - evicted[0]) if evicted else counted / (stamps[-1] - stamps[first])
+    return Throughput(workload, mode, nodes, len(stamps), rate, cpu_ms, len(evicted))
 
 
 def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> None:
@@ -158,13 +160,14 @@ def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> N
 
 def _count(
     events: Iterator[dict[str, Any]], processes: dict[str, Process], pods: int, seconds: int
-) -> tuple[list[float], dict[str, float], int]:
-    """Returns when each pod was bound, the CPU seconds of each process since the first that counts, and evictions."""
+) -> tuple[list[float], dict[str, float], list[float]]:
+    """Returns when each pod was bound, the CPU seconds by process since the first that counts, and when others went."""
     stamps: list[float] = []
     before: dict[str, float] = {}
-    evicted = 0
+    evicted: list[float] = []
     for event in events:
-        evicted += event["type"] == "DELETED"
+        if event["type"] == "DELETED":
+            evicted.append(monotonic())
         if event["type"] != "ADDED" or event["object"]["metadata"]["name"].startswith("standing-"):
             continue
         stamps.append(monotonic())

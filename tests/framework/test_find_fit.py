@@ -11,11 +11,13 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Code, Refusal, unresolvable, unschedulable
+from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
 from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from tests.builders import make_node, make_pod, node_term
+from tests.builders import ZONE, make_node, make_pod, node_term
 from tests.framework.cluster import pod_info, refusals, table_of
 
 NODES = [make_node(f"n{i}").allocatable(cpu=str(i), pods="10").obj() for i in range(4)]
@@ -99,6 +101,24 @@ def test_a_scheduler_keeps_room_for_its_own_nominated_pods(
     profile = Profile("mine", [NodeResourcesFitFilter()], (), scheduler_names=frozenset(names))
     fit = find_fit(profile, pod_info(make_pod("p").scheduler("mine").req(cpu="2").obj()), table, table.nodes.rows)
     assert (table.nodes.row_of["n3"] not in fit.feasible) is refused
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["alone", "with anti-affinity in its zone"])
+def test_pods_nominated_to_many_nodes_count_on_their_own_node_only(apart: bool) -> None:
+    nodes = [make_node(f"n{i}").zone("z").allocatable(cpu=str(i), pods="10").obj() for i in range(9)]
+    awaited = [
+        make_pod(f"awaited-{i}").req(cpu="1").label(app=f"{i % 3}").host_port(80 + i % 2).priority(5).nominated(f"n{i}")
+        for i in range(8)
+    ]
+    pod = make_pod("p").req(cpu="2").host_port(80).priority(5)
+    table = table_of(*nodes, *(each.obj() for each in awaited))
+    info = pod_info((pod.anti_affinity(ZONE, labels={"app": "1"}) if apart else pod).obj())
+    profile = Profile("p", [NodePorts(), NodeResourcesFitFilter(), InterPodAffinityFilter()], ())
+    together = find_fit(profile, info, table, table.nodes.rows)
+    for position, row in enumerate(table.nodes.rows):
+        assert together.refusal(position) == find_fit(profile, info, table, np.array([row])).refusal(0)
+    plugins = {refusal.plugin for _, refusal in together.refused()}
+    assert plugins == {"NodePorts", "NodeResourcesFit", *(["InterPodAffinity"] if apart else [])}
 
 
 def test_what_is_nominated_leaves_no_trace_in_the_table() -> None:
