@@ -87,6 +87,7 @@ renew_time
 set_nodes
 
 # Encoded as JSON with the struct or listed with the enum that they belong to.
+signed_by
 assumed_pods
 refused_by
 since_seconds

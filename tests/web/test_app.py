@@ -107,6 +107,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.synced("pods")
     metrics.rejected(400)
     metrics.write_dropped("Event")
+    metrics.not_recorded("changes", 1)
     text = Client(fixture.app).get("/metrics").text
     served = {
         family.name + ("_total" if family.type == "counter" else ""): family
