@@ -52,7 +52,7 @@ def doctor(
     From a machine that reaches what the scheduler reaches:
       extender doctor --scheduler-config /etc/kubernetes/scheduler.yaml
       extender doctor --url http://127.0.0.1:8888/scheduler --policy policy.yaml
-      extender doctor --mode schedule --account extender-system/extender-schedule
+      extender doctor --mode schedule --account extender-system/extender
 
     Exit status: 0 where nothing fails, 1 where something does, 2 for wrong usage or input.
     """

@@ -61,7 +61,7 @@ def status(names: tuple[str, ...], server: str, namespace: str | None, tier: tup
       extender status --tier unschedulable -o wide
       extender status shop/web-0 -o yaml
     Of a scheduler in the cluster:
-      kubectl -n extender-system port-forward deployment/extender-scheduler 8889 &
+      kubectl -n extender-system port-forward deployment/extender 8889 &
       extender status
 
     SINCE is the time since a pod came to the queue or was last given back, REFUSED BY the plugins that turned it down

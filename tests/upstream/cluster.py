@@ -42,7 +42,7 @@ class UpstreamCluster(ControlPlane):
         super().__enter__()
         try:
             self._start_controllers()
-            self._apply_rights()
+            self.kubectl("create", "namespace", NAMESPACE)
             kubelet = [self.binaries["fakekubelet"], "--kubeconfig", self.kubeconfig, "--nodes", str(self._nodes)]
             self.spawn("fakekubelet", kubelet, "fakekubelet.log")
             assert wait_until(lambda: len(self.client.list("Node")) == self._nodes)
@@ -52,9 +52,11 @@ class UpstreamCluster(ControlPlane):
             raise
         return self
 
-    def account(self, name: str) -> Path:
-        """The kubeconfig of a service account that the manifests have made."""
-        return self.write_kubeconfig(name, self.service_account_token(NAMESPACE, name))
+    def account(self, shape: str) -> Path:
+        """The kubeconfig of the service account that the manifests of a shape make, with its rights."""
+        built = list(yaml.safe_load_all(self.kubectl("kustomize", str(_MANIFESTS / shape))))
+        self._apply(item for item in built if item["kind"] in _RIGHTS)
+        return self.write_kubeconfig(shape, self.service_account_token(NAMESPACE, "extender"))
 
     def _start_controllers(self) -> None:
         config = self.kubeconfig
@@ -75,12 +77,6 @@ class UpstreamCluster(ControlPlane):
         self.spawn("kube-controller-manager", command, "kube-controller-manager.log")
         assert wait_until(lambda: len(self.client.list("ServiceAccount")) >= len(SYSTEM_NAMESPACES))
 
-    def _apply_rights(self) -> None:
-        self.kubectl("create", "namespace", NAMESPACE)
-        for manifests in ("base", "scheduler"):
-            built = list(yaml.safe_load_all(self.kubectl("kustomize", str(_MANIFESTS / manifests))))
-            self._apply(item for item in built if item["kind"] in _RIGHTS)
-
     def _apply(self, items: Iterator[dict[str, Any]]) -> None:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(items))
 
@@ -95,7 +91,7 @@ def stock(plane: UpstreamCluster) -> Iterator[None]:
 def webhook(plane: UpstreamCluster) -> Iterator[None]:
     """The stock scheduler, and `extender serve` for all four verbs beside its own plugins."""
     with (
-        serve(plane.account("extender"), plane.directory, timeout_seconds=_START_SECONDS) as extender,
+        serve(plane.account("service"), plane.directory, timeout_seconds=_START_SECONDS) as extender,
         plane.scheduler(extender.configuration()),
     ):
         yield
@@ -104,7 +100,7 @@ def webhook(plane: UpstreamCluster) -> Iterator[None]:
 @contextmanager
 def loop(plane: UpstreamCluster) -> Iterator[None]:
     """`extender schedule` in the place of the stock scheduler."""
-    with schedule(plane.account("extender-schedule"), plane.directory, timeout_seconds=_START_SECONDS):
+    with schedule(plane.account("scheduler"), plane.directory, timeout_seconds=_START_SECONDS):
         yield
 
 

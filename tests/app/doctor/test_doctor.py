@@ -337,7 +337,7 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
     by_check = {each["check"]: each for each in json.loads(CliRunner().invoke(cli, flags).stdout)["findings"]}
     assert by_check["version"]["level"] == by_check["served-apis"]["level"] == by_check["clock"]["level"] == "ok"
     assert by_check["rights"]["level"] == "fail"
-    role = yaml.safe_load_all((Path(__file__).parents[3] / "manifests" / "base" / "rbac.yaml").read_text())
+    role = yaml.safe_load_all((Path(__file__).parents[3] / "manifests" / "service" / "all.yaml").read_text())
     rules = next(each["rules"] for each in role if each["kind"] == "ClusterRole")
     group = "/apis/rbac.authorization.k8s.io/v1"
     meta = {"metadata": {"name": "doctor-test"}}
