@@ -9,7 +9,12 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from extender import Cluster
+from extender.app.view import look_at_recording
+from extender.ui.documents import Choices
+from extender.ui.site import Site
+from extender.web.pages import PageServer
 from tests.builders import make_node, make_pod
+from tests.offline.recording.recorded import record_timeline
 from tests.ui.conftest import EXAMPLE, Browser
 
 pytestmark = pytest.mark.browser
@@ -130,6 +135,26 @@ def test_a_narrow_screen_and_both_schemes(browser: Browser, path: str, scheme: s
     assert browser.run("return document.documentElement.scrollWidth") <= 360
     paper = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 27)")
+
+
+def test_a_slider_leads_through_a_recording(browser: Browser, tmp_path: Path) -> None:
+    record_timeline(tmp_path / "names.jsonl.gz", "names")
+    site = Site(look_at_recording(tmp_path / "names.jsonl.gz", None), Choices()).pages()
+    server = PageServer("127.0.0.1", 0, site)
+    server.start()
+    try:
+        browser.open(f"http://127.0.0.1:{server.port}/ui/nodes?step=0")
+        assert browser.one("h1").text == "0 nodes"
+        browser.follow(_pressing(browser.one("form.steps input[type=range]"), Keys.END))
+        assert browser.one("form.steps output").text == "220 of 220"
+        assert browser.one("h1").text != "0 nodes"
+        browser.follow(browser.link("back"))
+        assert browser.one("form.steps output").text == "219 of 220"
+        browser.follow(browser.link("Steps"))
+        assert browser.texts("tr.chosen td:first-child") == ["219"]
+    finally:
+        browser.driver.get("about:blank")  # a connection that is kept would keep the server
+        server.stop()
 
 
 def test_a_file_needs_no_other_and_its_numbers_lead_to_its_json(browser: Browser, tmp_path: Path) -> None:
