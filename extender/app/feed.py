@@ -15,12 +15,13 @@ from extender.app.readiness import Staleness
 from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.fence import Fence, WritesInFlight
+from extender.cluster.election.fence import Fence, LeaderClient, WritesInFlight
 from extender.cluster.election.leader_service import LeaderService, Replica
 from extender.cluster.election.lease import LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
+from extender.cluster.writers.activator import ApiActivator
 from extender.cluster.writers.binder import ApiBinder
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
@@ -31,6 +32,7 @@ from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder, Lister, Sink, Telemetry
+from extender.verbs.refused_pods import Activator
 from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
@@ -43,12 +45,15 @@ class ClusterFeed(Protocol):
 
     Attributes:
         binder: to the API server or to the file's cluster; to be used within `fence`.
+        activator: the leader's, like every write.
         lister: the cluster as it is at this moment.
         fence: lets the leader's writes pass only, where there is an election.
     """
 
     @property
     def binder(self) -> Binder: ...
+    @property
+    def activator(self) -> Activator: ...
     @property
     def lister(self) -> Lister[Object]: ...
     @property
@@ -134,6 +139,13 @@ class FileFeed(InMemoryCluster):
         return self
 
     @property
+    def activator(self) -> Activator:
+        return self
+
+    def activate(self, pod: Pod) -> None:
+        """See Activator: no scheduler waits."""
+
+    @property
     def lister(self) -> Lister[Object]:
         return self
 
@@ -178,6 +190,7 @@ class LiveFeed:
         self, client: KubeClient, kinds: Iterable[Kind], sink: Sink[Object], telemetry: Telemetry, clock: Clock
     ) -> None:
         self.client, self.binder, self.fence = client, ApiBinder(client), Fence()
+        self.activator = ApiActivator(client, clock)
         self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
         self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
         self.revive = self._source.revive
@@ -222,6 +235,7 @@ class ElectedFeed:
         )
         self.fence = Fence(self._elector.leading, writes)
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
+        self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
 
     def start(self) -> None:
         """See ClusterFeed."""

@@ -11,6 +11,7 @@ from extender.cache.debugger.comparer import TABLE, Comparer, Report
 from extender.cache.expiry import Expiry
 from extender.errors import ClusterError
 from extender.runtime import memory
+from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
 REVIVAL_SECONDS = 60.0  # where nobody asks for /livez, which looks after the threads too
@@ -51,6 +52,13 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
         return
     for key in expired:
         _log.warning("%s: no watch has confirmed its binding, and no list shows it: %s", key, consequence)
+
+
+def activate(refused: RefusedPods, activator: Activator, ready: Readiness) -> None:
+    """Brings pods to the scheduler's notice that it was told fit nowhere, and that fit by now."""
+    if ready.ready:
+        for pod in refused.fitting():
+            activator.activate(pod)
 
 
 def compare(comparer: Comparer, ready: Readiness) -> None:

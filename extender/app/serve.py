@@ -13,6 +13,7 @@ from extender.app.feed import FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
+    activate,
     compare,
     let_expire,
     limit_process,
@@ -41,6 +42,7 @@ from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
+from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb
 from extender.web import server
 from extender.web.app import Backend, ExtenderApp, create_app
@@ -104,7 +106,9 @@ class WebhookProcess:
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
-        self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings))
+        limit = TimeLimit(clock, settings.decision_seconds)
+        refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
+        self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused))
 
         self._ready = ready = Readiness(feed.missing, lambda: self._prepare(left))
         known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
@@ -122,6 +126,7 @@ class WebhookProcess:
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
+            Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
             self._comparing,
         )
@@ -177,12 +182,12 @@ class WebhookProcess:
 
 
 def verbs_over(
-    cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, settings: Settings
+    cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, settings: Settings, refused: RefusedPods
 ) -> list[Verb[Any, Any]]:
     """Returns the four verbs."""
     reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)
     return [
-        Filter(cache, profiles, telemetry, reader, limit),
+        Filter(cache, profiles, telemetry, reader, limit, refused),
         Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
         Preempt(cache, profiles, limit),
         Bind(cache, profiles, binder, telemetry, limit),

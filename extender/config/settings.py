@@ -119,6 +119,11 @@ class Settings(BaseModel):
         description="how long a binding of a process before may be in flight: where pods wait nothing is bound so long"
         " after a start, or after the leader before has lost its lease",
     )
+    activate_after_seconds: Seconds = Field(
+        15.0,
+        description="serve: after a pod was refused everywhere and nobody asked again, it is judged once more, and"
+        " brought to kube-scheduler's notice if it fits; 0: never",
+    )
     compare_seconds: Seconds = Field(
         300.0, description="between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
     )

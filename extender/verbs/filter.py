@@ -17,6 +17,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
+from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.requested_nodes import requested_nodes
 from extender.verbs.verb import Summary
 
@@ -35,7 +36,10 @@ class Filter:
         telemetry: Telemetry,
         reader: NamesReader | None = None,
         limit: TimeLimit = NO_LIMIT,
+        refused: RefusedPods | None = None,
     ) -> None:
+        """`refused` is told what the scheduler was told."""
+        self._refused = refused
         self._cache, self._profiles, self._telemetry, self._limit = cache, profiles, telemetry, limit
         self._reader = reader or NamesReader()
 
@@ -57,7 +61,10 @@ class Filter:
                 fit = find_fit(profile, info, part.table, part.rows, deadline)
                 self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
-        return _result(request, failed, unresolvable)
+        result = _result(request, failed, unresolvable)
+        if self._refused is not None:
+            self._refused.note(request.pod, refused=bool(request.names) and not result.passed)
+        return result
 
     def allow_all(self, request: ExtenderArgs) -> ExtenderFilterResult:
         return _result(request, {}, {})

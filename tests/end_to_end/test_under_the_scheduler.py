@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -131,3 +133,38 @@ def test_only_as_many_victims_fall_as_are_needed(control_plane: ControlPlane, st
         assert wait_until(lambda: "high" in placed(control_plane))
         left: list[Any] = [name for name in placed(control_plane) if name.startswith("low")]
         assert len(left) == 2
+
+
+LICENSED = """\
+from pathlib import Path
+
+from extender import Node, Pod, predicate
+
+
+@predicate
+def licensed(pod: Pod, node: Node, *, file: str) -> str | None:
+    return None if Path(file).exists() else "no licence is free"
+"""
+
+
+def test_a_pod_that_fits_by_now_is_tried_again_though_nothing_happens_in_the_cluster(
+    control_plane: ControlPlane, start_extender: StartExtender, tmp_path: Path
+) -> None:
+    (tmp_path / "licences.py").write_text(LICENSED)
+    rule, licence = "licences:licensed", tmp_path / "licence"
+    plugins = {"filter": {"enabled": [{"name": rule}]}}
+    profile = {
+        "schedulerName": "default-scheduler",
+        "plugins": plugins,
+        "pluginConfig": [{"name": rule, "args": {"file": str(licence)}}],
+    }
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    (tmp_path / "policy.yaml").write_text(json.dumps({**header, "profiles": [profile]}))
+    control_plane.client.create(sized("n", "4"))
+    flags = ("--policy", str(tmp_path / "policy.yaml"), "--activate-after-seconds", "3")
+    with start_extender(*flags) as extender, control_plane.scheduler(extender.configuration()):
+        control_plane.client.create(make_pod("p").req(cpu="1").obj())
+        # Its condition is an update of the pod, for which it is tried once more.
+        assert wait_until(lambda: len(extender.calls("filter")) > 1)
+        licence.touch()
+        assert wait_until(lambda: placed(control_plane) == {"p": "n"})

@@ -18,6 +18,7 @@ FOLLOWED = {
     for verb in ("list", "watch")
 }
 LEASE = {(LEASES, "leases", verb) for verb in ("create", "get", "update")}
+ACTIVATE = {("", "pods/status", "patch")}
 BIND = {("", "pods/binding", "create")}
 WRITTEN_BY_SCHEDULE = {
     ("", "pods", "delete"),
@@ -46,8 +47,8 @@ def granted(shape: str) -> Iterator[Grant]:
 @pytest.mark.parametrize(
     ("shape", "used"),
     [
-        pytest.param("beside", FOLLOWED | BIND | LEASE, id="beside, the lease being kube-scheduler's"),
-        pytest.param("service", FOLLOWED | BIND | LEASE | SLICE, id="service"),
+        pytest.param("beside", FOLLOWED | BIND | ACTIVATE | LEASE, id="beside, the lease being kube-scheduler's"),
+        pytest.param("service", FOLLOWED | BIND | ACTIVATE | LEASE | SLICE, id="service"),
         pytest.param("scheduler", FOLLOWED | BIND | LEASE | WRITTEN_BY_SCHEDULE, id="scheduler"),
     ],
 )

@@ -124,7 +124,7 @@ def test_the_extender_may_renew_its_own_lease(extender: ApiClient) -> None:
         pytest.param("GET", "/api/v1/configmaps", None, id="read config maps"),
         pytest.param("POST", "/api/v1/namespaces/default/pods", make_pod("q").obj(), id="create pods"),
         pytest.param("DELETE", "/api/v1/namespaces/default/pods/p", None, id="delete pods"),
-        pytest.param("PATCH", "/api/v1/namespaces/default/pods/p/status", {}, id="change pods"),
+        pytest.param("PATCH", "/api/v1/namespaces/default/pods/p", {}, id="change pods"),
         pytest.param("PATCH", "/api/v1/nodes/n", {}, id="change nodes"),
         pytest.param("GET", f"{LEASES}/other", None, id="read other leases"),
         pytest.param("PUT", f"{SLICES}/other", {}, id="lead other services"),

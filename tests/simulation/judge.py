@@ -106,7 +106,7 @@ class Judge:
 
     def status(self, caller: Process, pod: Json, patch: Json) -> None:
         """See api_server.Judge. Nobody says that a bound pod is not scheduled."""
-        said = [each["type"] for each in patch.get("conditions", []) if each["status"] == "False"]
+        said = [each["type"] for each in patch.get("conditions", []) if each.get("status") == "False"]
         late = "PodScheduled" in said and "nodeName" in pod["spec"]
         self.require(
             self.lenient or not late,

@@ -9,7 +9,9 @@ Json = dict[str, Any]
 
 def merged_status(status: Json, patch: Json) -> Json:
     """A pod's status: conditions by their type, null takes away."""
-    conditions = {each["type"]: each for each in (*status.get("conditions", []), *patch.get("conditions", []))}
+    conditions: dict[str, Json] = {}
+    for each in (*status.get("conditions", []), *patch.get("conditions", [])):
+        conditions[each["type"]] = {**conditions.get(each["type"], {}), **each}
     return _merged(status, {**patch, "conditions": list(conditions.values())})
 
 

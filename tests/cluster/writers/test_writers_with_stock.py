@@ -10,6 +10,7 @@ import pytest
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.writers.activator import ApiActivator
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
 from extender.cluster.writers.statuses import ApiStatuses
@@ -141,3 +142,36 @@ def test_what_happens_again_becomes_a_series(control_plane: ControlPlane, events
     event = next(each for each in listed() if each["reason"] == "FailedScheduling")
     assert (event["regarding"]["uid"], event["related"]["uid"]) == (pod.uid, other.uid)
     assert (event["note"], event["action"], event["type"]) == ("full", "Scheduling", "Warning")
+
+
+def known(plane: ControlPlane) -> Pod:
+    return msgspec.convert(plane.client.get("Pod", "p"), Pod)
+
+
+@pytest.fixture
+def activator(connection: KubeClient) -> ApiActivator:
+    return ApiActivator(connection, SystemClock())
+
+
+def test_activation_changes_the_time_of_probing_alone(
+    control_plane: ControlPlane, statuses: ApiStatuses, activator: ApiActivator
+) -> None:
+    pod = created(control_plane, make_pod("p"))
+    statuses.failed(pod, "Unschedulable", "0/1 nodes are available", None)
+    before = wait_until(lambda: conditions(control_plane, "p").get("PodScheduled"))
+    activator.activate(known(control_plane))
+    after = conditions(control_plane, "p")["PodScheduled"]
+    assert (before or {})["lastProbeTime"] is None
+    assert after["lastProbeTime"]
+    assert {**after, "lastProbeTime": None} == before
+
+
+def test_activation_of_a_pod_made_anew_does_nothing(control_plane: ControlPlane, activator: ApiActivator) -> None:
+    created(control_plane, make_pod("p"))
+    scheduled = {"type": "PodScheduled", "status": "False"}
+    control_plane.client.patch("Pod", "p", {"status": {"conditions": [scheduled]}}, subresource="status")
+    pod = known(control_plane)
+    control_plane.client.delete("Pod", "p")
+    control_plane.client.create(make_pod("p").obj())
+    activator.activate(pod)
+    assert "PodScheduled" not in conditions(control_plane, "p")

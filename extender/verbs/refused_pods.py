@@ -1,0 +1,108 @@
+"""Pods that filter has refused everywhere, and that may fit by now without the scheduler's knowing.
+
+kube-scheduler tries a refused pod again when an event comes that may help it, and otherwise after five minutes
+(kubernetes#122022). An event that reaches the scheduler before it reaches this cache is lost on the pod: it is tried at
+once, and refused for what is true no longer. So is what a user's rule reads outside the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Protocol
+
+from extender.cache.cache import Cache
+from extender.errors import DeadlineExceeded
+from extender.framework.find_fit import find_fit
+from extender.framework.profile import Profiles
+from extender.model.pod import Pod
+from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
+from extender.table import PodInfo
+
+MOST_PODS = 1024
+LONGEST_SECONDS = 300.0  # after which kube-scheduler tries every pod again by itself
+
+
+class Activator(Protocol):
+    """Has the scheduler that calls this extender try a pod again (upstream framework.Handle.Activate)."""
+
+    def activate(self, pod: Pod) -> None:
+        """Brings the pod to the scheduler's notice; it need not succeed."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A pod by its key. `looked`: it was judged again since; `fitted`: how often it fitted then."""
+
+    key: str
+    at: float
+    looked: bool = False
+    fitted: int = 0
+
+
+class RefusedPods:
+    """Remembers refusals, and judges each pod once more when nobody has asked about it for `after_seconds`.
+
+    A pod that fits then, and is refused again when it is asked about, is one that others refuse: it is given twice the
+    time after each such look.
+    """
+
+    def __init__(
+        self, cache: Cache, profiles: Profiles, clock: Clock, after_seconds: float, limit: TimeLimit = NO_LIMIT
+    ) -> None:
+        self._limit = limit
+        self._cache, self._profiles, self._clock, self._after_seconds = cache, profiles, clock, after_seconds
+        self._lock = Lock()
+        self._pods: OrderedDict[str, _Refused] = OrderedDict()
+
+    def note(self, pod: Pod, *, refused: bool) -> None:
+        """Takes in what the scheduler was told about the pod: whether every node was refused."""
+        with self._lock:
+            known = self._pods.pop(pod.uid, None)
+            if refused and self._after_seconds:
+                fitted = known.fitted if known else 0
+                self._pods[pod.uid] = _Refused(pod.key, self._clock.monotonic(), fitted=fitted)
+                if len(self._pods) > MOST_PODS:
+                    self._pods.popitem(last=False)
+
+    def fitting(self) -> Iterator[Pod]:
+        """Yields the pods whose time has come and that fit some node now."""
+        for uid, key in self._due():
+            info = self._cache.find_pod(uid, key)
+            if info is None or self._cache.placement(uid) is not None:
+                self._forget(uid)
+                continue
+            if self._fits(info):
+                self._fitted(uid)
+                yield info.pod
+
+    def _fits(self, info: PodInfo) -> bool:
+        """Returns whether some node can take the pod; one that takes too long to judge is left alone."""
+        with self._cache.snapshot("refused") as table, suppress(DeadlineExceeded):
+            profile = self._profiles.of(info.pod)
+            return len(find_fit(profile, info, table, table.nodes.rows, self._limit.begin()).feasible) > 0
+        return False
+
+    def _due(self) -> list[tuple[str, str]]:
+        now = self._clock.monotonic()
+        with self._lock:
+            due = [(uid, pod) for uid, pod in self._pods.items() if not pod.looked and self._is_due(pod, now)]
+            for _, pod in due:
+                pod.looked = True
+        return [(uid, pod.key) for uid, pod in due]
+
+    def _is_due(self, pod: _Refused, now: float) -> bool:
+        wait: float = self._after_seconds * (1 << pod.fitted)
+        return wait <= LONGEST_SECONDS and now - pod.at >= wait
+
+    def _fitted(self, uid: str) -> None:
+        with self._lock:
+            if uid in self._pods:
+                self._pods[uid].fitted += 1
+
+    def _forget(self, uid: str) -> None:
+        with self._lock:
+            self._pods.pop(uid, None)
