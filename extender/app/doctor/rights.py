@@ -39,13 +39,14 @@ _READ = [
     for right in _rights(kind.api_version.rpartition("/")[0], kind.plural, "list", "watch")
 ]
 _BIND = _rights("", "pods/binding", "create")
+_STATUS = _rights("", "pods/status", "patch")
 NEEDED = {
-    SERVE: [*_READ, *_BIND],
+    SERVE: [*_READ, *_BIND, *_STATUS],
     SCHEDULE: [
         *_READ,
         *_BIND,
         *_rights("", "pods", "delete"),
-        *_rights("", "pods/status", "patch"),
+        *_STATUS,
         *_rights("", "persistentvolumes", "patch"),
         *_rights("", "persistentvolumeclaims", "patch"),
         *_rights("resource.k8s.io", "resourceclaims", "get", "create", "delete", "patch"),
