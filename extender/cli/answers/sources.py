@@ -103,8 +103,12 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
             others["policies"], policy = policy, None
         try:
             return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
-        except (MalformedInput, UnknownPod, UnknownNode, OSError) as error:
+        except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
+        except OSError as error:
+            raise ConfigurationError(
+                [f"{error.filename}: {error.strerror}" if error.filename else str(error)]
+            ) from None
 
     compared = "rules and weights to compare: twice, or once to compare with the defaults"
     options = (

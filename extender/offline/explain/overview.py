@@ -100,7 +100,7 @@ def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
         yield "no pod is pending"
         return
     causes = list(dict.fromkeys(each.cause for each in pods))
-    yield f"{len(pods)} pods are pending, of {len(causes)} causes"
+    yield f"{len(pods)} pods are pending, of {len(causes)} cause{'s' if len(causes) > 1 else ''}"
     for cause in causes:
         those = [each for each in pods if each.cause == cause]
         yield ""

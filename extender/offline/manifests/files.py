@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from io import BytesIO
@@ -83,11 +84,14 @@ def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
             return
         except msgspec.DecodeError as error:
             if _plain_suffix(file) == ".json":
-                raise MalformedCluster(f"{file}: {error}") from None
+                told = "it is cut off, make or copy it again" if "truncated" in str(error) else error
+                raise MalformedCluster(f"{file}: {told}") from None
         except RecursionError as error:
             raise MalformedCluster(f"{file}: {error}") from None
     if len(data) > MOST_YAML_BYTES:
         raise MalformedCluster(f"{file}: {len(data)} bytes of YAML are more than {MOST_YAML_BYTES}; JSON may be larger")
+    if b"\0" in data and data[:2] not in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise MalformedCluster(f"{file}: it is no text: want YAML or JSON, perhaps compressed by gzip")
     yield from _from_yaml(file, data, left_out)
 
 
@@ -101,9 +105,11 @@ def _read(file: Path) -> bytes:
             with gzip.open(BytesIO(data)) as unpacked:
                 data = _read_at_most(unpacked, MOST_JSON_BYTES + 1)
         except (EOFError, OSError, zlib.error) as error:
-            raise MalformedCluster(f"{file}: {error}") from None
+            raise MalformedCluster(f"{file}: it is cut off or damaged, make or copy it again ({error})") from None
     if len(data) > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: more than {MOST_JSON_BYTES} bytes")
+    if not data.strip():
+        raise MalformedCluster(f"{file}: it is empty: want YAML or JSON, as `kubectl get -o yaml` prints it")
     return data
 
 

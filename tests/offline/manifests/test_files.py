@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,7 +113,7 @@ def odd(field: str, value: Any) -> dict[str, Any]:
         pytest.param("c.yaml", as_yaml(odd("spec", {"nodeName": True})), "$.spec.nodeName", id="path"),
         pytest.param("c.yaml", as_yaml({"kind": "Node", "apiVersion": "v1"}), "metadata.name is missing", id="no name"),
         pytest.param("c.yaml", "[" * 400_000, "nested deeper", id="brackets without end"),
-        pytest.param("c.json", '{"kind":', "truncated", id="JSON that breaks off"),
+        pytest.param("c.json", '{"kind":', "it is cut off", id="JSON that breaks off"),
         pytest.param("c.json", json.dumps(odd("spec", 5)), "items[1]: Expected `object`", id="type in JSON"),
         pytest.param("c.json", json.dumps(odd("kind", "")), "", id="no kind in JSON"),
         pytest.param(
@@ -132,6 +133,20 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, text: str | byt
     assert str(path) in str(caught.value)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        pytest.param(gzip.compress(as_yaml(NODE).encode())[:-20], "it is cut off or damaged", id="broken gzip"),
+        pytest.param(b"\x7fELF\0\0\1", "it is no text: want YAML or JSON", id="a program"),
+        pytest.param(b" \n", "it is empty: want YAML or JSON", id="nothing"),
+    ],
+)
+def test_a_file_that_nobody_can_read(data: bytes, told: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(data)
+    with pytest.raises(MalformedCluster, match=f"c.yaml: {told}"):
+        load(tmp_path / "c.yaml")
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
