@@ -99,8 +99,11 @@ class LineEncoder:
         if hasattr(request, "pod"):
             line.pod = _raw(request.pod)
         if isinstance(request, ExtenderArgs):
-            yield from self._naming(entry.at, request.names)
-            numbers = self._numbers.of(request.names)
+            try:
+                numbers = self._numbers.of(request.names)
+            except KeyError:  # as a rule all have a number: to look them up is most of the work
+                yield from self._naming(entry.at, request.names)
+                numbers = self._numbers.of(request.names)
             line.nodes, line.whole = as_ranges(np.unique(numbers)), request.node_names is None
             line.outside = self._outside(request, entry.moment)
         elif line.pod != NULL:

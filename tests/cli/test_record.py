@@ -1,0 +1,65 @@
+"""`extender record` and `extender replay` from a terminal: what they print, and how they exit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from extender.offline.recording.reading import Recording
+from tests.builders import make_node, make_pod
+from tests.cli.test_main import extender
+from tests.cluster.fake_api import PODS, fake_api
+
+SHIPPED = Path(__file__).parents[1] / "recordings/served.jsonl.gz"
+
+
+def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXTENDER_WATCH_KINDS", "Node,Pod")
+    path = tmp_path / "recording.jsonl.gz"
+    with fake_api(make_node("n").obj()) as api:
+        api.put(PODS, make_pod("p").node("n").obj())
+        told = extender("record", str(path), "--kubeconfig", str(api.kubeconfig(tmp_path)), "--seconds", "0.2")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == f"recorded to {path}: 1 nodes and 1 pods in the end\n"
+    steps = [(step.kind, step.subject, step.text) for step in Recording.load(path).steps]
+    assert sorted(steps) == [("change", "Node n", "came or has changed"), ("change", "default/p", "is on n")]
+    told = extender("replay", str(path))
+    assert (told.returncode, told.stdout) == (0, "0 decisions made again: none differs\n")
+
+
+def test_the_exit_status_tells_that_decisions_differ(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: v1\nkind: Policy\npredicates: [{name: HostName}]\npriorities: []\n")
+    assert extender("replay", str(SHIPPED)).returncode == 0
+    told = extender("replay", str(SHIPPED), "--policy", str(policy), "-o", "json")
+    assert told.returncode == 3
+    changed = json.loads(told.stdout)["changed"]
+    assert all(each["differences"][0]["recorded"] != each["differences"][0]["replayed"] for each in changed)
+    assert any("PodTopologySpread" in str(one["cause"]) for each in changed for one in each["differences"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param(["replay", "none.gz"], "error: none.gz: No such file or directory", id="no file"),
+        pytest.param(["replay", "text"], "error: text: this is no recording", id="no recording"),
+        pytest.param(["replay", "served.gz", "--policy", "text"], "error: text: ", id="no policy"),
+        pytest.param(["record", "r", "--kubeconfig", "none"], "error: kubeconfig: there is no file", id="no cluster"),
+        pytest.param(["record", "no/r", "--kubeconfig", "text"], "error: record: there is no folder", id="no folder"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_one_line_and_status_2(
+    arguments: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("nothing\n")
+    shutil.copy(SHIPPED, tmp_path / "served.gz")
+    told = extender(*arguments)
+    assert told.returncode == 2
+    assert told.stderr.startswith(error)
+    assert len(told.stderr.splitlines()) == 1
