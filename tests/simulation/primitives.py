@@ -18,6 +18,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from extender.runtime.clock import SystemClock
 from tests.simulation.tasks import Process, ProcessClock, Simulation, Task
 
 LIFELESS = Process("nobody")
@@ -79,6 +80,8 @@ class Primitives:
             owner_path, _, name = path.rpartition(".")
             owner = pkgutil.resolve_name(owner_path)
             changes.append((owner, name, getattr(owner, name), stand_in))
+        for name, stand_in in (("now", self.time.time), ("monotonic", self.time.monotonic)):  # bound as it is loaded
+            changes.append((SystemClock, name, vars(SystemClock)[name], staticmethod(stand_in)))
         for owner, name, _, stand_in in changes:
             setattr(owner, name, stand_in)
         try:
