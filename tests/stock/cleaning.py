@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from tests.stock.api_client import RESOURCES, ApiClient, ApiError
 
@@ -21,7 +22,18 @@ def clean(client: ApiClient) -> None:
             continue
         for scope in SYSTEM_NAMESPACES if resource.namespaced else (None,):
             if (kind, scope) not in _KEPT:
-                _delete_kind(client, kind, scope)
+                with _unless_unserved():
+                    _delete_kind(client, kind, scope)
+
+
+@contextmanager
+def _unless_unserved() -> Iterator[None]:
+    """Lets pass that an older API server does not have the kind."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 def _delete_kind(client: ApiClient, kind: str, namespace: str | None) -> None:
@@ -40,7 +52,8 @@ def _delete_namespace(client: ApiClient, name: str) -> None:
     """Empties it and takes its finalizer away, as the namespace controller would."""
     for kind, resource in RESOURCES.items():
         if resource.namespaced:
-            client.delete_all(kind, name)
+            with _unless_unserved():
+                client.delete_all(kind, name)
     client.delete("Namespace", name)
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}}
     with suppress(ApiError):  # gone already
