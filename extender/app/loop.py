@@ -10,7 +10,7 @@ from extender.cache.cache import Cache
 from extender.devices.claims import NAME as DYNAMIC_RESOURCES
 from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.pre_enqueue import ClaimsExist
-from extender.plugins.registry import INTERESTS
+from extender.plugins.registry import interests_of
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
@@ -91,7 +91,8 @@ def compose_loop(
         return claim if isinstance(claim, ResourceClaim) else None
 
     evictions, claims_exist = EvictionsInProgress(cache), ClaimsExist(find_claim, claims_devices)
-    queue = PriorityQueue(telemetry, clock, INTERESTS, (SchedulingGates(), claims_exist, evictions), *queue_times)
+    interests = interests_of(cycle.profile for cycle in cycles.values())
+    queue = PriorityQueue(telemetry, clock, interests, (SchedulingGates(), claims_exist, evictions), *queue_times)
     cache.listen(EventRouter(cache, queue, cycles))
     nominations = Nominations(cache, queue, statuses)
     waiting = WaitingPods(clock, is_there, binders)

@@ -64,7 +64,7 @@ def features_of(settings: Settings) -> FeatureGates:
     return parsed(settings.feature_gates, policy.features)
 
 
-def log_failure(rule: str, error: Exception) -> None:
+def log_failure(rule: str, error: BaseException) -> None:
     """Logs the first failure of its kind of a user's rule."""
     _log.error("rule %s failed; further failures of its kind are only counted", rule, exc_info=error)
 

@@ -9,6 +9,7 @@ import click
 
 from extender.cli.answers.explain import explain
 from extender.cli.answers.record import record, replay
+from extender.cli.answers.rule import rule
 from extender.cli.answers.snapshot import snapshot
 from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
@@ -42,7 +43,7 @@ def version() -> None:
 
 
 _RUNNING = (demo, serve, schedule, status, doctor, certs)
-_ANSWERING = (explain, simulate, capacity, compare, snapshot, view, record, replay, reference)
+_ANSWERING = (explain, simulate, capacity, compare, snapshot, view, record, replay, rule, reference)
 for command in (*_RUNNING, *_ANSWERING):
     cli.add_command(command)
 

@@ -6,7 +6,7 @@ apis/config/v1/default_plugins.go, with the default feature gates of v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from extender.plugins import (
     volume_restrictions,
     volume_zone,
 )
+from extender.plugins.users.predicate import CustomPredicate
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -74,6 +75,12 @@ INTERESTS: Mapping[str, Interests] = {
     plugin.name: plugin.interests for plugin in _PLUGINS if plugin.interests is not EVERYTHING
 }
 """By the name of the plugin that refused a pod; a rule that is not here is interested in every event."""
+
+
+def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
+    """Returns the interests of the plugins, and of the users' rules in these profiles that have declared some."""
+    rules = (rule for profile in profiles for rule in profile.predicates if isinstance(rule, CustomPredicate))
+    return {**INTERESTS, **{rule.name: rule.interests for rule in rules if rule.interests is not EVERYTHING}}
 
 
 def default_profile(name: str = DEFAULT_SCHEDULER) -> Profile:

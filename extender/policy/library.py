@@ -13,6 +13,7 @@ from extender.framework.plugin import Plugin, Registry
 from extender.framework.rules import Predicate, Priority
 from extender.plugins.registry import IN_TREE
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, RuleFailures
+from extender.plugins.users.tracing import described
 from extender.policy.faults import Faults
 
 ENTRY_POINT_GROUP = "extender.rules"
@@ -51,8 +52,8 @@ class Library:
         """Returns the user's rule of this name, as `find`; `others` are names that may have been meant too."""
         try:
             found = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
-        except Exception as error:  # importing a user's module runs it, and it may raise anything
-            faults.add(path, f"{name} cannot be imported: {type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:  # importing a user's module runs it, and it may raise anything
+            faults.add(path, f"{name} cannot be imported: {described(error)}")
             return None
         if not name:
             faults.require(path)

@@ -11,7 +11,7 @@ from extender.runtime.ports import Telemetry
 class RuleFailures(Protocol):
     """Is told once for each pod and rule that failed, whatever the number of nodes."""
 
-    def failed(self, rule: str, error: Exception) -> None:
+    def failed(self, rule: str, error: BaseException) -> None:
         """`error` has its traceback."""
         ...
 
@@ -19,11 +19,11 @@ class RuleFailures(Protocol):
 class CountedFailures:
     """Counts every failure, and passes the first of each rule and type of error on to a log."""
 
-    def __init__(self, telemetry: Telemetry, log: Callable[[str, Exception], None]) -> None:
+    def __init__(self, telemetry: Telemetry, log: Callable[[str, BaseException], None]) -> None:
         self._telemetry, self._log = telemetry, log
-        self._logged: set[tuple[str, type[Exception]]] = set()
+        self._logged: set[tuple[str, type[BaseException]]] = set()
 
-    def failed(self, rule: str, error: Exception) -> None:
+    def failed(self, rule: str, error: BaseException) -> None:
         self._telemetry.rule_failed(rule)
         if (rule, type(error)) not in self._logged:
             self._logged.add((rule, type(error)))
@@ -33,6 +33,8 @@ class CountedFailures:
 class RaisedFailures:
     """Lets the error through: for tests of a rule, and offline work, where a wrong rule should stop everything."""
 
-    def failed(self, rule: str, error: Exception) -> None:
+    def failed(self, rule: str, error: BaseException) -> None:
+        if isinstance(error, SystemExit):  # it would end the process of whoever asks
+            error = RuntimeError(f"the rule called sys.exit({error.code!r})").with_traceback(error.__traceback__)
         error.add_note(f"in rule {rule}")
         raise error

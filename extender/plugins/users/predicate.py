@@ -8,8 +8,10 @@ from typing import ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
+from extender.plugins.users.events import interests_of
 from extender.plugins.users.failures import RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.table import PodInfo, Table
@@ -22,23 +24,25 @@ R = TypeVar("R")
 class PredicateFunction(RuleFunction[P, R]):
     """A function made a predicate by `@predicate`."""
 
-    def __init__(self, function: Callable[P, R], sees_pods: bool) -> None:
+    def __init__(self, function: Callable[P, R], sees_pods: bool, woken_by: Mapping[str, str] | None = None) -> None:
         super().__init__(function)
-        self.sees_pods = sees_pods
+        self.sees_pods, self.interests = sees_pods, interests_of(woken_by)
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Predicate:
         """The predicate as the engine runs it; `arguments` are valid already."""
         code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         function = BoundFunction(self.function, arguments)
-        return CustomPredicate(name, function, self.columns, code, failures)
+        return CustomPredicate(name, function, self.columns, code, failures, self.interests)
 
 
 @overload
 def predicate(function: Callable[P, R], /) -> PredicateFunction[P, R]: ...
 @overload
-def predicate(*, sees_pods: bool = False) -> Callable[[Callable[P, R]], PredicateFunction[P, R]]: ...
 def predicate(
-    function: Callable[P, R] | None = None, /, *, sees_pods: bool = False
+    *, sees_pods: bool = False, woken_by: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, R]], PredicateFunction[P, R]]: ...
+def predicate(
+    function: Callable[P, R] | None = None, /, *, sees_pods: bool = False, woken_by: Mapping[str, str] | None = None
 ) -> PredicateFunction[P, R] | Callable[[Callable[P, R]], PredicateFunction[P, R]]:
     """Makes the function a predicate.
 
@@ -49,12 +53,15 @@ def predicate(
     Args:
         sees_pods: the answer depends on the pods that stand on the nodes, so that evicting some may help. Without it a
             refusal is final, and preemption leaves the node alone.
+        woken_by: the cluster events that may help a pod that it refused, in upstream's words: {"Node":
+            "Add|UpdateNodeLabel", "AssignedPod": "Delete"}. Without it any event has `extender schedule` try the pod
+            again; kube-scheduler does so whatever an extender says. Raises TypeError for other words.
 
     Where the function raises, or answers anything else, the node is refused for good, with the rule's name.
     """
     if function is not None:
-        return PredicateFunction(function, sees_pods)
-    return lambda decorated: PredicateFunction(decorated, sees_pods)
+        return PredicateFunction(function, sees_pods, woken_by)
+    return lambda decorated: PredicateFunction(decorated, sees_pods, woken_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class CustomPredicate:
     columns: bool
     code: Code
     failures: RuleFailures
+    interests: Interests = EVERYTHING
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
         return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)
@@ -73,7 +81,7 @@ class CustomPredicate:
     def refusal(self, reason: str) -> Refusal:
         return Refusal(self.name, self.code, (reason or f"node(s) were refused by {self.name}",))
 
-    def failed(self, error: Exception) -> Refusal:
+    def failed(self, error: BaseException) -> Refusal:
         """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""
         self.failures.failed(self.name, error)
         return unresolvable(self.name, f"rule {self.name} failed")
@@ -89,11 +97,11 @@ class _PlainCheck(_CustomCheck):
     def refuse(self, rows: Rows) -> Verdict:
         by_reason: dict[str, list[int]] = {}
         broken: list[int] = []
-        first_error: Exception | None = None
+        first_error: BaseException | None = None
         for position, row in enumerate(rows.tolist()):
             try:
                 reason = self._reason(row)
-            except Exception as error:  # whatever a user's code may raise
+            except (Exception, SystemExit) as error:  # whatever a user's code may raise
                 first_error = first_error or error
                 broken.append(position)
             else:
@@ -119,7 +127,7 @@ class _ColumnsCheck(_CustomCheck):
     def refuse(self, rows: Rows) -> Verdict:
         try:
             return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
-        except Exception as error:  # whatever a user's code may raise
+        except (Exception, SystemExit) as error:  # whatever a user's code may raise
             return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
 
     def _verdict(self, answer: object, rows: int) -> Verdict:

@@ -68,7 +68,7 @@ class CustomPriority:
         try:
             numbers = _numbers(self._answers(pod, table, rows), len(rows))
             return _Scorer(_spread(numbers) if self.normalise else numbers)
-        except Exception as error:  # whatever a user's code may raise
+        except (Exception, SystemExit) as error:  # whatever a user's code may raise
             self.failures.failed(self.name, error)
             return None
 

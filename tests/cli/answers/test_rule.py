@@ -1,0 +1,99 @@
+"""`extender rule`: a rule begun, tried, and its faults told by file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from extender.cli.main import cli
+from extender.errors import ConfigurationError
+
+MISSPELT = "r.py:4: AttributeError: 'Pod' object has no attribute 'lables' (did you mean labels?)"
+NO_ANSWER = "TypeError: a predicate of (pod, node) answers True, False, None or a reason, not 3"
+EXAMPLE = Path(__file__).parents[3] / "extender" / "offline" / "example.yaml"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["rule", *arguments])
+
+
+def tried(path: Path, text: str, *flags: str) -> Result:
+    path.write_text("from extender import predicate, priority\n" + text)
+    return run("test", str(path), "--cluster", str(EXAMPLE), *flags)
+
+
+def test_what_is_begun_can_be_tried_and_served(tmp_path: Path) -> None:
+    assert run("new", "team_nodes", "--folder", str(tmp_path)).exit_code == 0
+    result = run("test", str(tmp_path / "team_nodes.py"), "--cluster", str(EXAMPLE))
+    assert (result.exit_code, result.exception) == (0, None)
+    assert "predicate team_nodes: 6 pods on 20 nodes" in result.stdout
+    policy = ["explain", "--cluster", str(EXAMPLE), "--policy", str(tmp_path / "policy.yaml")]
+    assert CliRunner().invoke(cli, policy).exit_code == 0
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("mine")
+    result = run("new", "mine", "--folder", str(tmp_path))
+    assert isinstance(result.exception, ConfigurationError)
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
+
+
+def test_json_counts_what_is_refused(tmp_path: Path) -> None:
+    text = "@predicate\ndef only(pod, node, *, name: str):\n    return node.name == name or 'another node'\n"
+    result = tried(tmp_path / "only.py", text, "--arg", "name=arm-a1", "-o", "json")
+    (trial,) = json.loads(result.stdout)["rules"]
+    assert trial["refused"] == {"another node": 6 * 19}
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        pytest.param("return pod.lables", MISSPELT, id="misspelt"),
+        pytest.param("import sys; sys.exit(1)", "r.py:4: RuntimeError: the rule called sys.exit(1)", id="exit"),
+        pytest.param("return 3", NO_ANSWER, id="answer"),
+    ],
+)
+def test_a_rule_that_fails(tmp_path: Path, text: str, failure: str) -> None:
+    result = tried(tmp_path / "r.py", f"@predicate\ndef r(pod, node):\n    {text}\n")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == f"  fails: {failure}"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "fault"),
+    [
+        pytest.param("def r(:", (), "r.py:2: SyntaxError: invalid syntax", id="syntax"),
+        pytest.param("import sys; sys.exit(3)", (), "r.py:2: SystemExit: 3", id="exit"),
+        pytest.param(
+            "import no_such_module", (), "r.py:2: ModuleNotFoundError: No module named 'no_such_module'", id="import"
+        ),
+        pytest.param(
+            "@predicate\ndef r(pod, node, a, b): pass", (), "r.py:2: TypeError: r must take (pod, node) or", id="form"
+        ),
+        pytest.param(
+            "@predicate(woken_by={'Nod': 'Add'})\ndef r(pod, node): pass", (), "did you mean Node?", id="event"
+        ),
+        pytest.param("def r(pod, node): pass", (), "no function in it is decorated", id="no rule"),
+        pytest.param(
+            "@predicate\ndef r(pod, node, *, watts: int): pass",
+            (),
+            "r: watts: Field required; give it as --arg",
+            id="argument",
+        ),
+        pytest.param(
+            "@predicate\ndef r(pod, node, *, watts: int): pass",
+            ("--arg", "watts=x"),
+            "watts: Input should be",
+            id="type",
+        ),
+        pytest.param("@predicate\ndef r(pod, node): pass", ("--arg", "volts=1"), "no rule in", id="unknown argument"),
+        pytest.param("@predicate\ndef r(pod, node): pass", ("--arg", "volts"), "want NAME=VALUE", id="no value"),
+    ],
+)
+def test_wrong_input(tmp_path: Path, text: str, flags: tuple[str, ...], fault: str) -> None:
+    result = tried(tmp_path / "r.py", text, *flags)
+    assert isinstance(result.exception, ConfigurationError)
+    assert fault in " ".join(result.exception.faults)

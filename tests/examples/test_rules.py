@@ -1,0 +1,118 @@
+"""The rules in examples/: each decides what its file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender import Cluster, Decision
+from extender.framework.profile import Profiles
+from extender.offline.rule_trial import rules_in
+from extender.policy.library import Library
+from extender.policy.loading import read
+from tests.builders import ZONE, Object, make_node, make_pod
+
+FOLDER = Path(__file__).parents[2] / "examples" / "rules"
+FILES = sorted(FOLDER.glob("*.py"))
+TEAM, RACK, GPU, DATA = "example.com/team", "example.com/rack", "example.com/gpu-model", "example.com/data"
+
+
+def decided(file: str, arguments: Mapping[str, Mapping[str, Any]], pod: Object, *objects: Object) -> Decision:
+    """Decides about the pod by the rules of one file alone."""
+    rules = {f"{file}:{name}": type(rule).__name__ for name, rule in rules_in(FOLDER / f"{file}.py").items()}
+    point = {name: "filter" if kind == "PredicateFunction" else "score" for name, kind in rules.items()}
+    plugins: dict[str, Any] = {"multiPoint": {"disabled": [{"name": "*"}], "enabled": [{"name": "PrioritySort"}]}}
+    for name, where in point.items():
+        plugins.setdefault(where, {"enabled": []})["enabled"].append({"name": name})
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {
+                "plugins": plugins,
+                "pluginConfig": [{"name": f"{file}:{name}", "args": dict(args)} for name, args in arguments.items()],
+            }
+        ],
+    }
+    profiles = Profiles(read(document, Library(folder=str(FOLDER))).profiles)
+    return Cluster.from_objects(objects, profiles).decide(pod)
+
+
+def totals(decision: Decision) -> dict[str, int]:
+    return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
+
+
+def test_bin_packing() -> None:
+    nodes = [
+        make_node(name).allocatable(cpu="10").label({TEAM: team}).obj()
+        for name, team in (("a1", "a"), ("a2", "a"), ("b1", "b"))
+    ]
+    bound = [make_pod("used").req(cpu="5").node("a2").obj(), make_pod("free").req(cpu="5").node("none").obj()]
+    decision = decided(
+        "bin_packing",
+        {},
+        make_pod("p").label({TEAM: "a"}).obj(),
+        *nodes,
+        make_node("none").allocatable(cpu="10").obj(),
+        *bound,
+    )
+    scores = totals(decision)
+    assert scores["a2"] > scores["none"] > scores["a1"] == scores["b1"] == 0
+
+
+def test_gpu_model() -> None:
+    nodes = [make_node(model).label({GPU: model}).obj() for model in ("h100", "a100", "t4")]
+    pod = make_pod("p").annotation({"example.com/gpu-models": "h100, a100"}).obj()
+    decision = decided("gpu_model", {}, pod, *nodes, make_node("none").obj())
+    assert totals(decision) == {"h100": 100, "a100": 50}
+    assert set(decision.reasons) == {"node(s) had another GPU model"}
+
+
+def test_rack_power() -> None:
+    nodes = [
+        make_node(name).allocatable(cpu="100").label({RACK: rack}).obj()
+        for name, rack in (("n1", "r1"), ("n2", "r1"), ("n3", "r2"))
+    ]
+    taken = make_pod("taken").req(cpu="60").node("n1").obj()
+    arguments = {"within_feed": {"feed_watts": 1000.0}}
+    decision = decided(
+        "rack_power",
+        arguments,
+        make_pod("p").req(cpu="50").obj(),
+        *nodes,
+        make_node("alone").allocatable(cpu="100").obj(),
+        taken,
+    )
+    assert sorted(decision.feasible) == ["alone", "n3"]
+    fits = decided("rack_power", arguments, make_pod("p").req(cpu="30").obj(), *nodes, taken)
+    assert totals(fits) == {"n1": 0, "n2": 0, "n3": 100}
+
+
+@pytest.mark.parametrize(("running", "fits"), [(1, True), (2, False)])
+def test_licences(running: int, fits: bool) -> None:
+    resource = "example.com/licence"
+    nodes = [make_node(name).allocatable({resource: "100"}).obj() for name in ("n1", "n2")]
+    pods = [make_pod(f"p{number}").req({resource: "1"}).node("n1").obj() for number in range(running)]
+    arguments = {"licence_left": {"resource": resource, "licences": 2}}
+    wanting = make_pod("p").req({resource: "1"}).obj()
+    assert bool(decided("licences", arguments, wanting, *nodes, *pods).feasible) is fits
+    assert decided("licences", arguments, make_pod("other").obj(), *nodes, *pods).feasible
+
+
+def test_data_locality() -> None:
+    nodes = [
+        make_node("has").annotation({DATA: "orders,clicks"}).label({ZONE: "a"}).obj(),
+        make_node("near").label({ZONE: "b"}).obj(),
+        make_node("far").label({ZONE: "c"}).obj(),
+    ]
+    pod = make_pod("p").annotation({DATA: "orders"}).obj()
+    decision = decided("data_locality", {"near_data": {"zones": {"orders": "b"}}}, pod, *nodes)
+    assert totals(decision) == {"has": 100, "near": 50, "far": 0}
+
+
+def test_every_example_has_a_test() -> None:
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert {path.stem for path in FILES} <= tested

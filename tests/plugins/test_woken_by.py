@@ -1,0 +1,46 @@
+"""The events that a user's rule declares reach the queue; a rule that declares none is woken by any."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender import predicate
+from extender.framework.events.cluster_events import Action, ClusterEvent, Resource
+from extender.framework.events.queueing_hints import QueueingHints
+from extender.framework.profile import Profile
+from extender.plugins.registry import interests_of
+from extender.plugins.users import RaisedFailures
+
+NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD)
+POD_GONE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+
+
+@predicate(woken_by={"Node": "Add|UpdateNodeLabel"})
+def told(pod: object, node: object) -> bool:
+    return False
+
+
+@predicate
+def untold(pod: object, node: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("rule", "event", "wakes"),
+    [
+        pytest.param(told, NODE_LABEL, True, id="declared"),
+        pytest.param(told, NODE_ADDED, True, id="declared beside it"),
+        pytest.param(told, POD_GONE, False, id="not declared"),
+        pytest.param(untold, POD_GONE, True, id="nothing declared"),
+    ],
+)
+def test_which_events_wake(rule: object, event: ClusterEvent, wakes: bool) -> None:
+    made = rule.rule("rules:mine", {}, RaisedFailures())  # type: ignore[attr-defined]  a decorated function
+    hints = QueueingHints(interests_of([Profile("mine", [made], [])]), lambda _: None)
+    assert bool(hints.interests("rules:mine", event)) is wakes
+
+
+def test_in_tree_plugins_keep_their_own() -> None:
+    hints = QueueingHints(interests_of([Profile("mine", [], [])]), lambda _: None)
+    assert not hints.interests("NodeName", POD_GONE)
