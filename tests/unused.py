@@ -108,3 +108,6 @@ pods_in_flight
 wait_until_synced
 ManualClock
 NullTelemetry
+
+# Sent as JSON.
+resource_attributes

@@ -88,7 +88,7 @@ class ClusterFeed(Protocol):
 
 
 FeedFactory = Callable[[Sink[Object], Metrics, Clock], ClusterFeed]
-"""Where the cluster comes from, not yet attached to a cache: made before the fork, where a fault ends the command."""
+"""Attaches a feed to a cache; it is made before the fork, where a fault ends the command."""
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:
@@ -107,7 +107,6 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
         return lambda sink, _metrics, _clock: FileFeed(objects, sink)
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
-
     # Before the fork: a worker that takes the place of one that crashed goes on with its lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
@@ -131,7 +130,25 @@ class _AllTold:
         return False
 
 
-class FileFeed(InMemoryCluster):
+class _Unelected:
+    """The part of a ClusterFeed that only replicas need, for a process that is alone."""
+
+    def hand_over(self) -> None:
+        """See ClusterFeed."""
+
+    def await_lead(self) -> None:
+        """See ClusterFeed."""
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """See ClusterFeed."""
+        return {}
+
+    def leading(self) -> Mapping[str, bool]:
+        """See ClusterFeed."""
+        return {}
+
+
+class FileFeed(_Unelected, InMemoryCluster):
     """A ClusterFeed of objects from a file, whose binds stay in memory."""
 
     @property
@@ -153,9 +170,6 @@ class FileFeed(InMemoryCluster):
     def fence(self) -> Fence:
         return Fence()
 
-    def hand_over(self) -> None:
-        """See ClusterFeed."""
-
     def stop(self) -> None:
         """See ClusterFeed."""
 
@@ -164,26 +178,15 @@ class FileFeed(InMemoryCluster):
         return []
 
     def missing(self) -> Sequence[str]:
-        """See ClusterFeed: all is there at once."""
+        """See ClusterFeed."""
         return ()
 
     def survey(self) -> PodSurvey:
         """See ClusterFeed: the cache is told at once."""
         return _AllTold()
 
-    def await_lead(self) -> None:
-        """See ClusterFeed."""
 
-    def waiting_for(self) -> Mapping[str, str]:
-        """See ClusterFeed."""
-        return {}
-
-    def leading(self) -> Mapping[str, bool]:
-        """See ClusterFeed."""
-        return {}
-
-
-class LiveFeed:
+class LiveFeed(_Unelected):
     """A ClusterFeed of an API server, for the only process that binds there."""
 
     def __init__(
@@ -195,23 +198,9 @@ class LiveFeed:
         self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
         self.revive = self._source.revive
 
-    def hand_over(self) -> None:
-        """See ClusterFeed."""
-
     def survey(self) -> PodSurvey:
         """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
         return self._source.survey(Pod.__name__)
-
-    def await_lead(self) -> None:
-        """See ClusterFeed."""
-
-    def waiting_for(self) -> Mapping[str, str]:
-        """See ClusterFeed."""
-        return {}
-
-    def leading(self) -> Mapping[str, bool]:
-        """See ClusterFeed."""
-        return {}
 
 
 class ElectedFeed:

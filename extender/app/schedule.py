@@ -44,6 +44,7 @@ from extender.runtime.ticker import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.table.features import FeatureGates
 from extender.web.answers import Answer, error_answer, health_answer
 from extender.web.debug import COMPARE, DUMP
 from extender.web.pages import Page, PageServer
@@ -136,8 +137,7 @@ class Process:
     """
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
-        self._stopping, self._scheduling = stopping, False
-        clock = SystemClock()
+        self._stopping, self._scheduling, clock = stopping, False, SystemClock()
         metrics = SchedulerMetrics(clock, version("extender"))
         policy = policy_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
@@ -154,8 +154,8 @@ class Process:
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
-        backoff = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
-        times = QueueTimes(backoff, options.max_unschedulable_seconds)
+        waits = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
+        times = QueueTimes(waits, options.max_unschedulable_seconds)
         self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, times)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(self._loop.queue.pending)
@@ -165,14 +165,20 @@ class Process:
         comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, self._cycles)
+        self._pages = self._page_server(settings, features, metrics, comparer)
+
+    def _page_server(
+        self, settings: Settings, features: FeatureGates, metrics: SchedulerMetrics, comparer: Comparer
+    ) -> PageServer:
+        cache, ready = self._cache, self._ready
         host, _, port = settings.bind.rpartition(":")
         actions = {COMPARE: lambda *_: self._debug(comparer.compare)}
         profiles = Profiles([cycle.profile for cycle in self._cycles.values()], features)
         shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
-        pages = {**self._pages_of(metrics), **shown, **observed.pages}
+        pages = {**self._pages_of(metrics), **shown, **self._observed.pages}
         simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
         takers = {SIMULATE: simulate} if settings.simulate else {}
-        self._pages = PageServer(host.strip("[]"), int(port), pages, actions, takers=takers)
+        return PageServer(host.strip("[]"), int(port), pages, actions, takers=takers)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""

@@ -35,7 +35,7 @@ from extender.extender_v1.decoding import NamesReader
 from extender.framework.profile import Profiles
 from extender.plugins.users import CountedFailures
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
-from extender.runtime.clock import SystemClock, TimeLimit
+from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.runtime.ticker import Ticker
 from extender.verbs.bind import Bind
@@ -120,15 +120,18 @@ class WebhookProcess:
         self._pages = {**shown, **observed.pages}
         simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
         self._takers = {SIMULATE: simulate} if settings.simulate else {}
-        expiry = Expiry(cache, feed.survey, clock)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
-        self._tickers = (
+        self._tickers = (*self._tickers_of(clock, refused), self._comparing)
+
+    def _tickers_of(self, clock: Clock, refused: RefusedPods) -> tuple[Ticker, ...]:
+        cache, feed, ready = self._cache, self._feed, self._ready
+        expiry = Expiry(cache, feed.survey, clock)
+        return (
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
             Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
-            self._comparing,
         )
 
     def backend(self) -> Backend:

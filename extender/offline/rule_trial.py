@@ -27,7 +27,7 @@ MOST_PODS = 200
 
 @dataclass(slots=True)
 class RuleTrial:
-    """What one rule made of some pods on all nodes.
+    """The outcome of one rule for some pods on all nodes.
 
     Attributes:
         kind: `predicate` or `priority`.

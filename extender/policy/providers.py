@@ -44,4 +44,4 @@ PROVIDERS: Mapping[str, Callable[[], Profile]] = {
     DEFAULT_PROVIDER: default_profile,
     CLUSTER_AUTOSCALER_PROVIDER: _preferring_full_nodes,
 }
-"""What the scheduler does by default, and the same with full nodes preferred to empty ones."""
+"""The scheduler's defaults, and the same with full nodes preferred to empty ones."""

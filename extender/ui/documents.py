@@ -67,7 +67,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a site offers beside the cluster itself.
+    """Offers of a site beside the cluster itself.
 
     Attributes:
         name: of the configuration that the cluster is judged by.

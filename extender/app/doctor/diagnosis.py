@@ -30,7 +30,7 @@ from extender.policy.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be examined; a part that is None is left out.
+    """The installation to examine; a part that is None is left out.
 
     Attributes:
         mode: SERVE or SCHEDULE: whose rights are needed.

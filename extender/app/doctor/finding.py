@@ -16,7 +16,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """A fact that one check found.
 
     Attributes:
         check: the check's name, which is also its heading in docs/doctor.md.

@@ -32,7 +32,7 @@ class ListWatchFailure(Enum):
     EXPIRED = auto()
     """The version or the continue token is too old (410)."""
     MALFORMED = auto()
-    """What came cannot be read, or breaks off in the middle of a line."""
+    """An answer that cannot be read, or breaks off in the middle of a line."""
     SINK = auto()
     """It came, but the sink could not take it: whatever it holds now, a whole list puts it right."""
     UNSERVED = auto()

@@ -44,7 +44,7 @@ class Best(NamedTuple):
 
 
 class Ranking:
-    """What the rules per node say of every row.
+    """The verdicts and scores of the rules per node, for every row.
 
     `_fits`: bool[row]; `_own`: int64[row]: the weighted scores that need not be normalised; `_raw`: int64[row] for each
     score that is, and is not equal everywhere; `_total`: int64[row]: their sum, _OUT where the pod does not fit.

@@ -70,7 +70,7 @@ class NodeMap:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the script shows of a cell: {"columns", "groups": [[[name, text], ...], ...]}."""
+        """The script's view of a cell: {"columns", "groups": [[[name, text], ...], ...]}."""
         columns = self.groups[0].columns if self.groups else 1
         return {"columns": columns, "groups": [[[c.name, c.text] for c in group.cells] for group in self.groups]}
 

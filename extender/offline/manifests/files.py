@@ -34,7 +34,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 logger = logging.getLogger(__name__)
 
 Found = tuple[str, Object]
-"""Where an object was found (file, document, item), and the object."""
+"""The place of an object (file, document, item), and the object."""
 
 
 def load(path: Path) -> list[Object]:

@@ -14,7 +14,7 @@ from extender.model.pod import Pod
 
 DEFAULT_NAMESPACE = "default"
 READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
-"""What a snapshot is read for."""
+"""The purposes that a snapshot is read for."""
 
 T = TypeVar("T", bound=Object)
 

@@ -1,4 +1,4 @@
-"""What the threads of a process hand to the recorder: references to values that never change, cheap to take."""
+"""Entries that the threads of a process hand to the recorder: references to values that never change, cheap to take."""
 
 from __future__ import annotations
 

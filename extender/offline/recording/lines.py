@@ -140,7 +140,7 @@ class AttemptLine(_Line, tag="attempt"):
 
 
 class EventLine(_Line, tag="event"):
-    """What the loop told of a pod: bound, failed, preempted; as the Events that the API server has."""
+    """An outcome that the loop told of a pod: bound, failed, preempted; as the Events that the API server has."""
 
     pod: str
     type: str

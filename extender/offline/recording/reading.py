@@ -46,7 +46,7 @@ _TYPES: Mapping[str, type[Object]] = {
 _KEY_STEPS = 2000  # what is there is kept as of every so many steps
 
 State = Mapping[tuple[str, str], ObjectLine]
-"""What is there, by kind and key."""
+"""The objects that are there, by kind and key."""
 
 
 class Recording:
