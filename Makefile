@@ -5,9 +5,10 @@ BIND ?= 127.0.0.1:8888
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests clean
+.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,5 +62,15 @@ bench-webhook: $(READY) ## time the webhook's calls under the real scheduler whi
 manifests: $(READY) ## render charts/extender into manifests/
 	$(VENV)/bin/python -m tests.manifests.rendering
 
+$(DOCS): $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS) ## build docs/ into site/ by mkdocs; a link or an anchor that leads nowhere fails
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+docs-reference: $(READY) ## write docs/reference.md anew from the code
+	$(VENV)/bin/python -m tests.docs.reference
+
 clean: ## remove what setup made
-	rm -rf $(VENV) *.egg-info
+	rm -rf $(VENV) *.egg-info site

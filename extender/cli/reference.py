@@ -9,21 +9,26 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
+from extender.cli.endpoints import endpoints
+
 Row = Mapping[str, str]
+_NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log")
 
 
 @click.command()
-@click.argument("topic", type=click.Choice(("settings", "policy", "plugins", "policy-names", "metrics")))
+@click.argument("topic", type=click.Choice(_NAMES))
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
 def reference(topic: str, output: str) -> None:
-    """List every setting, field of a policy, plugin with its arguments, classic policy name, or metric.
+    """List every setting, field of a policy, plugin, classic name, endpoint, metric, or field of a log line.
 
     \b
       extender reference settings          key in the file, variable, flag, default, meaning
       extender reference policy            every field of a file for --policy, in both of its forms
       extender reference plugins           for KubeSchedulerConfiguration: plugins, weights, pluginConfig
       extender reference policy-names      for the classic kind: Policy
+      extender reference endpoints         paths of extender serve and extender schedule
       extender reference metrics -o json
+      extender reference log               what a line of the log holds
     """
     rows = TOPICS[topic]()
     click.echo(json.dumps(rows, indent=2) if output == "json" else _table(rows))
@@ -98,12 +103,21 @@ def metrics() -> Sequence[Row]:
     ]
 
 
+def log_fields() -> Sequence[Row]:
+    """Every field that a line of the log may have."""
+    from extender.web.telemetry.log import FIELDS
+
+    return [{"FIELD": name, "MEANING": meaning} for name, meaning in FIELDS.items()]
+
+
 TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
     "settings": settings,
     "policy": policy,
     "plugins": plugins,
     "policy-names": policy_names,
+    "endpoints": endpoints,
     "metrics": metrics,
+    "log": log_fields,
 }
 
 

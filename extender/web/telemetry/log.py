@@ -22,6 +22,23 @@ LogFormat = Literal["json", "text"]
 _PATIENCE_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
+FIELDS = {
+    "time": "UTC, with milliseconds",
+    "level": "debug, info, warning, error or critical",
+    "logger": "the module that writes the line; gunicorn.error: the server",
+    "msg": "what has happened; call: kube-scheduler has called",
+    "exception": "the traceback, where there is one",
+    "verb": "of a call: filter, prioritize, preempt or bind",
+    "result": "of a call: decided, passed, error, failed, unready or malformed, as in extender_verb_duration_seconds",
+    "ms": "of a call: milliseconds from its body to its answer",
+    "uid": "of a call: the pod's UID",
+    "pod": "of a call: NAMESPACE/NAME",
+    "nodes_in": "of a call: how many nodes were asked about",
+    "nodes_out": "of a call: how many of them are left, scored or bound to",
+    "error": "of a call: what kube-scheduler is told in Error",
+}
+"""What a line may hold, and what that is; `extender reference log` lists it."""
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _encode_ascii = json.JSONEncoder(default=str).encode
 

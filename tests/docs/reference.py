@@ -1,0 +1,50 @@
+"""docs/reference.md, written from what `extender reference` lists: `python -m tests.docs.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from extender.cli.reference import TOPICS
+
+PAGE = Path(__file__).parents[2] / "docs/reference.md"
+_HEAD = """# Reference
+
+Everything that can be set and read, as `extender reference` lists it, with `-o json` for programs.
+`make docs-reference` writes this page from the code.
+"""
+_SECTIONS = {
+    "settings": "A flag wins over the environment, and that over the file of `--config`. `extender serve --help` and "
+    "`extender schedule --help` list the flags of each.",
+    "policy": "The fields of a file for `--policy`, in both of its forms. `POINT` stands for any extension point.",
+    "plugins": "The in-tree plugins, their weights, and what `pluginConfig` takes.",
+    "policy-names": "Predicates and priorities of the classic `kind: Policy`.",
+    "endpoints": "Pages below `/debug/` and `/ui`, and `/simulate`, are for this machine by its own name, as "
+    "`kubectl port-forward` asks, or for whoever has a certificate where `clientCa` is set. What goes wrong with one "
+    "pod is told in `Error` with status 200, where kube-scheduler looks for it. Malformed JSON is 400, another path "
+    "404, another method 405, a body beyond the limit 413, another content type 415: one line of JSON each.",
+    "metrics": "Series of `scheduler_` are those of `extender schedule`.",
+    "log": "One JSON object a line; with `--log-format text` the message, then `field=value`.",
+}
+_PROSE = {"MEANING", "RULES", "WEIGHT", "TYPE", "KIND", "FORM", "SERVED BY", "METHOD"}
+
+
+def page() -> str:
+    """Returns the text of docs/reference.md."""
+    return "\n".join([_HEAD, *(f"## {name}\n\n{_SECTIONS[name]}\n\n{_table(TOPICS[name]())}" for name in _SECTIONS)])
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_cell(column, row[column]) for column in columns] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(column: str, text: str) -> str:
+    safe = text.replace("|", "\\|")
+    return safe if column in _PROSE or text in ("", "-") or text.startswith("a name of") else f"`{safe}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

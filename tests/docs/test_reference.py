@@ -1,0 +1,63 @@
+"""docs/reference.md is what the code lists, and what the code lists is what the processes serve and write."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from extender.app.schedule import Process as SchedulerProcess
+from extender.app.serve import build
+from extender.cli.endpoints import endpoints
+from extender.config.settings import Settings
+from extender.runtime.clock import SystemClock
+from extender.verbs.verb import Summary
+from extender.web.calls import Call, report
+from extender.web.exempt import PodReference
+from extender.web.telemetry import log
+from extender.web.telemetry.metrics import Metrics
+from tests.docs.reference import PAGE, page
+
+EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
+
+
+@pytest.fixture(autouse=True)
+def unchanged_root() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert PAGE.read_text() == page(), "write it anew: make docs-reference"
+
+
+def test_every_path_of_the_webhook_is_listed_with_its_method() -> None:
+    rules = build(Settings(cluster=EXAMPLE, simulate=True)).url_map.iter_rules()
+    served = {(*(rule.methods or set()) & {"GET", "POST"}, rule.rule) for rule in rules if "/ui/" not in rule.rule}
+    listed = {(row["METHOD"], row["PATH"]) for row in endpoints() if "serve" in row["SERVED BY"].split(", ")}
+    assert served == listed
+
+
+def test_every_page_of_the_loop_is_listed() -> None:
+    paths = re.findall(r'^ +"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._pages_of), re.MULTILINE)
+    listed = {row["PATH"] for row in endpoints() if "schedule" in row["SERVED BY"].split(", ")}
+    assert len(paths) > 3
+    assert set(paths) <= listed
+
+
+def test_every_field_of_a_log_line_is_listed() -> None:
+    stream = io.StringIO()
+    log.configure("json", "info", stream)
+    subject, summary = PodReference("u", "shop", "web-0", {}), Summary("u", "shop", "web-0", 20, 8)
+    report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"))
+    logging.getLogger("extender").error("failed", exc_info=ValueError("broken"))
+    written = {field for line in stream.getvalue().splitlines() for field in json.loads(line)}
+    assert written == log.FIELDS.keys()

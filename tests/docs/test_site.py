@@ -1,0 +1,111 @@
+"""The documents hold together: each page stands in mkdocs.yml, each link and anchor leads somewhere, and what they name
+of the program (commands, flags, settings, metrics, log lines) is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from extender.cli.main import cli
+from extender.cli.reference import TOPICS
+from extender.config.settings import OPTIONS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
+PROSE = {path: re.sub(r"^ *```.*?^ *```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL) for path in PAGES}
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads mkdocs.yml, whose tags name functions of packages that tests do without."""
+
+
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda _loader, suffix, _node: suffix)
+
+
+def listed(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [page for part in (nav.values() if isinstance(nav, dict) else nav) for page in listed(part)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the page's headings, as Python-Markdown and GitHub make them."""
+    headings = re.findall(r"^#+ (.+)$", PROSE[page], re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_stands_in_the_navigation_once() -> None:
+    nav = yaml.load((ROOT / "mkdocs.yml").read_text(), _Loader)["nav"]
+    assert sorted(listed(nav)) == [page.name for page in PAGES if page.parent == ROOT / "docs"]
+
+
+@each_page
+def test_every_link_and_anchor_leads_somewhere(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", PROSE[page]) if "://" not in link]
+    lost = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in (anchors(target) if target in PROSE else ())):
+            lost.append(link)
+    assert lost == []
+
+
+COMMANDS = sorted(
+    {
+        (page.name, command.partition(" | ")[0])
+        for page in PAGES
+        for command in re.findall(
+            r"(?:^ *\$ (?:\.venv/bin/)?|`)(extender [a-z][^`\n#>]*)", page.read_text(), re.MULTILINE
+        )
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[" ".join(each) for each in COMMANDS])
+def test_commands_and_flags_that_are_named_exist(page: str, command: str) -> None:
+    """Also those that no test runs, for they ask a live cluster."""
+    _, name, *words = command.replace("...", "").rstrip(",;:.").split()
+    assert name in cli.commands
+    named = cli.commands[name]
+    if isinstance(named, click.Group):
+        assert words[0] in named.commands
+        named = named.commands[words[0]]
+    known = {"--help", *(flag for each in named.params for flag in (*each.opts, *each.secondary_opts))}
+    given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+    assert [flag for flag in given if flag not in known] == []
+
+
+@each_page
+def test_metrics_that_are_named_are_served(page: Path) -> None:
+    known = {row["METRIC"] for row in TOPICS["metrics"]()}
+    assert set(re.findall(r"`((?:extender|scheduler)_[a-z_]+)[`{]", PROSE[page])) <= known
+
+
+TROUBLESHOOTING = (ROOT / "docs/troubleshooting.md").read_text()
+LOGGED = re.findall(r"^\| log \| `(.+?)` \|", TROUBLESHOOTING, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LOGGED)
+def test_a_log_line_that_is_named_is_written_so(line: str, sources: str) -> None:
+    assert [part for part in line.split("...") if part.strip(" :") and part.strip() not in sources] == []
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    """Returns the package's strings: whatever a line is made of stands in one of them."""
+    return "\n".join(path.read_text() for path in ROOT.glob("extender/**/*.py"))
+
+
+@each_page
+def test_settings_that_are_named_exist(page: Path) -> None:
+    """A setting is named as `leaseDurationSeconds` is: by a key that ends in its unit."""
+    keys = {option.key for option in OPTIONS.values()} | {row["ARGUMENT"] for row in TOPICS["plugins"]()}
+    keys |= {row["FIELD"] for row in TOPICS["policy"]()}
+    assert set(re.findall(r"`([a-z][A-Za-z]+Seconds)`", PROSE[page])) <= keys
