@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -55,6 +56,8 @@ FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
 POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
+# How long what is under way may take at the end: less in all than the 30 s that a kubelet waits, the lease included.
+TICKERS_STOP_SECONDS, WRITERS_STOP_SECONDS = 2.0, 10.0
 # How soon a thread that waits for the interpreter gets it: at the default of 5 ms the loop would starve the binders.
 SWITCH_SECONDS = 0.001
 
@@ -214,14 +217,15 @@ class Process:
         _log.info("scheduling pods of %s", ", ".join(self._cycles))
 
     def _stop(self) -> None:
-        """Stops everything: what is under way ends first, and the lease is given up last."""
+        """Stops everything: what is under way ends first, if it does in time, and the lease is given up last."""
+        begin = time.monotonic()
         self._loop.queue.close()
         if self._scheduling:
             for ticker in self._tickers:
-                ticker.stop()
-            self._writers.stop()
+                ticker.stop(max(0.0, begin + TICKERS_STOP_SECONDS - time.monotonic()))
+            self._writers.stop(begin + WRITERS_STOP_SECONDS)
         self._feed.stop()  # which ends the calls that a comparison may be waiting for
-        self._comparing.stop()
+        self._comparing.stop(TICKERS_STOP_SECONDS)
         self._client.close()
         self._observed.stop()
         self._pages.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 import uuid
 from collections.abc import Callable
 
@@ -19,7 +20,6 @@ from extender.runtime.ports import Binder
 from extender.scheduler.ports import Events
 from extender.scheduler.workers import WorkerPool
 
-STOP_SECONDS = 5.0
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
 BINDERS, PREEMPTORS = 16, 4
 
@@ -60,10 +60,10 @@ class Writers:
         for part in (self.statuses, self.events, self.binders, self.preemptors):
             part.start()
 
-    def stop(self) -> None:
-        """Ends what is under way; what is told on the way is written after it."""
+    def stop(self, ends_at: float) -> None:
+        """Ends what is under way, till `ends_at` (monotonic); what is told on the way is written after it."""
         for part in (self.binders, self.preemptors, self.statuses, self.events):
-            part.stop(STOP_SECONDS)
+            part.stop(max(0.0, ends_at - time.monotonic()))
 
 
 def bucket(per_second: float) -> TokenBucket:

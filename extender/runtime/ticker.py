@@ -29,11 +29,11 @@ class Ticker:
         """Has the action called now; a signal handler may call it, for a SimpleQueue can be filled at any point."""
         self._wakings.put(None)
 
-    def stop(self) -> None:
-        """Returns when no action is under way any more."""
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """Returns when no action is under way any more, or that time is over."""
         self._stopped = True
         self.wake()
-        self._thread.stop()
+        self._thread.stop(timeout_seconds)
 
     def _run(self) -> None:
         while not self._sleep():

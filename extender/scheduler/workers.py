@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -32,11 +33,12 @@ class WorkerPool:
         self._tasks.put(task)
 
     def stop(self, timeout_seconds: float) -> None:
-        """Ends once the tasks submitted so far are done, or that time is over for one of the threads."""
+        """Ends once the tasks submitted so far are done, or that time is over."""
+        ends_at = time.monotonic() + timeout_seconds
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            thread.join(timeout_seconds)
+            thread.join(max(0.0, ends_at - time.monotonic()))
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:

@@ -1,4 +1,4 @@
-"""SIGTERM ends the process by itself, whatever hangs; a crash or an end costs no lead for long."""
+"""SIGTERM ends both processes by themselves, whatever hangs; a crash or an end costs no lead for long."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 import trustme
 
 from extender.model.kinds import KINDS
@@ -61,37 +62,42 @@ def post(running: Running, verb: str, body: object) -> bytes:
         connection.close()
 
 
-def bind_in_vain(running: Running) -> None:
+def bind_in_vain(running: Running, api: FakeApiServer) -> None:
     with suppress(OSError, http.client.HTTPException):  # the process ends before there is an answer
-        post(running, "bind", {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"})
+        while f"POST {BINDING}" not in api.calls:  # the watch has yet to tell of the pod
+            post(running, "bind", {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"})
 
 
 def hanging_plugin(directory: Path) -> dict[str, object]:
-    """A user whose plugin gives one token, and hangs ever after."""
-    plugin, asked = directory / "plugin", directory / "asked"
+    """A user whose plugin gives a token, and hangs once there is a file `hang`."""
+    plugin, hanging = directory / "plugin", directory / "hang"
     token = json.dumps(
         {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
     )
-    plugin.write_text(f"#!/bin/sh\n[ -e {asked} ] && exec sleep 1000\ntouch {asked}\necho '{token}'\n")
+    plugin.write_text(f"#!/bin/sh\n[ -e {hanging} ] && exec sleep 1000\necho '{token}'\n")
     plugin.chmod(0o755)
     entry = {"apiVersion": API, "command": str(plugin), "interactiveMode": "Never"}
     return {"exec": entry}
 
 
-def test_the_end_comes_within_the_grace_period_whatever_hangs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["serve", "schedule"])
+def test_the_end_comes_within_the_grace_period_whatever_hangs(verb: str, tmp_path: Path) -> None:
     released = threading.Event()
     with api_of_a_node() as api:
         kubeconfig = api.kubeconfig(tmp_path, **hanging_plugin(tmp_path))
         api.token = "t"
-        with started("serve", kubeconfig, tmp_path, "--drain-seconds=0", "--graceful-seconds=4") as running:
+        flags = ("--no-leader-elect",) if verb == "schedule" else ("--drain-seconds=0", "--graceful-seconds=4")
+        with started(verb, kubeconfig, tmp_path, *flags) as running:
             assert wait_until(lambda: ready(running), 60)
             api.fail(BINDING, hang(released))
             api.put(PODS, make_pod("p").uid("u").scheduler("default-scheduler").obj())
-            threading.Thread(target=bind_in_vain, args=(running,), daemon=True).start()
+            if verb == "serve":
+                threading.Thread(target=bind_in_vain, args=(running, api), daemon=True).start()
             assert wait_until(lambda: f"POST {BINDING}" in api.calls)
             for path in (NODES, PODS, LEASES):
                 api.fail(path, *[hang(released)] * 100)
                 api.fail(path, *[hang(released)] * 100, watch=True)
+            (tmp_path / "hang").touch()
             api.token = "another"  # a 401, for which the plugin is asked
             api.end_watches()
             status = running.process.stop(GRACE_SECONDS)
