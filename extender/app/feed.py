@@ -111,7 +111,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(sink: Sink[Object], metrics: Metrics, clock: Clock) -> ClusterFeed:
-        feed = LiveFeed(KubeClient(credentials), kinds, sink, metrics, clock)
+        feed = LiveFeed(KubeClient(credentials, metrics.requested), kinds, sink, metrics, clock)
         if not settings.leader_elect:
             return feed
         freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)

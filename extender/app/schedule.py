@@ -45,12 +45,13 @@ from extender.runtime.ticker import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates
 from extender.web.answers import Answer, error_answer, health_answer
 from extender.web.debug import COMPARE, DUMP
 from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
-from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
+from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
@@ -116,7 +117,11 @@ def chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
 
 
 def cycles_of(
-    policy: Policy, options: Options, extenders: Extenders, observed: Observation | None = None
+    policy: Policy,
+    options: Options,
+    extenders: Extenders,
+    observed: Observation | None = None,
+    timer: ProfileTimer | None = None,
 ) -> dict[str, SchedulingCycle]:
     """Returns the scheduling cycles by schedulerName.
 
@@ -129,7 +134,7 @@ def cycles_of(
     if unsupported := [text for each in profiles for text in each.unsupported]:
         raise ConfigurationError(unsupported)
     observers = observed.observers if observed else ()
-    return {each.name: ObservedCycle(each, random, extenders, observers) for each in profiles}
+    return {each.name: ObservedCycle(each, random, extenders, observers, timer) for each in profiles}
 
 
 class Process:
@@ -147,11 +152,11 @@ class Process:
         )
         extenders = extenders_of(policy.extenders)
         self._observed = observed = Observation(settings, "schedule", metrics, clock)
-        self._cycles = cycles_of(policy, options, extenders, observed)
+        self._cycles = cycles_of(policy, options, extenders, observed, ProfileTimer(clock, metrics))
         features = parsed(settings.feature_gates, policy.features)
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
-        self._client = KubeClient(credentials_of(settings.kubeconfig))
+        self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
         fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
         self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
@@ -161,7 +166,7 @@ class Process:
         times = QueueTimes(waits, options.max_unschedulable_seconds)
         self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, times)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
-        metrics.observe_queue(self._loop.queue.pending)
+        metrics.observe_queue(Waiting(self._loop.queue.pending, self._loop.queue.refused, writers.waiting))
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
         self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if feed.leading() else settings.settle_seconds)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)

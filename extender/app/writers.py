@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from extender.app.loop import LoopPorts
 from extender.cluster.http.kube_client import Caller
@@ -17,8 +17,8 @@ from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
+from extender.runtime.workers import WorkerPool
 from extender.scheduler.ports import Events
-from extender.scheduler.workers import WorkerPool
 
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
 BINDERS, PREEMPTORS = 16, 4
@@ -53,6 +53,10 @@ class Writers:
             self.binders,
             self.preemptors,
         )
+
+    def waiting(self) -> Mapping[str, int]:
+        """Returns how many writes wait for their turn."""
+        return {"statuses": self.statuses.waiting(), "events": self.events.waiting()}
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
         """Starts the threads; there are fewer events in a backlog, for they cost as much as binds."""

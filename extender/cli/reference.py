@@ -94,8 +94,7 @@ def policy_names() -> Sequence[Row]:
 
 def metrics() -> Sequence[Row]:
     """Every series at /metrics; those of scheduler_... at that of `extender schedule` only."""
-    from extender.web.telemetry.metrics import SERIES
-    from extender.web.telemetry.scheduler_metrics import SCHEDULER_SERIES
+    from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 
     return [
         {"METRIC": series.name, "TYPE": series.kind, "LABELS": ", ".join(series.labels), "MEANING": series.help}

@@ -17,6 +17,7 @@ pods go one by one, for pod groups (GenericWorkload) are off.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from extender.errors import IllegalTransition
@@ -237,6 +238,12 @@ class PriorityQueue:
         """Returns how many pods wait (scheduler_pending_pods), by queue."""
         with self.lock:
             return {tier.value: len(self._tiers[tier]) for tier in Tier}
+
+    def refused(self) -> Mapping[tuple[str, ...], int]:
+        """Returns how many pods wait (scheduler_unschedulable_pods), by rule and schedulerName."""
+        with self.lock:
+            pods = [pod for tier in Tier for pod in self._tiers[tier]]
+        return Counter((rule, pod.info.pod.spec.scheduler_name) for pod in pods for rule in pod.rejection.rules)
 
     # ---- with the lock held
 

@@ -9,6 +9,7 @@ from extender.model.devices.claims import AllocationResult, RequestMapping, Reso
 from extender.model.pod import Pod
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.queue.sub_queues import QueueTelemetry
+from extender.scheduler.timing import PluginTelemetry
 
 EventType = Literal["Normal", "Warning"]
 SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
@@ -99,7 +100,7 @@ class Workers(Protocol):
         """Has `task` done soon; waits while too many wait already."""
 
 
-class SchedulerTelemetry(QueueTelemetry, Protocol):
+class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     """The metrics of the loop."""
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:

@@ -25,10 +25,12 @@ from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
 from extender.plugins.volume_binding.predicate import VolumeBindingFilter
-from extender.preemption import NOT_HELPFUL, preempt
+from extender.preemption import NOT_HELPFUL, Preemption, preempt
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
+from extender.scheduler.timing import ERROR as ERROR_STATUS
+from extender.scheduler.timing import POST_FILTER, SUCCESS, UNSCHEDULABLE, ProfileTimer
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -103,10 +105,18 @@ class SchedulingCycle:
     Args:
         random: breaks ties, and says where preemption begins to search.
         extenders: asked about the nodes that the profile lets pass.
+        timer: times some decisions; None: none is.
     """
 
-    def __init__(self, profile: Profile, random: Random, extenders: Extenders | None = None) -> None:
-        self.profile = profile
+    def __init__(
+        self,
+        profile: Profile,
+        random: Random,
+        extenders: Extenders | None = None,
+        timer: ProfileTimer | None = None,
+    ) -> None:
+        self.profile = self._rules = profile
+        self._timer = timer
         self._random = random
         self._timeouts = timeouts_of(profile)
         self._extenders = extenders or Extenders()
@@ -114,6 +124,14 @@ class SchedulingCycle:
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         """Returns the node for `pod`, or the reason why there is none, by what `table` holds."""
+        if self._timer is None:
+            return self._decide(pod, table)
+        self._rules = self._timer.begin(self.profile)
+        decided = self._decide(pod, table)
+        self._timer.end(*_statuses(decided))
+        return decided
+
+    def _decide(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         if pod.pod.spec.scheduling_group is not None:
             return Unfit(NO_POD_GROUPS, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
         rows = table.nodes.rows
@@ -159,7 +177,7 @@ class SchedulingCycle:
         Raises:
             ExtenderError: an extender that is not ignorable has failed.
         """
-        fit = find_fit(self.profile, pod, table, rows)
+        fit = find_fit(self._rules, pod, table, rows)
         if not diagnosis.failure(fit):
             self._extenders.filter(pod, table, fit)
         return fit
@@ -175,7 +193,7 @@ class SchedulingCycle:
         """Returns the row with the highest score, one of several at random (upstream prioritizeNodes, selectHost)."""
         if len(feasible) == 1:
             return int(feasible[0])
-        total = score(self.profile, pod, table, feasible).total + self._extenders.prioritize(pod, table, feasible)
+        total = score(self._rules, pod, table, feasible).total + self._extenders.prioritize(pod, table, feasible)
         best: Rows = feasible[total == total.max()]
         return int(best[self._random.randrange(len(best))])
 
@@ -203,8 +221,12 @@ class SchedulingCycle:
         limits = self.profile.preemption
         if limits is None:
             return Unfit(message, rejection)
-        found = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
-        found = self._extenders.preempt(pod, table, found)
+
+        def post_filter() -> Preemption:
+            found = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
+            return self._extenders.preempt(pod, table, found)
+
+        found = self._timer.time_point(POST_FILTER, post_filter) if self._timer else post_filter()
         if found.nominated_node is None:
             message = f"{message} {diagnosis.preemption_message(fit, found, pod, table)}"
             return Unfit(message, rejection, nominated_node="" if found.reason == NOT_HELPFUL else None)
@@ -212,6 +234,14 @@ class SchedulingCycle:
         nominated = table.nominated.get(candidate.node, {}).values()
         outranked = [each for each in nominated if each.priority < pod.priority and self.profile.awaits(pod, each)]
         return Unfit(message, rejection, EvictionPlan(candidate.node, candidate.victims, outranked), candidate.node)
+
+
+def _statuses(decided: Chosen | Unfit) -> tuple[str, str]:
+    """Returns the status of the last point that filtered or scored, and that of PostFilter."""
+    if isinstance(decided, Chosen):
+        return SUCCESS, SUCCESS
+    made_room = SUCCESS if decided.preemption else UNSCHEDULABLE
+    return (UNSCHEDULABLE if decided.rejection.rules else ERROR_STATUS), made_room
 
 
 def timeouts_of(profile: Profile) -> Timeouts:

@@ -20,6 +20,7 @@ from extender.framework.profile import Profiles
 from extender.offline.explain.explanation import Explanation
 from extender.offline.nodes import all_nodes, one_node
 from extender.plugins.registry import default_profile
+from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from tests.app.test_serve import EXAMPLE
@@ -73,7 +74,7 @@ def test_what_has_changed_nothing_is_the_same_revision() -> None:
 @pytest.fixture(scope="module")
 def app() -> Iterator[object]:
     settings = Settings.model_validate({"cluster": EXAMPLE})
-    made = application(settings, feed_factory_of(settings))
+    made = application(settings, feed_factory_of(settings), BindingsInFlight())
     made.lifecycle.start()
     yield made
     made.lifecycle.stop()

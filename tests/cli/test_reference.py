@@ -18,8 +18,7 @@ from extender.policy.classic import names as classic_names
 from extender.policy.classic.schema import PolicySpec
 from extender.policy.configuration.schema import ConfigurationSpec
 from extender.policy.extender_schema import ExtenderSpec, LegacyExtenderSpec
-from extender.web.telemetry.metrics import SERIES
-from extender.web.telemetry.scheduler_metrics import SCHEDULER_SERIES
+from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 
 
 def rows(topic: str) -> list[dict[str, str]]:

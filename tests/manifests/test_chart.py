@@ -14,8 +14,7 @@ import yaml
 
 from extender.cli.main import cli
 from extender.config.settings import OPTIONS
-from extender.web.telemetry.metrics import SERIES
-from extender.web.telemetry.scheduler_metrics import SCHEDULER_SERIES
+from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 from tests.manifests.rendering import (
     CHART,
     MANIFESTS,

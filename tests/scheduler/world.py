@@ -22,6 +22,8 @@ from extender.policy.providers import provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.scheduler.extenders import Extenders
+from extender.scheduler.ports import SchedulerTelemetry
+from extender.scheduler.timing import ProfileTimer
 from extender.web.telemetry.metrics import Metrics
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
@@ -37,6 +39,7 @@ class Telemetry(NullTelemetry):
         self.binds: list[str] = []
         self.victims: list[int] = []
         self.attempts: list[int] = []
+        self.points: list[tuple[str, str]] = []
 
     def bound(self, result: str) -> None:
         self.binds.append(result)
@@ -52,6 +55,12 @@ class Telemetry(NullTelemetry):
 
     def scheduled(self, attempts: int, seconds: float) -> None:
         self.attempts.append(attempts)
+
+    def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
+        self.points.append((point, status))
+
+    def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
+        pass
 
     def preempted(self, victims: int) -> None:
         self.victims.append(victims)
@@ -86,11 +95,13 @@ class World:
         seed: int = 0,
         profile: Profile | None = None,
         record: Path | None = None,
+        telemetry: SchedulerTelemetry | None = None,
     ) -> None:
         """`record`: the file to record everything to."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
-        self.cache = Cache(self.clock, self.telemetry, changes=self.observed.changes)
+        told = telemetry or self.telemetry
+        self.cache = Cache(self.clock, told, changes=self.observed.changes)
         self.objects: dict[tuple[str, str], Object] = {}
         self.untold: list[Callable[[], None]] = []
         self.faults: list[ClusterError] = []
@@ -107,8 +118,8 @@ class World:
             self.observed.random(seed),
             self.observed.observers,
         )
-        cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers)}
-        loop = compose_loop(cycles, self.cache, ports, self.telemetry, self.clock)
+        cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers, ProfileTimer(self.clock, told))}
+        loop = compose_loop(cycles, self.cache, ports, told, self.clock)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.leftovers = loop.device_claims, loop.recovery
         for each in built:

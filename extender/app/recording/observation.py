@@ -21,6 +21,7 @@ from extender.runtime.clock import Clock
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.timing import ProfileTimer
 from extender.table import PodInfo, Table
 from extender.verbs.observed import ObservedVerb
 from extender.verbs.verb import Verb
@@ -42,9 +43,14 @@ class ObservedCycle(SchedulingCycle):
     """A scheduling cycle that tells what it decides."""
 
     def __init__(
-        self, profile: Profile, random: Random, extenders: Extenders, observers: Sequence[AttemptObserver]
+        self,
+        profile: Profile,
+        random: Random,
+        extenders: Extenders,
+        observers: Sequence[AttemptObserver],
+        timer: ProfileTimer | None = None,
     ) -> None:
-        super().__init__(profile, random, extenders)
+        super().__init__(profile, random, extenders, timer)
         self._observers = observers
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:

@@ -29,6 +29,10 @@ _SETTLING = (404, 409)  # they tell how things stand, whichever of two sendings 
 # A gateway says so when it has given up waiting, whatever has become of the request behind it; 499 is nginx's.
 _SAYING_NOTHING = (408, 499)
 
+_NO_ANSWER = "<error>"  # as client-go's metrics say it
+ObserveRequest = Callable[[str, str, str, float], object]
+"""(method, host, status code or "<error>", seconds until the answer's head)."""
+
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -76,9 +80,9 @@ class Caller(ABC):
 class KubeClient(Caller):
     """Any number of calls at once, as the credentials say that stand at the time."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        """Raises ConfigurationError where the credentials cannot be read."""
-        self._credentials = credentials
+    def __init__(self, credentials: Credentials, observe: ObserveRequest = lambda *_: None) -> None:
+        """`observe` is told of every request. Raises ConfigurationError where the credentials cannot be read."""
+        self._credentials, self._observe = credentials, observe
         self._config = credentials.load()
         self._headers = {"User-Agent": f"extender/{version('extender')}", "Accept": JSON}
         self._pool = ConnectionPool(CONNECT_SECONDS)
@@ -99,12 +103,8 @@ class KubeClient(Caller):
         config = self._current()
         target = config.base + (f"{path}?{urlencode(query)}" if query else path)
         request = Request("GET", target, self._headers_of(config, {"Accept": accept}))
-        try:
-            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
-                yield response
-        except Refused:
-            self._begin_renewal(config, rejected=False)
-            raise
+        with self._exchange(config, request, silence_seconds) as response:
+            yield response
         if response.status == _UNAUTHORIZED:
             self._renew(config)
 
@@ -136,16 +136,28 @@ class KubeClient(Caller):
         silence_seconds: float,
     ) -> tuple[int, bytes]:
         request = Request(method, config.base + path, self._headers_of(config, headers), body)
-        try:
-            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
-                data = response.read()
-        except Refused:
-            self._begin_renewal(config, rejected=False)
-            raise
+        with self._exchange(config, request, silence_seconds) as response:
+            data = response.read()
         status = response.status
         if response.repeated and not 200 <= status < 300 and status not in _SETTLING:
             raise OutcomeUnknown(f"no answer, and then {status}: {message_of(data)}")
         return status, data
+
+    @contextmanager
+    def _exchange(self, config: ClientConfig, request: Request, silence_seconds: float) -> Iterator[Response]:
+        """Sends the request, and has it observed once the head of its answer is there, or none is to come."""
+        code, began_at = _NO_ANSWER, time.monotonic()
+        try:
+            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
+                code = str(response.status)
+                self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
+                yield response
+        except Refused:
+            self._begin_renewal(config, rejected=False)
+            raise
+        finally:
+            if code is _NO_ANSWER:
+                self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
 
     def _headers_of(self, config: ClientConfig, own: Mapping[str, str]) -> Mapping[str, str]:
         headers = {**self._headers, **own}

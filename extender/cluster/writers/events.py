@@ -69,6 +69,10 @@ class ApiEvents:
         self._written: OrderedDict[_Key, _Series] = OrderedDict()
         self.start, self.stop = self._outbox.start, self._outbox.stop
 
+    def waiting(self) -> int:
+        """Returns how many events wait to be written."""
+        return len(self._outbox)
+
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         """See scheduler.ports.Events."""
         once = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())

@@ -67,6 +67,9 @@ class Outbox(Generic[K, V]):
             self._waiting[key] = _Entry(self._join(waiting.value, value), waiting.tries) if waiting else _Entry(value)
             self._changed.notify_all()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def withdraw(self, key: K) -> None:
         """Takes back what waits under the key, and waits until nothing of it is being written."""
         with self._changed:

@@ -45,6 +45,10 @@ class ApiStatuses:
         self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
         self.start, self.stop = self._outbox.start, self._outbox.stop
 
+    def waiting(self) -> int:
+        """Returns how many statuses wait to be written."""
+        return len(self._outbox)
+
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         """See scheduler.ports.Statuses."""
         self._outbox.put(pod.uid, _Status(pod, reason, message, nominated_node))

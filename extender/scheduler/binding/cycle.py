@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown
+from extender.model.pod import Pod
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -26,6 +27,8 @@ from extender.scheduler.binding.reservations import Reservation, undo
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import ERROR, SCHEDULED, Events, SchedulerTelemetry, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
+from extender.scheduler.timing import BIND, SUCCESS, Sample
+from extender.scheduler.timing import ERROR as STATUS_ERROR
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class BindingCycle:
     clock: Clock
     handle_failure: Callable[[QueuedPod, Unfit, float], object]
     waiting: WaitingPods
+    sample: Sample = field(default_factory=Sample)
 
     def run(self, assumed: AssumedPod) -> None:
         """Binds the pod: now or, where it waits for volumes or devices, later and in another thread."""
@@ -102,7 +106,7 @@ class BindingCycle:
         pod, node_name = assumed.pod.info.pod, assumed.node_name
         self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
         try:
-            self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
+            self._post_binding(pod, node_name)
         except OutcomeUnknown as error:
             # The watch will tell of the pod or, by telling nothing, let it expire; then it is tried again.
             _log.warning("bind of %s to %s: %s", pod.key, node_name, error)
@@ -115,6 +119,18 @@ class BindingCycle:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", SCHEDULED)
+
+    def _post_binding(self, pod: Pod, node_name: str) -> None:
+        if not self.sample.next():
+            self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
+            return
+        status, began_at = STATUS_ERROR, self.clock.monotonic()
+        try:
+            self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
+            status = SUCCESS
+        finally:
+            seconds = self.clock.monotonic() - began_at
+            self.telemetry.extension_point(BIND, status, pod.spec.scheduler_name, seconds)
 
     def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
         with suppress(IllegalTransition):  # the pod was deleted meanwhile

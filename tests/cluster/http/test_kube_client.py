@@ -10,7 +10,7 @@ import trustme
 from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.errors import Refused
+from extender.errors import ClusterError, Refused
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, fake_api
 from tests.cluster.http.test_credentials import GRANT, with_plugin
@@ -64,3 +64,18 @@ def _answers(client: KubeClient) -> bool:
         return get(client) == 200
     except Refused:
         return False
+
+
+def test_every_request_is_observed_once(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    with fake_api(make_node("n").obj()) as api:
+        client = KubeClient(
+            Kubeconfig(api.kubeconfig(tmp_path)), lambda method, _host, code, _: told.append((method, code))
+        )
+        assert get(client) == 200
+        with pytest.raises(ClusterError):
+            client.call("DELETE", NODES, b"")
+    with pytest.raises(Refused):
+        client.call("POST", NODES, b"{}")
+    assert told == [("GET", "200"), ("DELETE", "501"), ("POST", "<error>")]
+    client.close()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.runtime.clock import ManualClock
-from extender.web.telemetry.scheduler_metrics import SCHEDULER_SERIES, SchedulerMetrics
+from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
+from extender.web.telemetry.series import SCHEDULER_SERIES
+from tests.builders import make_node, make_pod
+from tests.scheduler.world import NAME, World
 
 
 def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
@@ -19,19 +22,26 @@ def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
 
 def told() -> SchedulerMetrics:
     metrics = SchedulerMetrics(ManualClock(), "1")
-    metrics.observe_queue(lambda: {"active": 3, "gated": 1})
+    pending = {"active": 3, "gated": 1}
+    metrics.observe_queue(Waiting(lambda: pending, lambda: {("NodeResourcesFit", "mine"): 2}, lambda: {"events": 7}))
     metrics.incoming("active", "PodAdd")
     metrics.attempted("scheduled", "mine", 0.5)
     metrics.decided(0.002)
     metrics.scheduled(2, 1.5)
     metrics.scheduled(40, 90.0)
     metrics.preempted(3)
+    metrics.extension_point("Filter", "Success", "mine", 0.003)
+    metrics.plugin_executed("NodeAffinity", "Filter", "Success", 0.001)
     return metrics
 
 
 def test_what_is_told_is_counted() -> None:
     found = samples(told())
     assert found["scheduler_pending_pods", "active"] == 3
+    assert found["scheduler_unschedulable_pods", "NodeResourcesFit", "mine"] == 2
+    assert found["workqueue_depth", "events"] == 7
+    assert found["scheduler_framework_extension_point_duration_seconds_sum", "Filter", "Success", "mine"] == 0.003
+    assert found["scheduler_plugin_execution_duration_seconds_sum", "Filter", "NodeAffinity", "Success"] == 0.001
     assert found["scheduler_queue_incoming_pods_total", "PodAdd", "active"] == 1
     assert found["scheduler_schedule_attempts_total", "mine", "scheduled"] == 1
     assert found["scheduler_scheduling_attempt_duration_seconds_sum", "mine", "scheduled"] == 0.5
@@ -50,3 +60,20 @@ def test_every_series_is_as_the_table_says() -> None:
         family = families[series.name.removesuffix("_total") if series.kind == "counter" else series.name]
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         assert (family.type, labels) == (series.kind, set(series.labels))
+
+
+def test_no_series_grows_with_pods_and_nodes() -> None:
+    def labels(pods: int, nodes: int) -> set[tuple[str, ...]]:
+        metrics = SchedulerMetrics(ManualClock(), "1")
+        world = World(
+            *(make_node(f"n{i}").capacity(cpu="8", pods="99").allocatable(cpu="8", pods="99") for i in range(nodes)),
+            *(make_pod(f"p{i}").uid(f"p{i}").scheduler(NAME).req(cpu="100m" if i % 2 else "9") for i in range(pods)),
+            telemetry=metrics,
+        )
+        metrics.observe_queue(Waiting(world.queue.pending, world.queue.refused, dict))
+        world.settle()
+        return {key for key in samples(metrics) if key[0].startswith("scheduler_")}
+
+    few = labels(pods=12, nodes=3)
+    assert any("NodeResourcesFit" in key for key in few if key[0] == "scheduler_unschedulable_pods")
+    assert labels(pods=60, nodes=30) == few

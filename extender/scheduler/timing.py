@@ -1,0 +1,149 @@
+"""Times the plugins of every tenth decision (upstream: metrics of a tenth of the pods, pluginMetricsSamplePercent)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Protocol, TypeVar
+
+from extender.framework.profile import Profile
+from extender.framework.rules import Check, Predicate, Priority, Scorer, Scores, Verdict
+from extender.framework.status import Refusal
+from extender.runtime.clock import Clock
+from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.labels import Rows
+
+T = TypeVar("T")
+EVERY = 10
+SUCCESS, SKIP, UNSCHEDULABLE, ERROR = "Success", "Skip", "Unschedulable", "Error"
+PRE_FILTER, FILTER, POST_FILTER = "PreFilter", "Filter", "PostFilter"
+PRE_SCORE, SCORE, BIND = "PreScore", "Score", "Bind"
+
+
+class PluginTelemetry(Protocol):
+    """The metrics of plugins; points and statuses are upstream's names."""
+
+    def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
+        """Observes the time that an extension point took with all of its plugins."""
+
+    def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
+        """Observes the time that a plugin took at an extension point, for all nodes."""
+
+
+class Sample:
+    """Says which of many are to be timed: the first, and then every tenth; safe for any number of threads."""
+
+    def __init__(self) -> None:
+        self._count = count()
+
+    def next(self) -> bool:
+        return next(self._count) % EVERY == 0
+
+
+class ProfileTimer:
+    """Times decisions, for one thread at a time."""
+
+    def __init__(self, clock: Clock, telemetry: PluginTelemetry) -> None:
+        self._clock, self._telemetry = clock, telemetry
+        self._sample, self._sampled = Sample(), False
+        self._spent: dict[str, float] = {}
+        self._name = ""
+
+    def begin(self, profile: Profile) -> Profile:
+        """Returns the profile to decide by: the same rules, timed if it is their turn."""
+        self._spent = {}
+        self._name, self._sampled = profile.name, self._sample.next()
+        if not self._sampled:
+            return profile
+        return replace(
+            profile,
+            predicates=[_TimedPredicate(each, self) for each in profile.predicates],
+            priorities=[replace(each, priority=_TimedPriority(each.priority, self)) for each in profile.priorities],
+        )
+
+    def end(self, status: str, post_filter_status: str) -> None:
+        """Ends the decision; `status` is that of the last point that filters or scores, those before it succeeded."""
+        last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
+        statuses = {last: status, POST_FILTER: post_filter_status}
+        for point, seconds in self._spent.items():
+            self._telemetry.extension_point(point, statuses.get(point, SUCCESS), self._name, seconds)
+
+    def time_point(self, point: str, work: Callable[[], T]) -> T:
+        """Returns what `work` does, and times it as the whole of a point if it is this decision's turn."""
+        return self._spend(point, work)[0] if self._sampled else work()
+
+    def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
+        """Returns what `work` does, and tells its time and status."""
+        made, seconds = self._spend(point, work)
+        self._telemetry.plugin_executed(plugin, point, status_of(made), seconds)
+        return made
+
+    def _spend(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
+        began_at = self._clock.monotonic()
+        made = work()
+        seconds = self._clock.monotonic() - began_at
+        self._spent[point] = self._spent.get(point, 0.0) + seconds
+        return made, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedPredicate:
+    inner: Predicate
+    timer: ProfileTimer
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        made = self.timer.time_plugin(self.name, PRE_FILTER, lambda: self.inner.prepare(pod, table), _prepared)
+        return _TimedCheck(self.name, made, self.timer) if isinstance(made, Check) else made
+
+
+class _TimedCheck(Check):
+    def __init__(self, name: str, inner: Check, timer: ProfileTimer) -> None:
+        self._name, self._inner, self._timer = name, inner, timer
+        self.only, self.sees_pods = inner.only, inner.sees_pods
+        self.sees_own_pods_only, self.sees_resources_only = inner.sees_own_pods_only, inner.sees_resources_only
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._timer.time_plugin(
+            self._name,
+            FILTER,
+            lambda: self._inner.refuse(rows),
+            lambda verdict: UNSCHEDULABLE if sum(int(mask.sum()) for mask, _ in verdict) == len(rows) else SUCCESS,
+        )
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
+        return self._inner.filter_with_pods_removed(rows, gone)
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedPriority:
+    inner: Priority
+    timer: ProfileTimer
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        made = self.timer.time_plugin(self.name, PRE_SCORE, lambda: self.inner.prepare(pod, table, rows), _prepared)
+        return None if made is None else _TimedScorer(self.name, made, self.timer)
+
+
+class _TimedScorer(Scorer):
+    def __init__(self, name: str, inner: Scorer, timer: ProfileTimer) -> None:
+        self._name, self._inner, self._timer = name, inner, timer
+        self.sees_pods, self.sees_resources_only = inner.sees_pods, inner.sees_resources_only
+
+    def map(self, rows: Rows) -> Scores:
+        return self._timer.time_plugin(self._name, SCORE, lambda: self._inner.map(rows), lambda _: SUCCESS)
+
+    def reduce(self, raw: Scores) -> Scores:
+        return self._inner.reduce(raw)
+
+
+def _prepared(made: object) -> str:
+    return SKIP if made is None else UNSCHEDULABLE if isinstance(made, Refusal) else SUCCESS
