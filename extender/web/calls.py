@@ -78,14 +78,14 @@ class Calls:
         try:
             request = verb.decode(body)
         except MalformedRequest as error:
-            call.result = "malformed"
+            call.result, call.error = "malformed", str(error)
             return error_answer(400, str(error))
         except Exception:
             return _unanswerable(verb, call, "decoding")
         try:
             return self._decided(verb, request, call)
         except MalformedInput as error:
-            call.result = "malformed"
+            call.result, call.error = "malformed", str(error)
             return _failed(verb, request, str(error), 400, call)
         except DeadlineExceeded as error:
             call.result, call.error = "error", str(error)
@@ -103,8 +103,8 @@ class Calls:
             # Bind too, by binding without a check: an answer alone would be taken for done, and strand the pod.
             result = verb.allow_all(request)
         elif missing:
-            call.result = "unready"
-            unready = _failed(verb, request, f"the extender is not ready: {missing}", 503, call)
+            call.result, call.error = "unready", f"the extender is not ready: {missing}"
+            unready = _failed(verb, request, call.error, 503, call)
             # A kept connection would lead the scheduler here again and again, past the replica that is ready.
             return unready._replace(headers=(CLOSE,))
         else:

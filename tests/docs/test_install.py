@@ -1,4 +1,4 @@
-"""What docs/install.md, docs/certificates.md and the chart's README tell people to run, as far as it can be run."""
+"""Commands that pages about installing, certificates, upgrades and the chart's README give, as far as it can be run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from extender.policy.loading import load
 from tests.manifests.rendering import CHART, MANIFESTS, ROOT, objects, the
 from tests.stock.build import Binaries
 
-DOCUMENTS = [ROOT / "docs/install.md", ROOT / "docs/certificates.md", CHART / "README.md", ROOT / "README.md"]
+PAGES = ("install", "certificates", "second-scheduler", "high-availability", "upgrade")
+DOCUMENTS = [*(ROOT / f"docs/{page}.md" for page in PAGES), CHART / "README.md", ROOT / "README.md"]
 TEXT = "\n".join(document.read_text() for document in DOCUMENTS)
 COMMANDS = sorted(set(re.findall(r"^ *\$ (.+?)(?:  +#.*)?$", TEXT, re.MULTILINE)))
 

@@ -182,3 +182,25 @@ def test_the_line_of_an_error_has_the_error(call: Call, caplog: pytest.LogCaptur
         call(fixture, "bind", do="refuse")
         fixture.app.lifecycle.stop()
     assert [fields["error"] for record in caplog.records if "error" in (fields := vars(record)["fields"])] == ["no"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "body", "error"),
+    [
+        pytest.param("waiting for pods", b"{}", "the extender is not ready: waiting for pods", id="not ready"),
+        pytest.param("", b"{", "not JSON", id="malformed"),
+    ],
+)
+def test_the_line_says_what_the_scheduler_is_told(
+    post: Callable[[Fixture, str, bytes], Answer],
+    missing: str,
+    body: bytes,
+    error: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """kube-scheduler drops the body of an answer that is no 200: nobody else sees it."""
+    fixture = make_app(Running(missing=missing))
+    with caplog.at_level(logging.INFO):
+        post(fixture, "/scheduler/filter", body)
+        fixture.app.lifecycle.stop()
+    assert [vars(record)["fields"]["error"][: len(error)] for record in caplog.records] == [error]
