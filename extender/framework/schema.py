@@ -82,7 +82,7 @@ class ResourceSpec(Strict):
     name: Annotated[str, Field(min_length=1)]
     """The resource."""
     weight: Annotated[int, Field(ge=0, le=100)] = 0
-    """How much it counts; 0: 1."""
+    """Its weight; 0: 1."""
 
 
 def duration(least_seconds: float) -> Callable[[str], str]:

@@ -23,7 +23,7 @@ class DefaultPreemptionArgs(Arguments):
     min_candidate_nodes_percentage: Percentage = 10
     """The share of the nodes that preemption looks for candidates on, at the least."""
     min_candidate_nodes_absolute: NonNegative = 100
-    """How many nodes these are at the least."""
+    """The least number of these nodes."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:

@@ -53,12 +53,12 @@ class ManagedResourceSpec(Strict):
     name: Annotated[LabelKey, AfterValidator(_extended)]
     """An extended resource: only pods that ask for one of these are sent."""
     ignored_by_scheduler: bool = False
-    """Whether NodeResourcesFit leaves it to the extender."""
+    """Has NodeResourcesFit leave it to the extender."""
 
 
 class TLSConfigSpec(Strict):
     insecure: bool = False
-    """Whether any certificate is good enough."""
+    """Takes any certificate for good."""
     server_name: str = ""
     """The name that the certificate must have, where it is not the host of the URL."""
     cert_file: str = ""
@@ -95,7 +95,7 @@ class TLSConfigSpec(Strict):
 
 class _Extender(Strict):
     url_prefix: Annotated[str, AfterValidator(_url)]
-    """Where it listens; the verbs are added to it."""
+    """The URL at which it listens; the verbs are added to it."""
     filter_verb: str = ""
     """The path of filter; none: it is not asked."""
     preempt_verb: str = ""
@@ -103,17 +103,17 @@ class _Extender(Strict):
     prioritize_verb: str = ""
     """The path of prioritize; none: it is not asked."""
     weight: Weight = 0
-    """How much its scores count."""
+    """The weight of its scores."""
     bind_verb: str = ""
     """The path of bind; one extender at most binds."""
     tls_config: TLSConfigSpec | None = None
-    """How to speak TLS to it."""
+    """Certificates and names for TLS."""
     node_cache_capable: bool = False
-    """Whether it is sent names alone, not whole nodes."""
+    """Sends it names alone, not whole nodes."""
     managed_resources: tuple[ManagedResourceSpec, ...] = ()
     """The resources that it looks after; none: it is asked about every pod."""
     ignorable: bool = False
-    """Whether pods are placed without it when it does not answer."""
+    """Places pods without it when it does not answer."""
 
     def _config(self, timeout_seconds: float, *, enable_https: bool) -> ExtenderConfig:
         tls = self.tls_config or TLSConfigSpec()
@@ -139,9 +139,9 @@ class ExtenderSpec(_Extender):
     """In a KubeSchedulerConfiguration."""
 
     enable_https: bool = Field(default=False, alias="enableHTTPS")
-    """Whether it is asked by TLS."""
+    """Asks it by TLS."""
     http_timeout: Annotated[str, AfterValidator(duration(0))] = "0"
-    """How long to wait for an answer, as 5s; 0: 5 s."""
+    """The time to wait for an answer, as 5s; 0: 5 s."""
 
     @property
     def config(self) -> ExtenderConfig:
@@ -152,9 +152,9 @@ class LegacyExtenderSpec(_Extender):
     """In a Policy. `http_timeout`: nanoseconds."""
 
     enable_https: bool = False
-    """Whether it is asked by TLS."""
+    """Asks it by TLS."""
     http_timeout: NonNegative = 0
-    """How long to wait for an answer, in nanoseconds; 0: 5 s."""
+    """The time to wait for an answer, in nanoseconds; 0: 5 s."""
 
     @property
     def config(self) -> ExtenderConfig:

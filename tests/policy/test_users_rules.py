@@ -113,7 +113,7 @@ HERE = "tests.policy.test_users_rules"
         pytest.param(
             policy(predicates=[{"name": f"{HERE}:nevr"}]),
             f"predicates[0].name: {HERE}:nevr cannot be imported: "
-            f"AttributeError: module '{HERE}' has no attribute 'nevr'",
+            f"AttributeError: module '{HERE}' has no attribute 'nevr' (did you mean never?)",
             id="no function",
         ),
         pytest.param(

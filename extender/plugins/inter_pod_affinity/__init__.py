@@ -14,9 +14,9 @@ from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
-    """What required affinity of other pods' counts when nodes are scored."""
+    """The weight of required affinity of other pods when nodes are scored."""
     ignore_preferred_terms_of_existing_pods: bool = False
-    """Whether what placed pods prefer counts only for pods that prefer something themselves."""
+    """Counts what placed pods prefer only for pods that prefer something themselves."""
 
 
 PLUGIN = Plugin(

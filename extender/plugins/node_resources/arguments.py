@@ -61,7 +61,7 @@ class NodeResourcesFitArgs(Arguments):
     ignored_resource_groups: tuple[Annotated[LabelKey, AfterValidator(_group)], ...] = ()
     """Groups of extended resources to be overlooked, the part before the slash."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
-    """How the share of the resources that is taken becomes a score."""
+    """Makes a score of the share of the resources that is taken."""
 
 
 def _weight_one_each(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:

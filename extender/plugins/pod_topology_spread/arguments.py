@@ -36,7 +36,7 @@ def _each_once(constraints: Constraints) -> Constraints:
 class PodTopologySpreadArgs(Arguments):
     kind: Literal["PodTopologySpreadArgs"] = "PodTopologySpreadArgs"
     default_constraints: Annotated[Constraints, AfterValidator(_each_once)] = ()
-    """What pods without constraints of their own are spread by, with defaultingType List."""
+    """The constraints of pods that have none of their own, with defaultingType List."""
     defaulting_type: Literal["System", "List"] = "System"
     """System: by hostname and zone, softly; List: by defaultConstraints."""
 

@@ -22,7 +22,7 @@ class LabelsPresenceArgument(Strict):
     labels: Labels
     """Node labels to look for."""
     presence: bool = False
-    """Whether a node must have them all, or none of them."""
+    """True: a node must have them all; false: none of them."""
 
 
 class _Argument(Strict):
@@ -51,7 +51,7 @@ class LabelPreferenceArgument(Strict):
     label: LabelKey
     """The node label to look for."""
     presence: bool = False
-    """Whether nodes with it, or those without, are preferred."""
+    """True: nodes with it are preferred; false: those without."""
 
 
 class RequestedToCapacityRatioArgument(Strict):
@@ -78,16 +78,16 @@ class PredicateSpec(Strict):
     name: str = ""
     """See extender reference policy-names."""
     argument: dict[str, Any] = {}  # noqa: RUF012  never written to: the model is frozen
-    """What a predicate of a name of your own does."""
+    """Makes a predicate of a name of your own."""
 
 
 class PrioritySpec(Strict):
     name: str = ""
     """See extender reference policy-names."""
     weight: int = 0
-    """How much its score counts."""
+    """The weight of its score."""
     argument: dict[str, Any] = {}  # noqa: RUF012  as above
-    """What a priority of a name of your own does."""
+    """Makes a priority of a name of your own."""
 
 
 class PolicySpec(Strict):
@@ -98,12 +98,12 @@ class PolicySpec(Strict):
     kind: Literal["Policy"] = "Policy"
     """This form."""
     predicates: tuple[PredicateSpec, ...] | None = None
-    """What a node must satisfy; left out: the default ones."""
+    """The predicates that a node must satisfy; left out: the default ones."""
     priorities: tuple[PrioritySpec, ...] | None = None
     """By what nodes are preferred; left out: the default ones."""
     extenders: tuple[LegacyExtenderSpec, ...] = ()
     """HTTP extenders that extender schedule asks."""
     hard_pod_affinity_symmetric_weight: Percentage = 0
-    """What required affinity of other pods' counts when nodes are scored; 0: 1."""
+    """The weight of required affinity of other pods when nodes are scored; 0: 1."""
     always_check_all_predicates: bool = False
-    """Whether a node that one predicate has refused is shown to the others too, for all the reasons."""
+    """Shows a node that one predicate has refused to the others too, for all the reasons."""

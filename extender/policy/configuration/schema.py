@@ -18,7 +18,7 @@ class PluginSpec(Strict):
     name: str = ""
     """A plugin, or * for all of them in disabled."""
     weight: Weight = 0
-    """How much its score counts; 0: the default weight."""
+    """The weight of its score; 0: the default one."""
 
 
 class PluginSetSpec(Strict):
