@@ -48,7 +48,7 @@ from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates
 from extender.web.answers import Answer, error_answer, health_answer
-from extender.web.debug import COMPARE, DUMP
+from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, change_log_level, configz
 from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
@@ -146,6 +146,7 @@ class Process:
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._stopping, self._scheduling, clock = stopping, False, SystemClock()
+        self._configz = configz(settings, **asdict(options))
         metrics = SchedulerMetrics(clock, version("extender"))
         policy = policy_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
@@ -180,10 +181,10 @@ class Process:
     ) -> PageServer:
         cache, ready = self._cache, self._ready
         host, _, port = settings.bind.rpartition(":")
-        actions = {COMPARE: lambda *_: self._debug(comparer.compare)}
+        actions: dict[str, Page] = {COMPARE: lambda *_: self._debug(comparer.compare), LOG_LEVEL: change_log_level}
         profiles = Profiles([cycle.profile for cycle in self._cycles.values()], features)
         shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
-        pages = {**self._pages_of(metrics), **shown, **self._observed.pages}
+        pages = {**self._pages_of(metrics), CONFIGZ: self._configz, **shown, **self._observed.pages}
         simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
         takers = {SIMULATE: simulate} if settings.simulate else {}
         return PageServer(host.strip("[]"), int(port), pages, actions, takers=takers)
@@ -265,14 +266,16 @@ class Process:
 
     def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
         return {
-            "/livez": lambda query, _: health_answer(
-                "livez", {"ping": "", "threads": self._ended()}, "verbose" in query
-            ),
+            "/livez": lambda query, _: self._livez(query),
+            "/healthz": lambda query, _: self._livez(query),
             "/readyz": lambda query, _: health_answer("readyz", {"ping": "", **self._unready()}, "verbose" in query),
             "/metrics": lambda _, accept: Answer(200, *metrics.render(accept)),
             "/debug/pods": lambda *_: self._queue_status(),
             DUMP: lambda *_: self._debug(lambda: dump(self._cache)),
         }
+
+    def _livez(self, query: Mapping[str, list[str]]) -> Answer:
+        return health_answer("livez", {"ping": "", "threads": self._ended()}, "verbose" in query)
 
     def _debug(self, look: Callable[[], object]) -> Answer:
         if missing := self._ready.waiting_for()["cache"]:

@@ -11,13 +11,16 @@ _ROWS = (
     ("POST", "/scheduler/preempt", "serve", f"ExtenderPreemptionArgs, which victims would do; {_VERB}"),
     ("POST", "/scheduler/bind", "serve", f"ExtenderBindingArgs, checks, books and binds; {_VERB}"),
     ("GET", "/livez", "serve, schedule", "200 while the process lives; ?verbose lists the checks"),
+    ("GET", "/healthz", "serve, schedule", "the same as /livez, by its older name"),
     ("GET", "/readyz", "serve, schedule", "200 once all kinds are in the cache in full; ?verbose tells of each check"),
-    ("GET", "/metrics", "serve, schedule", "series for Prometheus; serve has these three at --metrics-bind too"),
+    ("GET", "/metrics", "serve, schedule", "series for Prometheus; serve has these four at --metrics-bind too"),
     ("POST", "/simulate", "serve, schedule", "with --simulate: would pods fit, with nodes that do not exist yet"),
     ("GET", "/ui", "serve, schedule", "pages for people, each JSON too: pods that wait, a pod, nodes, configurations"),
     ("GET", "/debug/decisions", "serve, schedule", "the last decisions about each pod, or of ?pod=NAMESPACE/NAME"),
     ("GET", "/debug/cache/dump", "serve, schedule", "nodes, pods and what they add up to, as the cache has them"),
     ("POST", "/debug/cache/compare", "serve, schedule", "finds what differs from the API server, and puts it right"),
+    ("POST", "/debug/log-level", "serve, schedule", "logs from now on what is as severe as ?level=debug, and above"),
+    ("GET", "/configz", "serve, schedule", "the settings in force, from file, environment and flags"),
     ("GET", "/debug/pods", "schedule", "every pod that it has yet to place, which extender status prints"),
 )  # fmt: skip
 

@@ -47,6 +47,11 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--simulate", is_flag=True, default=None, help="answer POST /simulate, as an autoscaler would ask")
 @click.option("--record", type=_FILE, metavar="FILE", help="file to record events and attempts to, with gzip as .gz")
 @click.option("--record-bytes", metavar="VALUE", help="about what the recording may take on disk  [default: 256Mi]")
+@click.option(
+    "--log-level",
+    type=click.Choice(OPTIONS["log_level"].choices),
+    help="least severe level to log, also set by POST /debug/log-level?level=  [default: info]",
+)
 @click.option("--log-format", type=click.Choice(("json", "text")), help="json, or text for terminals  [default: json]")
 def schedule(
     config: Path | None,

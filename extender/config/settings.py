@@ -198,7 +198,7 @@ class Settings(BaseModel):
     )
     log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least severe level to log"
+        default="info", description="least severe level to log; POST /debug/log-level?level=debug changes it"
     )
 
     def verb_path(self, verb: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Certificate = Mapping[str, Any]
-PROBES = frozenset({"/livez", "/readyz"})
+PROBES = frozenset({"/livez", "/readyz", "/healthz"})
 """Paths that everybody may ask, for kubelet has no certificate."""
 
 

@@ -18,7 +18,17 @@ from extender.verbs.verb import Verb
 from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import Answer, answer_headers, error_answer, health_answer
 from extender.web.calls import Call, Calls, WaitingFor, report
-from extender.web.debug import COMPARE, DUMP, Debug, DebugPages, refusal
+from extender.web.debug import (
+    COMPARE,
+    CONFIGZ,
+    DUMP,
+    LOG_LEVEL,
+    Debug,
+    DebugPages,
+    change_log_level,
+    configz,
+    refusal,
+)
 from extender.web.environ import ADMITTED, environ_of
 from extender.web.exempt import Exemptions
 from extender.web.pages import Page, PageServer
@@ -85,8 +95,10 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
         app.add_url_rule(path, path, partial(_view, page))
     if backend.debug is not None:
         _add_debug(app, DebugPages(backend.debug, authorizer))
-    for path, page in backend.pages.items():
+    for path, page in {**backend.pages, CONFIGZ: configz(settings)}.items():
         app.add_url_rule(path, path, partial(_shown, page, authorizer))
+    level = partial(_shown, change_log_level, authorizer)
+    app.add_url_rule(LOG_LEVEL, LOG_LEVEL, level, methods=["POST"], provide_automatic_options=False)
     for path, taker in backend.takers.items():
         view = partial(_taken, taker, authorizer, settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
@@ -199,7 +211,7 @@ def _pages(app: ExtenderApp, backend: Backend, metrics: Metrics, notifier: Batch
             return error_answer(406, "no format of metrics that this Accept header asks for is known")
         return Answer(200, body, content_type)
 
-    return {"/livez": livez, "/readyz": readyz, "/metrics": scraped}
+    return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}
 
 
 def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from extender.config.settings import API_VERSION, OPTIONS, Settings
 from extender.web.access import ClientAuthorizer
 from extender.web.answers import JSON, Answer, error_answer
+from extender.web.telemetry import log
+
+_log = logging.getLogger(__name__)
 
 DEBUG, UI = "/debug/", "/ui"
 """Pages below them show pods and nodes, and so are for this machine, or for clients with a certificate."""
 COMPARE, DUMP = "/debug/cache/compare", "/debug/cache/dump"
+LOG_LEVEL, CONFIGZ = "/debug/log-level", "/configz"
+SHOWN_TO_FEW = (DEBUG, UI, CONFIGZ)
 ONLY_LOCAL = "only from this machine and by its name, as by kubectl port-forward"
 
 
@@ -48,6 +55,27 @@ class DebugPages:
         if missing := self.debug.waiting_for():
             return error_answer(503, f"the extender is not ready: {missing}")
         return Answer(200, msgspec.json.encode(look()) + b"\n", JSON)
+
+
+def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
+    """Sets the least severe level to log, `?level=debug`, until the process ends."""
+    levels = OPTIONS["log_level"].choices
+    level = next(iter(query.get("level", ())), "")
+    if level not in levels:
+        return error_answer(400, f"want ?level= with one of {', '.join(levels)}, not {level!r}")
+    log.set_level(level)
+    _log.warning("the log level is %s now", level)
+    return Answer(200, msgspec.json.encode({"level": level}) + b"\n", JSON)
+
+
+def configz(settings: Settings, **others: object) -> Callable[[Mapping[str, list[str]], str], Answer]:
+    """Returns the page with the settings in force, by their keys in the file of --config, and what else is set.
+
+    Secrets are in files, of which the settings hold no more than the paths.
+    """
+    shown = {OPTIONS[name].key: value for name, value in settings.model_dump(mode="json").items()}
+    body = msgspec.json.encode({API_VERSION: {**shown, **others}}) + b"\n"
+    return lambda *_: Answer(200, body, JSON)
 
 
 def refusal(environ: Mapping[str, Any], authorizer: ClientAuthorizer) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import Answer, error_answer
-from extender.web.debug import DEBUG, ONLY_LOCAL, UI, is_local_call, is_loopback
+from extender.web.debug import ONLY_LOCAL, SHOWN_TO_FEW, is_local_call, is_loopback
 from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits, RequestRefused
@@ -33,7 +33,7 @@ class PageServer:
         pages: answered to GET and HEAD.
         actions: answered to POST, for they change something.
         is_loopback: tells whether a client's address is one of this machine; only such a client gets what is below
-            /debug/ and /ui, and what takes a body.
+            /debug/ and /ui, /configz, and what takes a body.
         tls_context: for each connection; with it everything but probes needs a certificate that the context verifies.
         takers: answered to POST, with its body of 8 MiB at most.
     """
@@ -89,7 +89,7 @@ class PageServer:
         if head.method not in methods:
             return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))
         host = head.fields.get(b"host", b"").decode("latin-1")
-        if (taker or head.path.startswith((DEBUG, UI))) and not is_local_call(client, host, self._is_loopback):
+        if (taker or head.path.startswith(SHOWN_TO_FEW)) and not is_local_call(client, host, self._is_loopback):
             return error_answer(403, ONLY_LOCAL)
         try:
             query = parse_qs(head.query, keep_blank_values=True)

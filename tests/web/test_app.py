@@ -16,7 +16,7 @@ from tests.web.fakes import Running, make_app
 
 def test_alive() -> None:
     client = Client(make_app(Running(missing="waiting for pods")).app)
-    assert client.get("/livez").text == "ok"
+    assert client.get("/livez").text == client.get("/healthz").text == "ok"
     assert client.get("/livez?verbose").text == "[+]ping ok\n[+]threads ok\nlivez check passed\n"
 
 

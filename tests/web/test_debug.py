@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from werkzeug.test import Client
 
 from extender.cache.debugger.comparer import CacheDifference, Report
-from extender.config.settings import Settings
+from extender.config.settings import OPTIONS, Settings
 from extender.runtime.clock import SystemClock
 from extender.web.access import ClientAuthorizer
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.debug import COMPARE, DUMP, Debug, DebugPages
+from extender.web.debug import COMPARE, DUMP, Debug, DebugPages, configz
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -134,3 +137,45 @@ def test_without_anything_to_show_there_are_no_such_pages() -> None:
     service = Backend((), dict, lambda: None, lambda: None)
     app = create_app(service, Settings.model_validate({}), Metrics(SystemClock(), "0.0.test"))
     assert Client(app).post("/debug/cache/compare").status_code == 404
+
+
+@pytest.fixture
+def unchanged_level() -> Iterator[None]:
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
+@pytest.mark.usefixtures("unchanged_level")
+def test_the_log_level_is_changed_at_run_time() -> None:
+    answer = client(Asked()).post("/debug/log-level?level=error")
+    assert (answer.status_code, answer.json) == (200, {"level": "error"})
+    assert logging.getLogger().level == logging.ERROR
+
+
+@pytest.mark.usefixtures("unchanged_level")
+@pytest.mark.parametrize(
+    ("method", "query", "address", "status"),
+    [
+        pytest.param("POST", "level=loud", "127.0.0.1", 400, id="no level"),
+        pytest.param("POST", "", "127.0.0.1", 400, id="none given"),
+        pytest.param("GET", "level=error", "127.0.0.1", 405, id="not posted"),
+        pytest.param("POST", "level=error", "10.0.0.7", 403, id="from another machine"),
+    ],
+)
+def test_the_log_level_stays_as_it_is(method: str, query: str, address: str, status: int) -> None:
+    before = logging.getLogger().level
+    assert client(Asked(), address).open(f"/debug/log-level?{query}", method=method).status_code == status
+    assert logging.getLogger().level == before
+
+
+def test_the_settings_in_force_are_shown_to_this_machine() -> None:
+    told = client(Asked()).get("/configz").json
+    assert told["extender/v1"].keys() == {option.key for option in OPTIONS.values()}
+    assert told["extender/v1"]["logLevel"] == "info"
+    assert client(Asked(), "10.0.0.7").get("/configz").status_code == 403
+
+
+def test_what_else_is_set_is_shown_beside_the_settings() -> None:
+    page = configz(Settings.model_validate({"tls_key": "/etc/tls/tls.key"}), seed=7)({}, "")
+    assert json.loads(page.body)["extender/v1"].items() >= {"tlsKey": "/etc/tls/tls.key", "seed": 7}.items()

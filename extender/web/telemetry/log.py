@@ -160,6 +160,11 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
     logging.getLogger("urllib3").setLevel(logging.WARNING)
 
 
+def set_level(level: str) -> None:
+    """Logs from now on what is at least as severe: debug, info, warning or error."""
+    logging.getLogger().setLevel(level.upper())
+
+
 def _json(line: Mapping[str, object]) -> str:
     try:
         encoded = _encode(line)
