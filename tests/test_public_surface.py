@@ -21,7 +21,7 @@ from tests.framework.cluster import pod_info, table_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "rules.md"
 OBJECT = ("name", "namespace", "uid", "key", "labels", "annotations", "metadata", "spec", "status")
-BLOCK = re.compile(r"```\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```\n(CPU\n.*?)```", re.DOTALL)
 MEMBERS = {
     "Pod": (*OBJECT, "node_name", "priority", "containers", "init_containers", "terminating", "finished"),
     "Node": (*OBJECT, "taints", "allocatable"),

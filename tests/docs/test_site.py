@@ -82,6 +82,24 @@ def test_commands_and_flags_that_are_named_exist(page: str, command: str) -> Non
     assert [flag for flag in given if flag not in known] == []
 
 
+def flags(command: click.Command) -> set[str]:
+    nested = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(flags, nested))
+
+
+OTHERS = {"--set", "--wait", "--reset-then-reuse-values", "--server-side"}  # helm's and kubectl's
+OTHERS |= {"--help", "--runtime-config", "--kube-scheduler-arg"}  # everybody's, kube-apiserver's, k3s'
+OTHERS |= {"--workers", "--threads", "--preload", "--keep-alive", "--http-parser"}  # gunicorn's
+
+
+@pytest.mark.parametrize("path", [*PAGES, *ROOT.glob("extender/app/doctor/*.py")], ids=lambda path: path.name)
+def test_flags_that_are_named_exist(path: Path) -> None:
+    """In pages, and in what doctor says is to be done."""
+    text = path.read_text() if path.suffix == ".py" else " ".join(re.findall("`[^`]*`", PROSE[path]))
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= flags(cli) | OTHERS
+
+
 @each_page
 def test_metrics_that_are_named_are_served(page: Path) -> None:
     known = {row["METRIC"] for row in TOPICS["metrics"]()}

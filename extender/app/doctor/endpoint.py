@@ -123,7 +123,7 @@ def _verb(caller: Caller, field: str, verb: str, body: bytes, right: int) -> Fin
     if status in _DENIED:
         fix = "give certFile and keyFile of a certificate that --client-ca signed, with a name of --client-names"
         return fail("verbs", f"{shown} answers {status}: {said}", fix)
-    fix = "urlPrefix must end in --url-prefix of `extender serve` (/scheduler), the verb in the name that it has there"
+    fix = "urlPrefix must end in --prefix of `extender serve` (/scheduler), the verb in the name that it has there"
     return fail("verbs", f"{shown} answers {status}: {said}", fix)
 
 

@@ -151,6 +151,8 @@ class ClusterSource:
                     if why := verification.failed(self._clock.monotonic()):
                         self._distrust(verification.reflector, why)
                 except ClusterError as error:
+                    if self._stopping.is_set():  # which closes its connection
+                        return
                     logger.info("%s cannot be verified: %s", verification.reflector.kind.name, error)
 
     def _advance(self, reflector: Reflector) -> None:
