@@ -147,7 +147,7 @@ class Process:
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._stopping, self._scheduling, clock = stopping, False, SystemClock()
         self._configz = configz(settings, **asdict(options))
-        metrics = SchedulerMetrics(clock, version("extender"))
+        self._metrics = metrics = SchedulerMetrics(clock, version("extender"))
         policy = policy_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )
@@ -194,6 +194,7 @@ class Process:
         limit_process()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
+        self._metrics.attempt_log.start()
         self._observed.start()
         self._feed.start()
         self._comparing.start()
@@ -234,6 +235,7 @@ class Process:
         self._comparing.stop(TICKERS_STOP_SECONDS)
         self._client.close()
         self._observed.stop()
+        self._metrics.attempt_log.stop()
         self._pages.stop()
 
     def _tickers_of(self, clock: Clock) -> tuple[Ticker, ...]:

@@ -10,7 +10,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.ports import ERROR, UNSCHEDULABLE, Events, SchedulerTelemetry, Statuses, Workers
+from extender.scheduler.ports import ERROR, UNSCHEDULABLE, Attempt, Events, SchedulerTelemetry, Statuses, Workers
 from extender.scheduler.preemption import PreemptionExecutor
 from extender.scheduler.scheduling_cycle import Unfit
 
@@ -46,7 +46,8 @@ class FailureHandler:
         elif unfit.preemption is not None:
             self.preemption.cancel(pod.info)
         result = UNSCHEDULABLE if unfit.rejection.rules else ERROR
-        self.telemetry.attempted(result, pod.info.pod.spec.scheduler_name, self.clock.monotonic() - began_at)
+        seconds = self.clock.monotonic() - began_at
+        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, message=unfit.message))
 
     def _report(self, pod: QueuedPod, unfit: Unfit) -> None:
         described = pod.info.pod

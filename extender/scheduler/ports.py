@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
@@ -100,11 +101,31 @@ class Workers(Protocol):
         """Has `task` done soon; waits while too many wait already."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to schedule a pod that ended.
+
+    Attributes:
+        result: scheduled, unschedulable, error.
+        seconds: from its being taken from the queue.
+        number: 1 for the pod's first attempt.
+        node_name: the node that it was to be bound to, "" if there was none.
+        message: the reason why it was not bound.
+    """
+
+    pod: Pod
+    result: str
+    seconds: float
+    number: int
+    node_name: str = ""
+    message: str = ""
+
+
 class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     """The metrics of the loop."""
 
-    def attempted(self, result: str, profile: str, seconds: float) -> None:
-        """Counts an attempt to schedule a pod that ended: scheduled, unschedulable, error."""
+    def attempted(self, attempt: Attempt) -> None:
+        """Counts an attempt, and has it logged."""
 
     def decided(self, seconds: float) -> None:
         """Observes the time until the algorithm found a node, or that there is none."""

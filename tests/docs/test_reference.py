@@ -10,18 +10,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from extender.app.schedule import Process as SchedulerProcess
 from extender.app.serve import build
 from extender.cli.endpoints import endpoints
 from extender.config.settings import Settings
+from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
+from extender.scheduler.ports import Attempt
 from extender.verbs.verb import Summary
 from extender.web.calls import Call, report
 from extender.web.exempt import PodReference
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
+from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
@@ -58,6 +63,8 @@ def test_every_field_of_a_log_line_is_listed() -> None:
     log.configure("json", "info", stream)
     subject, summary = PodReference("u", "shop", "web-0", {}), Summary("u", "shop", "web-0", 20, 8)
     report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"))
+    pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
+    SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "n1", "409: Conflict"))
     logging.getLogger("extender").error("failed", exc_info=ValueError("broken"))
     written = {field for line in stream.getvalue().splitlines() for field in json.loads(line)}
     assert written == log.FIELDS.keys()

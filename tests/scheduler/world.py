@@ -22,7 +22,7 @@ from extender.policy.providers import provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.scheduler.extenders import Extenders
-from extender.scheduler.ports import SchedulerTelemetry
+from extender.scheduler.ports import Attempt, SchedulerTelemetry
 from extender.scheduler.timing import ProfileTimer
 from extender.web.telemetry.metrics import Metrics
 from tests.builders import Builder
@@ -47,8 +47,8 @@ class Telemetry(NullTelemetry):
     def incoming(self, queue: str, event: str) -> None:
         pass
 
-    def attempted(self, result: str, profile: str, seconds: float) -> None:
-        self.results.append(result)
+    def attempted(self, attempt: Attempt) -> None:
+        self.results.append(attempt.result)
 
     def decided(self, seconds: float) -> None:
         pass

@@ -25,7 +25,7 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.reservations import Reservation, undo
 from extender.scheduler.binding.waiting import WaitingPods
-from extender.scheduler.ports import ERROR, SCHEDULED, Events, SchedulerTelemetry, Statuses
+from extender.scheduler.ports import ERROR, SCHEDULED, Attempt, Events, SchedulerTelemetry, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
 from extender.scheduler.timing import BIND, SUCCESS, Sample
 from extender.scheduler.timing import ERROR as STATUS_ERROR
@@ -111,7 +111,7 @@ class BindingCycle:
             # The watch will tell of the pod or, by telling nothing, let it expire; then it is tried again.
             _log.warning("bind of %s to %s: %s", pod.key, node_name, error)
             self._finish(assumed.pod, certain=False)
-            self._count(assumed, "unknown", ERROR)
+            self._count(assumed, "unknown", ERROR, str(error))
         except Exception as error:
             self._fail(assumed, error, "binding rejected: ")
         else:
@@ -151,10 +151,11 @@ class BindingCycle:
         self.handle_failure(pod, unfit_by(error, prefix), assumed.began_at)
         self.telemetry.bound("refused")
 
-    def _count(self, assumed: AssumedPod, bind_result: str, result: str) -> None:
+    def _count(self, assumed: AssumedPod, bind_result: str, result: str, message: str = "") -> None:
         pod, now = assumed.pod, self.clock.monotonic()
         self.telemetry.bound(bind_result)
-        self.telemetry.attempted(result, pod.info.pod.spec.scheduler_name, now - assumed.began_at)
+        seconds = now - assumed.began_at
+        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, assumed.node_name, message))
         if result == SCHEDULED and pod.first_attempt_at is not None:
             self.telemetry.scheduled(pod.attempts, now - pod.first_attempt_at)
 

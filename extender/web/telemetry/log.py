@@ -26,16 +26,20 @@ FIELDS = {
     "time": "UTC, with milliseconds",
     "level": "debug, info, warning, error or critical",
     "logger": "the module that writes the line; gunicorn.error: the server",
-    "msg": "what has happened; call: kube-scheduler has called",
+    "msg": "what has happened; call: kube-scheduler has called; attempt: `schedule` has tried a pod",
     "exception": "the traceback, where there is one",
     "verb": "of a call: filter, prioritize, preempt or bind",
-    "result": "of a call: decided, passed, error, failed, unready or malformed, as in extender_verb_duration_seconds",
-    "ms": "of a call: milliseconds from its body to its answer",
-    "uid": "of a call: the pod's UID",
-    "pod": "of a call: NAMESPACE/NAME",
+    "result": "of a call: decided, passed, error, failed, unready or malformed, as in extender_verb_duration_seconds;"
+    " of an attempt: scheduled, unschedulable or error",
+    "ms": "of a call: milliseconds from its body to its answer; of an attempt: until the pod is bound, or given back",
+    "uid": "of a call or an attempt: the pod's UID",
+    "pod": "of a call or an attempt: NAMESPACE/NAME",
+    "profile": "of an attempt: the pod's schedulerName",
+    "attempt": "of an attempt: how many there have been of this pod, with this one",
+    "node": "of an attempt: where the pod is bound, or was to be",
     "nodes_in": "of a call: how many nodes were asked about",
     "nodes_out": "of a call: how many of them are left, scored or bound to",
-    "error": "of a call: what kube-scheduler is told in Error",
+    "error": "of a call: what kube-scheduler is told in Error; of an attempt: the reason why the pod is not bound",
 }
 """What a line may hold, and what that is; `extender reference log` lists it."""
 

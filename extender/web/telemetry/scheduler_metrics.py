@@ -10,6 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
+from extender.scheduler.ports import Attempt
+from extender.web.telemetry.attempt_log import AttemptLog
 from extender.web.telemetry.metrics import Metrics, gauge
 from extender.web.telemetry.series import SCHEDULER_SERIES
 
@@ -35,6 +37,7 @@ class SchedulerMetrics(Metrics):
 
     def __init__(self, clock: Clock, version: str) -> None:
         super().__init__(clock, version)
+        self.attempt_log = AttemptLog(clock)
         incoming = self._counter("scheduler_queue_incoming_pods_total")
         self._incoming_child = cache(incoming.labels)
         attempts = self._counter("scheduler_schedule_attempts_total")
@@ -58,10 +61,12 @@ class SchedulerMetrics(Metrics):
         """See state.tiers.QueueTelemetry."""
         self._incoming_child(queue, event).inc()
 
-    def attempted(self, result: str, profile: str, seconds: float) -> None:
+    def attempted(self, attempt: Attempt) -> None:
         """See scheduler.ports.SchedulerTelemetry."""
-        self._attempts_child(result, profile).inc()
-        self._duration_child(result, profile).observe(seconds)
+        labels = attempt.result, attempt.pod.spec.scheduler_name
+        self._attempts_child(*labels).inc()
+        self._duration_child(*labels).observe(attempt.seconds)
+        self.attempt_log.note(attempt)
 
     def decided(self, seconds: float) -> None:
         """See scheduler.ports.SchedulerTelemetry."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
+from extender.scheduler.ports import Attempt
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.telemetry.series import SCHEDULER_SERIES
 from tests.builders import make_node, make_pod
@@ -25,7 +28,8 @@ def told() -> SchedulerMetrics:
     pending = {"active": 3, "gated": 1}
     metrics.observe_queue(Waiting(lambda: pending, lambda: {("NodeResourcesFit", "mine"): 2}, lambda: {"events": 7}))
     metrics.incoming("active", "PodAdd")
-    metrics.attempted("scheduled", "mine", 0.5)
+    pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
+    metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "n1"))
     metrics.decided(0.002)
     metrics.scheduled(2, 1.5)
     metrics.scheduled(40, 90.0)
