@@ -130,7 +130,7 @@ BROKEN: Mapping[str, Plan] = {
     "a new leader does not catch up": without("extender.cluster.watch.survey.Survey.told", at_once),
     "pods are not assumed": without("extender.app.serve.Cache", UnassumingCache),
     "a list does not take away": without("extender.app.serve.Cache", AddingCache),
-    "a status is written after the bind": without("extender.app.schedule.ApiStatuses", TardyStatuses),
+    "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),
     "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
     "devices are not reserved": without("extender.app.loop.DeviceClaims", GivenAwayDevices),
     "some deletions are not heard": without("extender.app.serve.Cache", DeafCache),

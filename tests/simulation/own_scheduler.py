@@ -138,7 +138,9 @@ class Pages:
 
     simulation: Simulation
 
-    def __init__(self, _host: str, _port: int, pages: Mapping[str, Callable[..., Any]], _actions: object) -> None:
+    def __init__(
+        self, _host: str, _port: int, pages: Mapping[str, Callable[..., Any]], *_: object, **__: object
+    ) -> None:
         assert self.simulation.current is not None
         self.simulation.current.process.facts["pages"] = pages
 

@@ -152,7 +152,7 @@ def preempt(client: type[Caller]) -> World:
         own_scheduler=True, replicas=2, nodes=1, people=False, misfortune=False, crashes=False, weather=CALM,
         disturbs=False,
         stand_ins={
-            "extender.app.schedule.ApiEvictor": pausing_evictor(stopped),
+            "extender.app.writers.ApiEvictor": pausing_evictor(stopped),
             "extender.app.schedule.LeaderClient": client,
         },
     )  # fmt: skip

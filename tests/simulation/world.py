@@ -132,10 +132,10 @@ class World:
         shared = {"simulation": self.simulation, "judge": self.judge}
         stand_ins: dict[str, object] = {
             "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
-            "extender.app.feed.KubeClient": lambda _: SimulatedKubeClient(self.network, self._current()),
+            "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.serve.Cache": WitnessedCache,
             "extender.app.serve.Metrics": AlarmingMetrics,
-            "extender.app.schedule.KubeClient": lambda _: SimulatedKubeClient(self.network, self._current()),
+            "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.schedule.Cache": WitnessedCache,
             "extender.app.loop.PriorityQueue": WitnessedQueue,
             "extender.app.loop.PreemptionExecutor": WitnessedPreemptions,
