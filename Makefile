@@ -29,7 +29,7 @@ run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test 
 	@exec $(VENV)/bin/extender demo --bind $(BIND)
 
 test: $(READY) ## run all tests; builds the stock control plane on first use
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n 2 --dist loadfile
 
 soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults

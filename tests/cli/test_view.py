@@ -17,7 +17,12 @@ from tests.cli.test_main import extender
 
 def test_it_says_where_it_serves_and_ends_quietly() -> None:
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", "view", "--port", "0"]
-    with subprocess.Popen([*command, "--cluster", str(EXAMPLE)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*command, "--cluster", str(EXAMPLE)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's job ignores it
+    ) as process:
         assert process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/ui", process.stdout.readline())
         assert found

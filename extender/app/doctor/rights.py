@@ -91,6 +91,9 @@ class _Answer(msgspec.Struct):
     status: _Status
 
 
+_DECODE = msgspec.json.Decoder(_Answer).decode
+
+
 def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: str) -> Iterator[Finding]:
     """Yields what the account lacks and what it has beyond need.
 
@@ -140,5 +143,5 @@ def _may(client: KubeClient, right: Right, namespace: str, account: str) -> bool
         spec.groups = ["system:serviceaccounts", f"system:serviceaccounts:{owner}", "system:authenticated"]
     review = msgspec.json.encode(_Review("authorization.k8s.io/v1", kind, spec))
     path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
-    answer = client.call_for(msgspec.json.Decoder(_Answer).decode, "POST", path, review)
+    answer = client.call_for(_DECODE, "POST", path, review)
     return answer.status.allowed

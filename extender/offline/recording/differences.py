@@ -20,6 +20,8 @@ PASSES = "passes"
 _MOST_PLUGINS = 4
 _DECODE_ANY = msgspec.json.Decoder().decode
 
+_POD = msgspec.json.Decoder(Pod)
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -112,7 +114,7 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
     recorded, replayed = _choice_of(line), _choice(decided)
     if recorded == replayed:
         return
-    pod = msgspec.json.decode(line.pod, type=Pod)
+    pod = _POD.decode(line.pod)
     chosen = decided.node_name if isinstance(decided, Chosen) else ""
     cause = ""
     if line.node:

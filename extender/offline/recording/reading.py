@@ -6,7 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -17,10 +17,10 @@ from extender.errors import MalformedCluster, MalformedQuantity
 from extender.extender_v1.fields import NULL
 from extender.framework.profile import Profiles
 from extender.model.devices.claims import PendingClaim
+from extender.model.kinds import DECODERS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
-from extender.offline.manifests.objects import READ_KINDS
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
     AttemptLine,
@@ -39,10 +39,11 @@ from extender.table import PodInfo
 T = TypeVar("T", bound=Object)
 _GZIP = b"\x1f\x8b"
 # The last is of no API: what the loop is about to allocate for a pod.
-_TYPES: Mapping[str, type[Object]] = {
-    **{kind.name: kind.type for kind in READ_KINDS.values()},
-    PendingClaim.__name__: PendingClaim,
+_DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
+    **DECODERS,
+    PendingClaim.__name__: msgspec.json.Decoder(PendingClaim),
 }
+_POD = msgspec.json.Decoder(Pod)
 _KEY_STEPS = 2000  # what is there is kept as of every so many steps
 
 State = Mapping[tuple[str, str], ObjectLine]
@@ -124,7 +125,7 @@ class Recording:
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None
-        return _decoded(line.pod, Pod)
+        return _decoded(line.pod, _POD)
 
 
 def present_of(line: ObjectLine) -> Present:
@@ -135,9 +136,9 @@ def present_of(line: ObjectLine) -> Present:
     """
     if line.object == NULL:
         return None
-    if line.kind not in _TYPES:
+    if line.kind not in _DECODERS:
         raise MalformedCluster(f"objects of kind {line.kind} are not known here")
-    obj = _decoded(line.object, _TYPES[line.kind])
+    obj: Object = _decoded(line.object, _DECODERS[line.kind])
     if not isinstance(obj, Pod):
         return obj
     try:
@@ -149,11 +150,11 @@ def present_of(line: ObjectLine) -> Present:
     return PodPlacement(info, line.node, PodState.ASSUMED if line.assumed else PodState.ADDED)
 
 
-def _decoded(raw: msgspec.Raw, kind: type[T]) -> T:
+def _decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decoder.decode(raw)
     except msgspec.MsgspecError as error:
-        raise MalformedCluster(f"{kind.__name__}: {error}") from None
+        raise MalformedCluster(f"{decoder.type.__name__}: {error}") from None
 
 
 def _take(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:

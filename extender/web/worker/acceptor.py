@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import selectors
 import socket
 import ssl
@@ -55,10 +56,11 @@ class Acceptor:
             listener.close()
         self.finish()
 
-    def finish(self) -> None:
-        """Ends each open connection after the call in flight: clients come again, and may be led elsewhere."""
+    def finish(self, idle_since: float = math.inf) -> None:
+        """Ends each connection after the call in flight, if its client was last waited for before that time."""
         for connection in self._open.copy():
-            connection.finish()
+            if connection.since < idle_since:
+                connection.finish()
 
     def open_connections(self) -> int:
         """Returns the number of connections that are served."""

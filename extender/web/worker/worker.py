@@ -61,12 +61,13 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
 
     def _drain(self, acceptor: Acceptor, seconds: float, ends_at: float) -> None:
         """Accepts for `seconds` more, then waits for the calls in flight until `ends_at` by the monotonic clock."""
-        until, quiet_at = time.monotonic() + seconds, time.monotonic() + _QUIET_SECONDS
+        began = time.monotonic()
+        until, quiet_at = began + seconds, began + _QUIET_SECONDS
         while (left := until - time.monotonic()) > 0:
             self.notify()
             acceptor.turn(min(left, _TURN_SECONDS))
-            if time.monotonic() > quiet_at:
-                acceptor.finish()
+            if time.monotonic() > quiet_at:  # who has come since asks still: a call must not be cut off
+                acceptor.finish(idle_since=began)
         acceptor.close()
         while acceptor.open_connections() and time.monotonic() < ends_at:
             self.notify()
