@@ -35,6 +35,7 @@ from extender.web.pages import Page, PageServer
 from extender.web.routes import Routes, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.refusals import log_refusal
 from extender.web.tls import ReloadingContext, server_context
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits
@@ -257,6 +258,8 @@ def _taken(taker: Handler, authorizer: ClientAuthorizer, limit_bytes: int) -> Re
 def _error(metrics: Metrics, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.code is not None:
         answer = error_answer(error.code, _message(error), _kept(error))
+        asked = f"{request.method} {request.path}"
+        log_refusal(error.code, request.remote_addr or "", asked, _message(error))
     else:
         _log.exception("%s %s failed", request.method, request.path)
         answer = error_answer(500, "internal error: the extender's log has the cause")

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import Answer, error_answer
 from extender.web.debug import ONLY_LOCAL, SHOWN_TO_FEW, is_local_call, is_loopback
+from extender.web.telemetry.refusals import log_refusal
 from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits, RequestRefused
@@ -85,6 +86,7 @@ class PageServer:
         action = self._actions.get(head.path) if taker is None else lambda *_: taker(body)
         page, methods = (action, ("POST",)) if action else (self._pages.get(head.path), ("GET", "HEAD"))
         if page is None:
+            log_refusal(404, client, f"{head.method} {head.path}", "nothing is served there")
             return error_answer(404, f"nothing is served at {head.path}")
         if head.method not in methods:
             return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))

@@ -12,6 +12,7 @@ from enum import IntEnum
 from math import ceil
 
 from extender.web.answers import CLOSE, error_answer, render
+from extender.web.telemetry.refusals import log_refusal
 from extender.web.worker.application import Lifecycle
 from extender.web.worker.http1 import Budget, Head, RequestReader, RequestRefused
 
@@ -114,8 +115,12 @@ class ClientConnection:
 
     def _exchange(self, head: Head, reader: RequestReader) -> bool:
         """Answers one request. Returns whether another may follow."""
-        handler = self._application.admit(head, self._socket)
-        body = reader.read_body(head)
+        try:
+            handler = self._application.admit(head, self._socket)
+            body = reader.read_body(head)
+        except RequestRefused as refused:
+            refused.request = f"{head.method} {head.path}"
+            raise
         self.phase = Phase.BUSY
         answer = handler(body)
         keep = head.keep_alive and not (CLOSE in answer.headers or self._finishing or self._application.draining)
@@ -126,6 +131,7 @@ class ClientConnection:
 
     def _refuse(self, refused: RequestRefused) -> None:
         self._application.rejected(refused.status)
+        log_refusal(refused.status, self.client, refused.request, refused.message)
         answer = error_answer(refused.status, refused.message)
         with suppress(OSError):
             self._send(render(answer, "close"))

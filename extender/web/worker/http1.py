@@ -52,6 +52,7 @@ class RequestRefused(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status, self.message = status, message
+        self.request = ""  # its method and path, where they could be read
 
 
 class Budget:
@@ -139,7 +140,9 @@ class RequestReader:
         parse = _cached_head if end <= _LARGEST_CACHED_HEAD_BYTES else parse_head
         head = parse(buffer[:end], self._limits.fields)
         if head.content_length > self._limits.body_bytes:
-            raise self._too_large(f"{head.content_length} bytes")
+            refused = self._too_large(f"{head.content_length} bytes")
+            refused.request = f"{head.method} {head.path}"
+            raise refused
         return head
 
     def read_body(self, head: Head) -> bytes:

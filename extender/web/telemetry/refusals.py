@@ -1,0 +1,36 @@
+"""Logs requests that no handler answers, such as a wrong urlPrefix makes: kube-scheduler drops the reason."""
+
+from __future__ import annotations
+
+import logging
+
+MOST_A_SECOND = 10
+_log = logging.getLogger(__name__)
+
+
+def log_refusal(status: int, client: str, request: str, reason: str) -> None:
+    """Logs who asked for what, and why it was refused; so many a second that nobody fills the disk with them."""
+    _log.warning("%d to %s: %s: %s", status, client or "a client without address", request or "no request", reason)
+
+
+class _Pace(logging.Filter):
+    """Lets `MOST_A_SECOND` lines pass, and says in the next how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = self._passed = self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if int(record.created) != self._second:
+            self._second, self._passed = int(record.created), 0
+        if self._passed == MOST_A_SECOND:
+            self._left_out += 1
+            return False
+        self._passed += 1
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            record.msg, record.args = f"{record.getMessage()} (and {left_out} others before it)", None
+        return True
+
+
+_log.addFilter(_Pace())

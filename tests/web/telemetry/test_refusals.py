@@ -1,0 +1,46 @@
+"""A request that is refused leaves a line with its path, its caller and the reason; many leave few."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import pytest
+
+from extender.web.answers import Answer
+from extender.web.pages import PageServer
+from extender.web.telemetry import refusals
+from extender.web.telemetry.refusals import MOST_A_SECOND, log_refusal
+from tests.web.servers import Wire, post
+
+_TOO_MUCH = b"POST /simulate HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n"
+
+
+@pytest.fixture
+def without_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this second may have had their lines."""
+    monkeypatch.setattr(logging.getLogger(refusals.__name__), "filters", [])
+
+
+@pytest.mark.usefixtures("without_pace")
+@pytest.mark.parametrize(
+    ("request_bytes", "line"),
+    [
+        pytest.param(post(b"{}", "/schedule/filter"), "404 to 127.0.0.1: POST /schedule/filter: nothing", id="no path"),
+        pytest.param(_TOO_MUCH, "413 to 127.0.0.1: POST /simulate: the body has 99999999 bytes", id="too large"),
+        pytest.param(b"GET /livez HTTP/1.1\r\n\r\n", "400 to 127.0.0.1: no request: want exactly", id="no Host"),
+    ],
+)
+def test_a_line_says_who_asked_for_what(request_bytes: bytes, line: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = PageServer("127.0.0.1", 0, {"/livez": lambda *_: Answer(200, b"ok")})
+    server.start()
+    with (wire := Wire(socket.create_connection(("127.0.0.1", server.port), timeout=10))).socket:
+        wire.send(request_bytes).reply()
+    server.stop()
+    assert any(line in each for each in caplog.messages), caplog.messages
+
+
+def test_many_leave_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(50 * MOST_A_SECOND):
+        log_refusal(404, "10.0.0.7", "GET /nope", "nothing is served there")
+    assert len(caplog.messages) < 20 * MOST_A_SECOND
