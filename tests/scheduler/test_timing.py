@@ -1,4 +1,4 @@
-"""Timed decisions: every tenth is, it is decided as the others are, and each point and plugin is told once."""
+"""Timed decisions: every hundredth is, it is decided as the others are, and each point and plugin is told once."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def decide(*requests: str) -> tuple[Told, list[Chosen | Unfit]]:
     return told, [cycle.schedule_pod(pod, table) for pod in pods]
 
 
-def test_one_of_ten_is_timed() -> None:
+def test_one_of_a_hundred_is_timed() -> None:
     told, _ = decide(*(f"{1000 + i}m" for i in range(2 * EVERY + 1)))
     assert told.points.count(("Filter", "Success")) == 3
