@@ -32,9 +32,14 @@ class LastingThread:
             self.start()
             return True
 
+    def let_end(self) -> None:
+        """Revives it no more, for the caller is about to ask for the end of the work."""
+        with self._lock:
+            self._stopped = True
+
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Waits for the end of the work, which the caller has asked for; returns whether it came in that time."""
-        self._stopped = True
+        self.let_end()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
         return self._thread is None or not self._thread.is_alive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ RULES = "from extender import predicate\n\n@predicate\ndef keep_namespace(pod, n
 def test_the_policy_has_the_users_rule_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rules.py").write_text(RULES)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "rules", raising=False)
     (profile,) = load(EXTENDERS, Library()).profiles
     assert [predicate.name for predicate in profile.predicates] == ["rules:keep_namespace"]
     assert not profile.priorities

@@ -39,8 +39,9 @@ class HastyBind(Bind):
     """Takes an answer that never came for a refusal."""
 
     def _finish(self, uid: str, *, certain: bool) -> None:
-        super()._finish(uid, certain=certain)
-        if not certain:
+        if certain:
+            super()._finish(uid, certain=certain)
+        else:
             self._forget(uid)
 
 

@@ -119,7 +119,7 @@ class WitnessedPreemptions(PreemptionExecutor):
         if node and node == facts["nominated"]:  # nobody more important has taken the place away from it
             pods = facts["cache"].view.pods()
             # A victim that left before it was bound holds no place: to wait for it would help nobody.
-            known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name]
+            known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name == node]
             leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]
             others = [one.uid for one in plan.victims if not one.pod.terminating and one.uid not in before]
             again = f"{preemptor.pod.key} makes {others} leave {plan.node_name}, though {leaving} leave {node} for it"

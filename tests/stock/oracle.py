@@ -67,7 +67,8 @@ class Oracle(_Conversation):
         """
         self._send({"cluster": {"items": list(objects)}, "pod": pod} | ({} if config is None else {"config": config}))
         answer = self._receive()
-        if answer is None:
+        if answer is None or answer.get("error", "").startswith("panic"):  # it may answer before the crash ends it
+            self._process.kill()
             self._process.communicate()
             self._start()
             return {"error": "the plugins crashed"}

@@ -129,6 +129,8 @@ class ClusterSource:
 
     def stop(self) -> None:
         """Ends the watches, and every call of the client."""
+        for thread in self._threads:
+            thread.let_end()
         self._stopping.set()
         self._client.close()
         for thread in self._threads:
