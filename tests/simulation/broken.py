@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from extender.cache.changes import POD
+from extender.cluster.election.fence import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import ApiStatuses
 from extender.model.meta import Object
@@ -39,9 +40,8 @@ class HastyBind(Bind):
     """Takes an answer that never came for a refusal."""
 
     def _finish(self, uid: str, *, certain: bool) -> None:
-        if certain:
-            super()._finish(uid, certain=certain)
-        else:
+        super()._finish(uid, certain=certain)
+        if not certain:
             self._forget(uid)
 
 
@@ -99,14 +99,17 @@ class GivenAwayDevices(DeviceClaims):
         return None
 
 
-class OpenClient(Caller):
-    """A LeaderClient that lets everybody write."""
+class OpenClient(LeaderClient):
+    """A LeaderClient that asks before events only, and lets everybody write all else."""
 
-    def __init__(self, client: Caller, _fence: object) -> None:
-        self._client = client
+    def __init__(self, client: Caller, fence: Fence) -> None:
+        super().__init__(client, fence)
+        self._open = client
 
-    def call(self, *args: Any, **kwargs: Any) -> bytes:
-        return self._client.call(*args, **kwargs)
+    def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
+        if "/events" in path:
+            return super().call(method, path, *args, **kwargs)
+        return self._open.call(method, path, *args, **kwargs)
 
 
 def at_once(*_: Any) -> bool:
@@ -118,19 +121,19 @@ def at_once(*_: Any) -> bool:
 SILENT = Weather(answer_lost=0.3, lost=0.1)
 
 
-def without(path: str, part: object, weather: Weather | None = None) -> Plan:
+def without(path: str, part: object, weather: Weather | None = None, *, crashes: bool = True) -> Plan:
     """A life in which `part` is in the place of the right one."""
-    own = path.startswith(("extender.app.schedule.", "extender.app.loop."))
-    return Plan(stand_ins={path: part}, weather=weather or Weather(), own_scheduler=own)
+    own = path.startswith(("extender.app.schedule.", "extender.app.loop.", "extender.app.writers."))
+    return Plan(stand_ins={path: part}, weather=weather or Weather(), own_scheduler=own, crashes=crashes)
 
 
 BROKEN: Mapping[str, Plan] = {
     "the node is not checked again in bind": without("extender.app.serve.Bind", UncheckedBind),
     "a refused bind keeps its place": without("extender.app.serve.Bind", ForgetfulBind),
-    "no answer is taken for no": without("extender.app.serve.Bind", HastyBind, SILENT),
+    "no answer is taken for no": without("extender.app.serve.Bind", HastyBind, SILENT, crashes=False),
     "a new leader does not catch up": without("extender.cluster.watch.survey.Survey.told", at_once),
     "pods are not assumed": without("extender.app.serve.Cache", UnassumingCache),
-    "a list does not take away": without("extender.app.serve.Cache", AddingCache),
+    "a list does not take away": without("extender.app.serve.Cache", AddingCache, SILENT),
     "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),
     "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
     "devices are not reserved": without("extender.app.loop.DeviceClaims", GivenAwayDevices),
