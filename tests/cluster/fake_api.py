@@ -53,12 +53,14 @@ class FakeApiServer:
 
     # ---- what happens in the cluster
 
-    def put(self, path: str, obj: Object) -> Object:
-        """Adds or changes an object."""
+    def put(self, path: str, obj: Object, *, unnoticed: bool = False) -> Object:
+        """Adds or changes an object; `unnoticed`: no watch tells of it."""
         with self.lock:
             key = _key(obj)
             event = "MODIFIED" if key in self.collections[path] else "ADDED"
             self.collections[path][key] = self._note(path, event, obj)
+            if unnoticed:
+                self._log.pop()
             return self.collections[path][key]
 
     def remove(self, path: str, key: str, *, unnoticed: bool = False) -> None:

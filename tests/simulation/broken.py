@@ -137,5 +137,5 @@ BROKEN: Mapping[str, Plan] = {
     "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),
     "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
     "devices are not reserved": without("extender.app.loop.DeviceClaims", GivenAwayDevices),
-    "some deletions are not heard": without("extender.app.serve.Cache", DeafCache),
+    "some deletions are not heard": without("extender.app.serve.Cache", DeafCache, SILENT, crashes=False),
 }

@@ -16,7 +16,7 @@ import pytest
 from tests.simulation.broken import BROKEN
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "80"))
+SEEDS = int(os.environ.get("SEEDS", "100"))
 PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")
 FORMS = [
@@ -51,9 +51,8 @@ def test_whatever_happens_nothing_is_lost(form: tuple[str, ...]) -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="a claim stays reserved for a pod that waits: to be mended")
-def test_no_claim_is_left_reserved_by_a_killed_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEPT_CLAIMS", "1")
-    assert simulation("--own", "0", "100")[0] == 0
+def test_no_claim_is_left_reserved_for_a_pod_that_waits() -> None:
+    assert simulation("--own", "--forbid-kept-claims", "0", "100")[0] == 0
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -42,6 +41,7 @@ class Plan:
         own_scheduler: it is the project's own that schedules, without extenders.
         replicas: 1 is a sidecar without a lease.
         people: there are users; else nothing happens but what a test does, and no scheduler runs.
+        forbids_kept_claims: no claim may be left reserved for a pod that waits, which is known not to hold.
         stand_ins: put in place of real parts, to see the simulation fail.
     """
 
@@ -54,6 +54,7 @@ class Plan:
     misfortune: bool = True
     crashes: bool = True
     people: bool = True
+    forbids_kept_claims: bool = False
     stand_ins: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -258,8 +259,7 @@ class World:
             for node in self.api.collections[NODES].values():
                 require(not self.judge.fits(pod, node), f"{pod['metadata']} fits on {node['metadata']['name']}")
         kept = self.judge.kept_for_nobody(waiting)
-        # Known, and not mended: a process that is killed may leave a claim reserved; the test of it sets KEPT_CLAIMS.
-        require(not (kept and "KEPT_CLAIMS" in os.environ), f"claims are reserved for pods that wait: {kept}")
+        require(not (kept and self.plan.forbids_kept_claims), f"claims are reserved for pods that wait: {kept}")
         self.simulation.raise_error()
         return len(waiting)
 

@@ -181,10 +181,13 @@ class ClusterSource:
 
         A server that was restored from a copy meanwhile would take up the watch all the same, and once it is past the
         reflector's version again, nothing shows any more that the events up to there were others.
+        Events that a bookmark has passed over would not come either; `told` has the reflector distrusted for them.
         """
         try:
-            if not self.survey(reflector.kind.name).lists_newest:
+            survey = self.survey(reflector.kind.name)
+            if not survey.lists_newest:
                 self._distrust(reflector, "the newest object was deleted or never was")
+            survey.told()
         except Refused as error:
             if error.status in _WATCHES_LIKEWISE:
                 return True

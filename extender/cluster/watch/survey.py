@@ -9,7 +9,7 @@ A list also shows where a reflector is led astray, and has it distrusted, so tha
 - The list's version is below one that the reflector has seen, or the newest object that it told of has an older one in
   the list, or none and no deletion comes: the API server was restored from a copy, or what the reflector was told is no
   version of this server. A watch from the future would be accepted, and be silent.
-- The reflector has seen a bookmark as new as the newest object, but not the object: events are lost on the way.
+- The reflector has seen a bookmark as new as one of the objects, but neither it nor a newer one: events are lost.
 """
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ class Survey:
             return False
         if self._gone == self._reflector.newest and self._gone.uid:
             return False  # its deletion is still to be told
-        if self._reflector.newest.version >= self._newest:
+        seen, told = self._reflector.version_seen, self._reflector.newest.version  # in this order: events come first
+        if told >= self._newest:
             return True
-        if self._reflector.version_seen >= self._newest:
-            self._distrust(f"the watch is past version {self._newest}, and has told of no object in it")
+        passed_over = max((version for version in self._versions.values() if version <= seen), default=0)
+        if passed_over > told:
+            self._distrust(f"the watch is past version {passed_over}, and has told of no object in it")
         return False
 
     def missed(self, uid: str, told: Pod | None) -> bool:

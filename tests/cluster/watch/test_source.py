@@ -137,6 +137,20 @@ def test_what_vanished_unnoticed_is_gone_after_the_relist(tmp_path: Path) -> Non
         assert recorder.relists >= 1
 
 
+def test_events_that_a_bookmark_passed_over_are_missed_once_the_watch_is_taken_up_again(tmp_path: Path) -> None:
+    with fake_api(make_node("a").obj()) as api, running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
+        assert following.wait_until_synced(10)
+        assert wait_until(lambda: any("watch=1" in call for call in api.calls))
+        api.put(NODES, make_node("b").obj(), unnoticed=True)
+        api.bookmark(NODES)
+        (reflector,) = following._reflectors
+        assert wait_until(lambda: reflector.version_seen > reflector.newest.version)
+        api.put(NODES, make_node("c").obj(), unnoticed=True)
+        api.end_watches()
+        api.put(NODES, make_node("d").obj())
+        assert wait_until(names(recorder, "a", "b", "c", "d"))
+
+
 def test_a_restart_of_the_server_loses_nothing(tmp_path: Path) -> None:
     with fake_api(make_node("a").obj()) as api, running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
         assert following.wait_until_synced(10)
