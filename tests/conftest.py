@@ -1,7 +1,8 @@
-"""Fixtures of the stock control plane (etcd, kube-apiserver, kube-scheduler), for tests with the marker `stock`."""
+"""Fixtures of all tests, and of the stock control plane (etcd, kube-apiserver, kube-scheduler) of marker `stock`."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Generator, Iterator
 
@@ -56,6 +57,15 @@ def pytest_runtest_makereport(
         for process in plane.processes:
             report.sections.append((f"end of {process.log}", process.log_tail()))
     return report
+
+
+@pytest.fixture(autouse=True)
+def unchanged_logging() -> Iterator[None]:
+    """A handler that stays writes into whatever has its descriptor by then: once it was the socket of another test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture(scope="session")

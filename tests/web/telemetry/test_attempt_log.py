@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-from collections.abc import Iterator
-
-import pytest
 
 from extender.runtime.clock import ManualClock
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
-
-
-@pytest.fixture(autouse=True)
-def unchanged_root() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 def attempts(level: str = "info") -> list[dict[str, object]]:

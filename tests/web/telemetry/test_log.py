@@ -7,19 +7,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from extender.web.telemetry.log import LogFormat, configure, inform
-
-
-@pytest.fixture(autouse=True)
-def unchanged_root() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 def written(log_format: LogFormat, message: str, *args: object, fields: dict[str, object] | None = None) -> str:
