@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -135,3 +135,17 @@ def test_only_the_borders_import_what_is_foreign(path: Path) -> None:
 def test_every_room_is_in_a_layer() -> None:
     rooms = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if not path.name.startswith("_")}
     assert rooms - {"py"} <= LEVEL.keys() | {"py"}, rooms - LEVEL.keys()
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    named = Counter(
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in named.items() if count > 1 and not name.startswith("_")] == []
+
+
+def test_no_file_is_longer_than_it_can_be_read() -> None:
+    assert [name_of(path) for path in MODULES if len(path.read_text().splitlines()) > 300] == []

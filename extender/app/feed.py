@@ -16,7 +16,7 @@ from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.fence import Fence, LeaderClient, WritesInFlight
-from extender.cluster.election.leader_service import LeaderService, Replica
+from extender.cluster.election.leader_service import LeaderService, ReplicaAddress
 from extender.cluster.election.lease import LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
@@ -284,7 +284,7 @@ def _leader_service(
         return None
     labels = dict(pair.split("=", 1) for pair in settings.own_labels)
     port = int(settings.bind.rpartition(":")[2])
-    replica = Replica(namespace, settings.leader_service, settings.own_address, port, labels)
+    replica = ReplicaAddress(namespace, settings.leader_service, settings.own_address, port, labels)
     return LeaderService(client, replica, leading)
 
 

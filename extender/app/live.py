@@ -48,14 +48,14 @@ _AT_ONCE = 8
 
 
 @dataclass(slots=True)
-class Look:
+class ClusterObjects:
     """The objects that were found, and for people the kinds that were not."""
 
     objects: list[Object] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def look_at(kubeconfig: Path, context: str | None = None) -> Look:
+def look_at(kubeconfig: Path, context: str | None = None) -> ClusterObjects:
     """Returns everything that answers look at, as the cluster has it now; kinds that may not be read are noted.
 
     Raises:
@@ -73,7 +73,7 @@ def look_at(kubeconfig: Path, context: str | None = None) -> Look:
             found = list(pool.map(lambda kind: _listed(client, kind), kinds))
     finally:
         client.close()
-    look = Look()
+    look = ClusterObjects()
     for kind, result in zip(kinds, found, strict=True):
         if not isinstance(result, ClusterError):
             look.objects += result

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.allocator.allocator import AllocationTimeoutError, DeviceResults, TimeLimit, allocate
+from extender.devices.allocator.allocator import AllocationTimeoutError, DeviceResults, NodeTimeLimit, allocate
 from extender.devices.allocator.requests import AllocationError, ClaimsToAllocate, claims_to_allocate, requests_key
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
@@ -123,7 +123,7 @@ class Allocations:
         if missing > 0:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
 
-    def outcomes(self, rows: Rows, limit: TimeLimit) -> Rows:
+    def outcomes(self, rows: Rows, limit: NodeTimeLimit) -> Rows:
         """FITS, or the index of the failure, for each of `rows`: intp[len(rows)]. `limit`: for each inventory."""
         numbers = self._devices.inventories.number[rows]
         outcomes = self._outcome[numbers]
@@ -144,7 +144,7 @@ class Allocations:
         scores = np.array([self._score(self._results[number]) for number in numbers.tolist()], np.int64)
         return scores[positions]
 
-    def _find(self, number: int, limit: TimeLimit) -> int:
+    def _find(self, number: int, limit: NodeTimeLimit) -> int:
         views = self._devices.inventories.views[number]
         self._results.pop(number, None)
         if gathering := self._devices.inventories.fault:

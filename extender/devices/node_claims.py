@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.devices.allocations import FITS, AllocationFailure, Allocations, devices_of
-from extender.devices.allocator.allocator import UNTIMED, TimeLimit
+from extender.devices.allocator.allocator import UNTIMED, NodeTimeLimit
 from extender.devices.claims import NAME, PodDeviceClaims
 from extender.devices.extended_resources import with_requests
 from extender.framework.rules import Verdict
@@ -35,7 +35,7 @@ class NodeGroup:
     mask: BoolColumn
     claims: tuple[ResourceClaim, ...]
     allocations: Allocations
-    limit: TimeLimit
+    limit: NodeTimeLimit
 
     def verdict(self, rows: Rows) -> Iterator[tuple[BoolColumn, Refusal]]:
         """Refuses those of `rows`, of this group, that cannot have the devices."""
@@ -59,7 +59,7 @@ class NodeClaims:
         refused: the nodes that cannot have the pod's extended resources; no group has them.
     """
 
-    def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows, limit: TimeLimit = UNTIMED) -> None:
+    def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows, limit: NodeTimeLimit = UNTIMED) -> None:
         self._claims, self._table, self._rows, self._limit = claims, table, rows, limit
         self.groups: list[NodeGroup] = []
         self.refused: Verdict = ()

@@ -24,7 +24,7 @@ _CLUSTER_SUFFIXES = (".svc", ".cluster.local")
 _BAD_REQUEST, _DENIED = 400, (401, 403)
 
 
-class Caller:
+class ExtenderCaller:
     """Calls one extender as kube-scheduler would."""
 
     def __init__(self, config: ExtenderConfig) -> None:
@@ -52,7 +52,7 @@ def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterato
     """Yields what a caller finds at the URL. Nothing is bound. `names`: nodes to ask about."""
     where = config.url_prefix
     try:
-        caller = Caller(config)
+        caller = ExtenderCaller(config)
         yield from _certificate(caller.endpoint, config.timeout_seconds)
     except ConfigurationError as error:
         yield fail("tls-files", error.faults[0], "see certFile, keyFile and caFile of tlsConfig")
@@ -91,7 +91,7 @@ def _certificate(endpoint: Endpoint, timeout_seconds: float) -> Iterator[Finding
         yield ok("certificate", f"for {names}, valid for another {days:.0f} days")
 
 
-def _readiness(caller: Caller) -> Iterator[Finding]:
+def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
     status, body = caller.get("/readyz?verbose")
     if status == 200:
         yield ok("ready", f"{caller.endpoint.host} is ready")
@@ -100,7 +100,7 @@ def _readiness(caller: Caller) -> Iterator[Finding]:
         yield fail("ready", f"/readyz of {caller.endpoint.host} answers {status}: {said}", "wait, or see to that")
 
 
-def _verbs(caller: Caller, names: Sequence[str]) -> Iterator[Finding]:
+def _verbs(caller: ExtenderCaller, names: Sequence[str]) -> Iterator[Finding]:
     config = caller.config
     nodes = list(names[:1])
     ask = encode_args(_POD, nodes) if config.node_cache_capable else encode_args(_POD, None)
@@ -114,7 +114,7 @@ def _verbs(caller: Caller, names: Sequence[str]) -> Iterator[Finding]:
             yield _verb(caller, field, verb, body, right)
 
 
-def _verb(caller: Caller, field: str, verb: str, body: bytes, right: int) -> Finding:
+def _verb(caller: ExtenderCaller, field: str, verb: str, body: bytes, right: int) -> Finding:
     status, answer = caller.post(verb, body)
     shown = f"{field} {caller.config.url_prefix.rstrip('/')}/{verb}"
     if status == right:
@@ -127,7 +127,7 @@ def _verb(caller: Caller, field: str, verb: str, body: bytes, right: int) -> Fin
     return fail("verbs", f"{shown} answers {status}: {said}", fix)
 
 
-def _latency(caller: Caller, names: Sequence[str]) -> Finding:
+def _latency(caller: ExtenderCaller, names: Sequence[str]) -> Finding:
     config, taken = caller.config, []
     body = encode_args(_POD, list(names)) if config.node_cache_capable else encode_args(_POD, None)
     for _ in range(_CALLS):

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaAddress:
     """This replica as its Service reaches it; `labels` tell the pods of all replicas in the namespace."""
 
     namespace: str
@@ -41,7 +41,7 @@ class Replica:
 class LeaderService:
     """Leads the Service here while this process is `leading`, from `start` to `stop`."""
 
-    def __init__(self, client: Caller, replica: Replica, leading: Callable[[], bool]) -> None:
+    def __init__(self, client: Caller, replica: ReplicaAddress, leading: Callable[[], bool]) -> None:
         self._client, self._replica, self._leading = client, replica, leading
         self._slices = f"/apis/{_GROUP_VERSION}/namespaces/{quote(replica.namespace, '')}/endpointslices"
         self._core = f"/api/v1/namespaces/{quote(replica.namespace, '')}"

@@ -29,14 +29,14 @@ _EASY_STEPS = 64  # searches up to this long end sooner without looking for bran
 DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # by claim
 
 
-class TimeLimit(NamedTuple):
+class NodeTimeLimit(NamedTuple):
     """The time that a node may take, by a clock that gives seconds."""
 
     monotonic: Callable[[], float]
     seconds: float = FILTER_TIMEOUT_SECONDS
 
 
-UNTIMED = TimeLimit(count(0, 0.005).__next__)
+UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
 """Counts five milliseconds for each look at the clock, so that the same search always ends alike."""
 
 
@@ -49,7 +49,7 @@ class _TooManyDevicesError(Exception):
 
 
 def allocate(
-    claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: TimeLimit
+    claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit
 ) -> DeviceResults | None:
     """The devices for each claim, None if there are not enough.
 
@@ -61,7 +61,7 @@ def allocate(
 
 
 class _Allocator:
-    def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: TimeLimit) -> None:
+    def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit) -> None:
         self._claims, self._views, self._limit = claims, views, limit
         self._fractional = allocated.fractional
         self._allocating = AllocatingDevices(claims, allocated)

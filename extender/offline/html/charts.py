@@ -35,7 +35,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ZoneMap:
     """The nodes of a zone, row by row. `paths`: (class, SVG path data), one for each colour."""
 
     title: str
@@ -65,7 +65,7 @@ class NodeMap:
     """All nodes by zone, coloured. `title` says by what."""
 
     title: str
-    groups: Sequence[Group]
+    groups: Sequence[ZoneMap]
     legend: Sequence[Key]
 
     @property
@@ -118,7 +118,7 @@ def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> N
     return NodeMap(f"verdict for {explanation['pod']}", _grouped(document, cells), legend)
 
 
-def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[Group]:
+def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap]:
     by_zone: dict[str, list[Cell]] = {}
     for node, cell in zip(document["nodes"], cells, strict=True):
         by_zone.setdefault(node["zone"], []).append(cell)
@@ -126,7 +126,7 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[Group]:
         by_zone = {"all zones": list(cells)}
     widest = max(map(len, by_zone.values()), default=1)
     columns = min(max(math.ceil(math.sqrt(2 * widest)), _FEWEST_COLUMNS), _MOST_COLUMNS)
-    return [Group(zone or "no zone", those, columns) for zone, those in sorted(by_zone.items())]
+    return [ZoneMap(zone or "no zone", those, columns) for zone, those in sorted(by_zone.items())]
 
 
 class WaterfallStep(NamedTuple):

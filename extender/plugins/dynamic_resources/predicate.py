@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, TimeLimit
+from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
 from extender.devices.binding_conditions import unavailable
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.node_claims import NodeClaims
@@ -43,12 +43,12 @@ class DynamicResourcesFilter(PerTemplate):
             claims = replace(claims, user=(*claims.user, claims.special), special=None, backed={})
         if self.clock is None:
             return _Check(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
-        limit = TimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
+        limit = NodeTimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
         return _Check(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
 
 
 class _Check(Check):
-    def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float, limit: TimeLimit) -> None:
+    def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float, limit: NodeTimeLimit) -> None:
         self._claims, self._table, self._now, self._timeout, self._limit = claims, table, now, timeout, limit
 
     def refuse(self, rows: Rows) -> Verdict:
