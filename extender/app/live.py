@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.credentials import Kubeconfig, credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.decoding import decoders
 from extender.cluster.watch.paging import list_all
+from extender.config.settings import Settings
 from extender.errors import ClusterError, NotFound
+from extender.framework.profile import Profile
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
+from extender.runtime.threads import LastingThread
+from extender.table.features import FeatureGates
+from extender.web.telemetry.start_log import Command, log_start
 
 # What nobody can do without; of every other kind its absence is told, and what that leaves uncertain.
 _NEEDED = ("Node", "Pod")
@@ -45,6 +51,15 @@ _UNCERTAIN: Mapping[str, str] = {
 }
 CONNECT_SECONDS = 4.0
 _AT_ONCE = 8
+
+
+class VersionInfo(msgspec.Struct, rename="camel"):
+    """The part of apimachinery's version.Info that is told."""
+
+    git_version: str = ""
+
+
+_VERSION = msgspec.json.Decoder(VersionInfo)
 
 
 @dataclass(slots=True)
@@ -83,6 +98,35 @@ def look_at(kubeconfig: Path, context: str | None = None) -> ClusterObjects:
             told = _UNCERTAIN.get(kind.name, "its rules")
             look.notes.append(f"{kind.plural} could not be read ({result}), so nothing is known of {told}")
     return look
+
+
+def identify(settings: Settings) -> tuple[str, str]:
+    """Returns the cluster's address, and its version or why that is not known.
+
+    Raises:
+        ConfigurationError: the credentials cannot be used.
+    """
+    if settings.cluster is not None:
+        return str(settings.cluster), "none: the objects of a file"
+    client = KubeClient(credentials_of(settings.kubeconfig))
+    try:
+        told = client.call_for(_VERSION.decode, "GET", "/version", b"", silence_seconds=CONNECT_SECONDS)
+        return client.address, told.git_version
+    except ClusterError as error:
+        return client.address, f"unknown: {error}"
+    finally:
+        client.close()
+
+
+def announcement(
+    command: Command, settings: Settings, profiles: Sequence[Profile], features: FeatureGates
+) -> LastingThread:
+    """Returns what logs the start once it is started: not at once, for the API server may take its time to answer."""
+
+    def announce() -> None:
+        log_start(command, settings, profiles, features, identify(settings))
+
+    return LastingThread("announcement", announce)
 
 
 def namespace_of(kubeconfig: Path, context: str | None = None) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, compare, let_expire, limit_process, prepare
+from extender.app.live import announcement
 from extender.app.loop import QueueTimes, compose_loop
 from extender.app.policies import log_failure, policy_of
 from extender.app.readiness import Readiness, Settling, Staleness
@@ -155,6 +156,8 @@ class Process:
         self._observed = observed = Observation(settings, "schedule", metrics, clock)
         self._cycles = cycles_of(policy, options, extenders, observed, ProfileTimer(clock, metrics))
         features = parsed(settings.feature_gates, policy.features)
+        profiles = [cycle.profile for cycle in self._cycles.values()]
+        self._announcement = announcement("schedule", settings, profiles, features)
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
@@ -196,6 +199,7 @@ class Process:
         self._pages.start()
         self._metrics.attempt_log.start()
         self._observed.start()
+        self._announcement.start()
         self._feed.start()
         self._comparing.start()
         try:
@@ -234,6 +238,7 @@ class Process:
         self._feed.stop()  # which ends the calls that a comparison may be waiting for
         self._comparing.stop(TICKERS_STOP_SECONDS)
         self._client.close()
+        self._announcement.stop(TICKERS_STOP_SECONDS)
         self._observed.stop()
         self._metrics.attempt_log.stop()
         self._pages.stop()

@@ -20,6 +20,7 @@ from extender.app.housekeeping import (
     prepare,
     refresh,
 )
+from extender.app.live import announcement
 from extender.app.policies import features_of, log_failure, profiles_of
 from extender.app.readiness import Readiness, Settling, Staleness, take_over
 from extender.app.recording.observation import Observation
@@ -49,6 +50,8 @@ from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.debug import Debug, is_loopback
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
+
+END_SECONDS = 1.0  # how long the line of the start is waited for at the end, if it is not written yet
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +108,7 @@ class WebhookProcess:
         profiles = profiles_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )
+        self._announcement = announcement("serve", settings, profiles.all, features)
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         limit = TimeLimit(clock, settings.decision_seconds)
         refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
@@ -150,6 +154,7 @@ class WebhookProcess:
         """Starts everything, in the process that serves."""
         limit_process()
         self._observed.start()
+        self._announcement.start()
         self._feed.start()
         for ticker in self._tickers:
             ticker.start()
@@ -160,6 +165,7 @@ class WebhookProcess:
         self._feed.stop()
         for ticker in self._tickers:
             ticker.stop()
+        self._announcement.stop(END_SECONDS)
         self._observed.stop()
 
     def revive(self) -> list[str]:

@@ -84,6 +84,11 @@ class Profiles:
         """The schedulerNames that there are profiles for, the first of the configuration first."""
         return tuple(self._by_name)
 
+    @property
+    def all(self) -> Sequence[Profile]:
+        """The profiles, the first of the configuration first."""
+        return tuple(self._by_name.values())
+
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns the same profiles, each as `change` makes it."""
         return Profiles([change(profile) for profile in self._by_name.values()], self.features)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.app.live import look_at, namespace_of
+from extender.app.live import identify, look_at, namespace_of
+from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.model.kinds import ADMISSION_KINDS, KINDS
 from tests.builders import make_node, make_pod
@@ -80,3 +81,16 @@ def test_the_context_has_a_namespace(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"contexts": contexts, "current-context": "a"}))
     assert (namespace_of(path), namespace_of(path, "b"), namespace_of(path, "c")) == ("shop", "", "")
     assert namespace_of(tmp_path / "none") == ""
+
+
+def test_a_cluster_is_known_by_its_address_and_version(tmp_path: Path) -> None:
+    with fake_api() as api:
+        api.fail("/version", lambda call: call.json(200, {"major": "1", "gitVersion": "v1.37.1"}))
+        settings = Settings(kubeconfig=api.kubeconfig(tmp_path))
+        (address, version), (_, unknown) = identify(settings), identify(settings)
+    assert (address.startswith("http://127.0.0.1:"), version) == (True, "v1.37.1")
+    assert unknown.startswith("unknown: 404")
+
+
+def test_a_file_is_a_cluster_without_a_version(tmp_path: Path) -> None:
+    assert identify(Settings(cluster=tmp_path)) == (str(tmp_path), "none: the objects of a file")

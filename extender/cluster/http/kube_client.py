@@ -90,6 +90,12 @@ class KubeClient(Caller):
         self._renewed: threading.Event | None = None  # set when the renewal under way is over
         self._renewal_began_at = self._renew_again_at = 0.0
 
+    @property
+    def address(self) -> str:
+        """The URL of the API server."""
+        endpoint = self._config.endpoint
+        return f"{'https' if endpoint.tls else 'http'}://{endpoint.host}{self._config.base}"
+
     @contextmanager
     def get(
         self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = JSON

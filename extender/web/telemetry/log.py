@@ -26,7 +26,8 @@ FIELDS = {
     "time": "UTC, with milliseconds",
     "level": "debug, info, warning, error or critical",
     "logger": "the module that writes the line; gunicorn.error: the server",
-    "msg": "what has happened; call: kube-scheduler has called; attempt: `schedule` has tried a pod",
+    "msg": "what has happened; start: the process starts; call: kube-scheduler has called; attempt: `schedule` has"
+    " tried a pod",
     "exception": "the traceback, where there is one",
     "verb": "of a call: filter, prioritize, preempt or bind",
     "result": "of a call: decided, passed, error, failed, unready or malformed, as in extender_verb_duration_seconds;"
@@ -40,6 +41,15 @@ FIELDS = {
     "nodes_in": "of a call: how many nodes were asked about",
     "nodes_out": "of a call: how many of them are left, scored or bound to",
     "error": "of a call: what kube-scheduler is told in Error; of an attempt: the reason why the pod is not bound",
+    "command": "of a start: serve or schedule",
+    "cluster": "of a start: the API server's address, or the file",
+    "kubernetes": "of a start: the API server's version, or why it is not known",
+    "version": "of a start: the extender's version",
+    "policy": "of a start: the policy's file or ConfigMap, or the provider",
+    "profiles": "of a start: the schedulerNames that there are profiles for",
+    "rules": "of a start: users' rules in these profiles",
+    "addresses": "of a start: the URLs that are served",
+    "off": "of a start: what is not done: settings by key, feature gates, default plugins that a profile does without",
 }
 """What a line may hold, and what that is; `extender reference log` lists it."""
 
@@ -139,7 +149,7 @@ class TextFormatter(logging.Formatter):
     """`12:34:56 INFO message key=value`; a traceback keeps its lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {key}={_plain(str(value))}" for key, value in getattr(record, "fields", {}).items())
+        fields = "".join(f" {key}={_plain(_shown(value))}" for key, value in getattr(record, "fields", {}).items())
         message = _escaped(record.getMessage())
         line = f"{_utc(record.created)[11:19]} {record.levelname:7} {message}{fields}"
         if record.exc_info:
@@ -189,6 +199,10 @@ def _second(second: int) -> str:
 
 def _escaped(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,83 @@
+"""The line of a start tells by what is decided, where it listens, and what it does not do."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.config.settings import Settings
+from extender.plugins.registry import default_profile
+from extender.policy.library import Library
+from extender.policy.loading import load
+from extender.table.features import DEFAULT_FEATURES
+from extender.web.telemetry import log
+from extender.web.telemetry.start_log import Command, log_start
+
+RULE = "from extender import predicate\n\n\n@predicate\ndef own(pod, node):\n    return None\n"
+POLICY = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+featureGates: {VolumeLimitScaling: false}
+profiles:
+- schedulerName: mine
+  plugins:
+    filter: {enabled: [{name: "started_rules:own"}]}
+    score: {disabled: [{name: ImageLocality}]}
+    postFilter: {disabled: [{name: DefaultPreemption}]}
+"""
+
+
+def started(folder: Path, command: Command = "serve", **fields: object) -> dict[str, Any]:
+    """The line of a process with these settings."""
+    (folder / "started_rules.py").write_text(RULE)
+    stream = io.StringIO()
+    log.configure("json", "info", stream)
+    policy = load(POLICY.encode(), Library(folder=str(folder)))
+    settings = Settings.model_validate({"policy": "policy.yaml", **fields})
+    log_start(command, settings, policy.profiles, policy.features, ("https://api:6443", "v1.37.1"))
+    return dict(json.loads(stream.getvalue()))
+
+
+def test_it_tells_the_cluster_the_versions_and_the_rules(tmp_path: Path) -> None:
+    line = started(tmp_path)
+    assert (line["msg"], line["command"], line["cluster"]) == ("start", "serve", "https://api:6443")
+    assert (line["kubernetes"], line["version"]) == ("v1.37.1", version("extender"))
+    assert (line["policy"], line["profiles"], line["rules"]) == ("policy.yaml", ["mine"], ["started_rules:own"])
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "addresses"),
+    [
+        ("serve", {}, ["http://127.0.0.1:8888/scheduler"]),
+        (
+            "serve",
+            {"tls_cert": "c", "prefix": "x/", "metrics_bind": "127.0.0.1:1"},
+            ["https://127.0.0.1:8888/x", "http://127.0.0.1:1"],
+        ),
+        ("schedule", {"bind": "127.0.0.1:8889"}, ["http://127.0.0.1:8889"]),
+    ],
+)
+def test_it_tells_where_it_listens(
+    tmp_path: Path, command: Command, fields: dict[str, object], addresses: list[str]
+) -> None:
+    assert started(tmp_path, command, **fields)["addresses"] == addresses
+
+
+def test_it_tells_what_is_off(tmp_path: Path) -> None:
+    off = started(tmp_path, simulate=True, compare_seconds=0, client_ca="ca")["off"]
+    assert {"leaderElect", "compareSeconds", "record", "tlsCert", "VolumeLimitScaling", "DefaultPreemption"} <= {*off}
+    assert not {"simulate", "clientCa", "StorageCapacityScoring", "NodeResourcesFit", "maxStalenessSeconds"} & {*off}
+    assert "clientCa" not in started(tmp_path, "schedule")["off"]
+
+
+def test_lists_read_well_in_text() -> None:
+    stream = io.StringIO()
+    log.configure("text", "info", stream)
+    log_start("schedule", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))
+    told = stream.getvalue()
+    assert 'profiles=default-scheduler rules="" addresses=http://127.0.0.1:8888 off="leaderElect, simulate, rec' in told
