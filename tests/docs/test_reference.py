@@ -18,14 +18,17 @@ from extender.app.serve import build
 from extender.cli.endpoints import endpoints
 from extender.config.settings import Settings
 from extender.model.pod import Pod
+from extender.plugins.registry import default_profile
 from extender.runtime.clock import SystemClock
 from extender.scheduler.ports import Attempt
+from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
 from extender.web.calls import Call, report
 from extender.web.exempt import PodReference
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
+from extender.web.telemetry.start_log import log_start
 from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 
@@ -65,6 +68,7 @@ def test_every_field_of_a_log_line_is_listed() -> None:
     report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"))
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "n1", "409: Conflict"))
+    log_start("serve", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))
     logging.getLogger("extender").error("failed", exc_info=ValueError("broken"))
     written = {field for line in stream.getvalue().splitlines() for field in json.loads(line)}
     assert written == log.FIELDS.keys()
