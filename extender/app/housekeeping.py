@@ -32,7 +32,8 @@ def limit_process() -> None:
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
-    """Makes the tables that the first readers would have to wait for."""
+    """Makes the tables that the first readers would have to wait for, and room for the arrays of their decisions."""
+    memory.limit(cache.size().nodes)
     cache.refresh(tables)
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
 

@@ -14,8 +14,13 @@ import time
 from typing import Final
 
 MAPPED_FROM_BYTES: Final = 1024 * 1024
-"""Larger than the arrays of a table of 5,000 nodes, so that little but bodies is mapped."""
 KEPT_FREE_BYTES: Final = 4 * 1024 * 1024
+MAPPED_FROM_BYTES_A_NODE: Final = 160
+"""What an array of some resources takes for each node, with room to spare; a decision makes a hundred such arrays.
+
+Were they mapped, or given back one by one, the kernel would clear their pages each time: of a cluster of 50,000 nodes
+that is more than half of a decision.
+"""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -46,9 +51,14 @@ class CollectionPauses:
 PAUSES: Final = CollectionPauses()
 
 
-def limit() -> bool:
-    """Sets the limits for this process; returns False under other C libraries, which have no such heap."""
+def limit(nodes: int = 0) -> bool:
+    """Sets the limits for this process, so that nothing but bodies is mapped beside the arrays of that many nodes.
+
+    Returns False under other C libraries, which have no such heap.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES) and mallopt(_M_TRIM_THRESHOLD, KEPT_FREE_BYTES))
+    mapped_from_bytes = max(MAPPED_FROM_BYTES, MAPPED_FROM_BYTES_A_NODE * nodes)
+    kept_free_bytes = KEPT_FREE_BYTES // MAPPED_FROM_BYTES * mapped_from_bytes
+    return bool(mallopt(_M_MMAP_THRESHOLD, mapped_from_bytes) and mallopt(_M_TRIM_THRESHOLD, kept_free_bytes))

@@ -23,14 +23,31 @@ print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.st
 """
 
 
-def resident_mib(*steps: str) -> int:
+def printed(*steps: str) -> int:
     done = subprocess.run([sys.executable, "-c", "\n".join(steps)], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_large_blocks_do_not_stay_resident() -> None:
-    assert resident_mib(_LIMIT, _CHURN) < resident_mib("from extender.runtime import memory as malloc", _CHURN) - 16
+    assert printed(_LIMIT, _CHURN) < printed("from extender.runtime import memory as malloc", _CHURN) - 16
+
+
+# Arrays of 2 MiB, one after another, as a decision over 50,000 nodes makes them; how many pages the kernel cleared.
+_ARRAYS = """
+import resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    bytes(2**21).replace(b"x", b"y")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
+def test_arrays_of_large_clusters_take_the_pages_of_those_before() -> None:
+    limited = "from extender.runtime import memory; assert memory.limit({nodes})"
+    pages = {nodes: printed(limited.format(nodes=nodes), _ARRAYS) for nodes in (0, 50_000)}
+    assert pages[50_000] < pages[0] / 10
 
 
 def test_the_longest_collection_is_kept() -> None:

@@ -110,7 +110,16 @@ class _Check(Check):
         return kept[rows]
 
     def _lacking_at(self, rows: RowIndex) -> BoolColumn:
-        lacking: BoolColumn = np.logical_or.reduce(self._shortage(rows)[0], axis=0)
+        offers, requested = self._nodes.allocatable, self._nodes.requested
+        lacking: BoolColumn | None = None
+        for position, (index, amount) in enumerate(
+            self._each
+        ):  # one by one: small arrays stay in the processor's cache
+            short = offers[index, rows] - requested[index, rows] < amount
+            if position and self._known[position - 1] in self._backed:
+                short &= offers[index, rows] > 0
+            lacking = short if lacking is None else np.logical_or(lacking, short, out=lacking)
+        assert lacking is not None, "every pod takes a place"
         return lacking
 
     def _is_short(self, row: int) -> bool:

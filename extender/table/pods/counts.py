@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -22,10 +22,12 @@ class NodeCounts:
         self.by_node[row] += amount
         self.total += amount
 
-    def add_all(self, amounts: Iterable[tuple[int, int]], factor: int = 1) -> None:
-        """Adds `factor` times the amount of each (row, amount)."""
-        for row, amount in amounts:
-            self.add(row, factor * amount)
+    def add_all(self, amounts: Mapping[int, int], factor: int = 1) -> None:
+        """Adds `factor` times the amounts, which are by row."""
+        if amounts:
+            added = factor * np.fromiter(amounts.values(), np.int64, len(amounts))
+            self.by_node[np.fromiter(amounts.keys(), np.intp, len(amounts))] += added
+            self.total += int(added.sum())
 
     def grow(self, capacity: int) -> None:
         """Makes room for `capacity` rows."""

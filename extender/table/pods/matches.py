@@ -172,9 +172,9 @@ class Matches:
         entry = self._entries[group]
         entry.answers.append(answer)
         answer.groups.add(group)
-        answer.add_all(entry.standing.items())
+        answer.add_all(entry.standing)
         if answer.query.terminating:
-            answer.add_all(entry.terminating.items())
+            answer.add_all(entry.terminating)
 
     def _count_everywhere(self, answer: MatchCount, mask: BoolColumn) -> None:
         places = self._places = self._places or self._all_places()

@@ -195,7 +195,7 @@ class Terms:
             count = answer.effects[held.effect] = TermCount(self._capacity)
         amount = held.amount * holders.terms.count(held)  # a term may be written twice, and then counts twice
         count.amounts[holders.slot] += amount
-        count.add_all(holders.rows.items(), amount)
+        count.add_all(holders.rows, amount)
         holders.sums.append((count, amount))
 
     def _count(self, holders: Holders, row: int, pods: int) -> None:
