@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from extender.offline.recording.reading import Recording
     from extender.offline.recording.replay import replay
     from extender.offline.what_if.scenario import Scenario
-    from extender.plugins.users import predicate, priority
+    from extender.plugins.users import PredicateFunction, predicate, priority
     from extender.table import PodInfo, Table
     from extender.table.labels import Rows
     from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -53,6 +53,7 @@ __all__ = [
     "Node",
     "Pod",
     "PodInfo",
+    "PredicateFunction",
     "Recording",
     "Rows",
     "Scenario",
@@ -73,6 +74,7 @@ _HOMES = {
     "Node": "extender.model.node",
     "Pod": "extender.model.pod",
     "PodInfo": "extender.table",
+    "PredicateFunction": "extender.plugins.users",
     "Recording": "extender.offline.recording.reading",
     "Rows": "extender.table.labels",
     "Scenario": "extender.offline.what_if.scenario",

@@ -26,6 +26,7 @@ MEMBERS = {
     "Pod": (*OBJECT, "node_name", "priority", "containers", "init_containers", "terminating", "finished"),
     "Node": (*OBJECT, "taints", "allocatable"),
     "PodInfo": ("pod", "priority", "requests", "images", "host_ports"),
+    "PredicateFunction": ("in_force", "wake"),
     "Table": (
         "nodes.names",
         "nodes.row_of",
@@ -49,7 +50,9 @@ def examples() -> dict[str, object]:
     node, pod = make_node("n").label(zone="a").obj(), make_pod("p").req(cpu="1").obj()
     table: Table = table_of(node)
     info: PodInfo = pod_info(pod)
-    return {"Pod": info.pod, "Node": to_object(node, "a node"), "PodInfo": info, "Table": table}
+    rule = extender.predicate(lambda pod, node: True)
+    others = {"PodInfo": info, "PredicateFunction": rule, "Table": table}
+    return {"Pod": info.pod, "Node": to_object(node, "a node"), **others}
 
 
 def surface() -> Iterator[str]:

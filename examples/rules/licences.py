@@ -1,15 +1,56 @@
-"""Runs no more pods with a licence than there are licences. A pod asks for one as for an extended resource."""
+"""Runs no more pods with a licence than a file says there are. A pod asks for one as for an extended resource.
+
+Somebody outside the cluster writes the number, say a job that asks the licence server. The rule looks after the file,
+and has the pods that it refused tried again when the number changes: no event of the cluster tells of it.
+"""
+
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 
 from extender import PodInfo, Rows, Table, predicate
 
+_known: dict[str, int] = {}
+
 
 @predicate(sees_pods=True, woken_by={"AssignedPod": "Delete"})
-def licence_left(pod: PodInfo, table: Table, rows: Rows, *, resource: str, licences: int) -> object:
+def licence_left(
+    pod: PodInfo, table: Table, rows: Rows, *, resource: str, file: str, look_every_seconds: float = 5.0
+) -> object:
     """Refuses every node while all licences are taken."""
     wanted = pod.requests.get(resource, 0)
+    if not wanted:
+        return np.ones(len(rows), np.bool_)
     index = table.nodes.resources.get(resource)
     taken = 0 if index is None else int(table.nodes.requested[index].sum())
-    refused = wanted > 0 and taken + wanted > licences
+    refused = taken + wanted > licences(file, look_every_seconds)
     return {"node(s) would run more licences than there are": np.full(len(rows), refused)}
+
+
+def licences(file: str, look_every_seconds: float) -> int:
+    """Returns the number in the file, which a thread looks after from the first call on: no pod waits for a disk."""
+    if not licence_left.in_force:  # `extender explain` and the like: asked once
+        return read(file)
+    if file not in _known:
+        _known[file] = read(file)
+        threading.Thread(target=follow, args=(file, look_every_seconds), daemon=True).start()
+    return _known[file]
+
+
+def follow(file: str, look_every_seconds: float) -> None:
+    """Wakes the pods when the number has changed; ends when the rule does."""
+    while licence_left.in_force:
+        time.sleep(look_every_seconds)
+        try:
+            number = read(file)
+        except (OSError, ValueError):  # the last number holds until there is another
+            continue
+        if number != _known[file]:
+            _known[file] = number
+            licence_left.wake()
+
+
+def read(file: str) -> int:
+    return int(Path(file).read_text())

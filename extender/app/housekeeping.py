@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
 
 from extender.app.readiness import Readiness
 from extender.cache.cache import Cache
@@ -55,9 +56,9 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
         _log.warning("%s: no watch has confirmed its binding, and no list shows it: %s", key, consequence)
 
 
-def activate(refused: RefusedPods, activator: Activator, ready: Readiness) -> None:
-    """Brings pods to the scheduler's notice that it was told fit nowhere, and that fit by now."""
-    if ready.ready:
+def activate(refused: RefusedPods, activator: Activator, ready: Readiness, leading: Callable[[], bool]) -> None:
+    """Brings pods to the scheduler's notice that it was told fit nowhere, and that fit by now; the leader does."""
+    if ready.ready and leading():
         for pod in refused.fitting():
             activator.activate(pod)
 

@@ -35,7 +35,7 @@ from extender.cluster.writers.pacing import PacedBinder
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile, Profiles
-from extender.plugins.users import CountedFailures
+from extender.plugins.users import CountedFailures, put_in_force
 from extender.policy.extenders import ignoring
 from extender.policy.feature_gates import parsed
 from extender.policy.policy import Policy
@@ -169,6 +169,7 @@ class Process:
         waits = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
         times = QueueTimes(waits, options.max_unschedulable_seconds)
         self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, times)
+        put_in_force((cycle.profile for cycle in self._cycles.values()), self._loop.queue.wake)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(Waiting(self._loop.queue.pending, self._loop.queue.refused, writers.waiting))
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))

@@ -34,7 +34,7 @@ from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.profile import Profiles
-from extender.plugins.users import CountedFailures
+from extender.plugins.users import CountedFailures, put_in_force
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
@@ -112,6 +112,7 @@ class WebhookProcess:
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         limit = TimeLimit(clock, settings.decision_seconds)
         refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
+        put_in_force(profiles, refused.wake)
         self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused))
 
         self._ready = ready = Readiness(feed.missing, lambda: self._prepare(left))
@@ -134,7 +135,7 @@ class WebhookProcess:
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
-            Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready)),
+            Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready, self._leading)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
         )
 
@@ -175,6 +176,9 @@ class WebhookProcess:
             *self._observed.revive(),
             *(ticker.name for ticker in self._tickers if ticker.revive()),
         ]
+
+    def _leading(self) -> bool:
+        return all(self._feed.leading().values())
 
     def _own_obstacles(self) -> Mapping[str, str]:
         parts = (self._ready, self._settling, self._freshness)

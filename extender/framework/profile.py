@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.framework.rules import Predicate, Priority
@@ -79,6 +79,9 @@ class Profiles:
         self._by_name = {profile.name: profile for profile in profiles}
         self._first = profiles[0]
 
+    def __iter__(self) -> Iterator[Profile]:
+        return iter(self._by_name.values())
+
     @property
     def names(self) -> Sequence[str]:
         """The schedulerNames that there are profiles for, the first of the configuration first."""
@@ -91,7 +94,7 @@ class Profiles:
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns the same profiles, each as `change` makes it."""
-        return Profiles([change(profile) for profile in self._by_name.values()], self.features)
+        return Profiles([change(profile) for profile in self], self.features)
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile of the pod's schedulerName."""

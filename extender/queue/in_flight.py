@@ -27,6 +27,7 @@ class Flight:
         own: the changes of this pod alone.
         activated: it is to be tried again at once.
         gone: it was deleted, or bound by somebody.
+        woken_by: the rules that have since said that pods which they refused may fit now.
     """
 
     pod: QueuedPod
@@ -35,6 +36,7 @@ class Flight:
     own: list[Change] = field(default_factory=list)
     activated: bool = False
     gone: bool = False
+    woken_by: set[str] = field(default_factory=set)
 
     def update(self, info: PodInfo) -> None:
         """Records that the pod was modified while it is being scheduled."""
@@ -74,6 +76,11 @@ class InFlight:
         """Keeps a change for every attempt that records them."""
         if self._flights:
             self._changes.append(change)
+
+    def wake(self, rule: str) -> None:
+        """Notes for every attempt that the rule may let pass now what it has just refused."""
+        for flight in self._flights.values():
+            flight.woken_by.add(rule)
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
         """Yields the changes since this attempt began, until its recording was stopped."""

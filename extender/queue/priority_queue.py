@@ -25,6 +25,7 @@ from extender.framework.events.cluster_events import (
     ASSIGNED_POD_DELETE,
     BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
+    RULE_WAKE,
     SCHEDULE_ATTEMPT_FAILURE,
     UNSCHEDULABLE_TIMEOUT,
     UNSCHEDULED_POD_ADD,
@@ -185,6 +186,14 @@ class PriorityQueue:
                     moved += 1
         return moved
 
+    def wake(self, rule: str) -> None:
+        """Has the pods tried again that the rule refused: something that no event tells of may help them."""
+        with self.lock:
+            now = self._clock.monotonic()
+            self._in_flight.wake(rule)
+            for pod in self._tiers.unschedulable.refused_by(rule):
+                self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, RULE_WAKE, now)
+
     def nomination_ended(self, info: PodInfo) -> None:
         """Has the pods of the same or a lower priority tried again from which room was kept for the nominated pod."""
         if info.pod.status.nominated_node_name:
@@ -263,7 +272,8 @@ class PriorityQueue:
         pod = flight.pod
         if not pod.rejection.rules:
             return Strategy.AFTER_BACKOFF
-        best = Strategy.AFTER_BACKOFF if flight.activated else Strategy.SKIP
+        woken = flight.activated or not flight.woken_by.isdisjoint(pod.rejection.rules)
+        best = Strategy.AFTER_BACKOFF if woken else Strategy.SKIP
         enough = Strategy.AT_ONCE if pod.rejection.pending else Strategy.AFTER_BACKOFF
         for change in self._in_flight.changes_during(flight):
             if best >= enough:

@@ -88,6 +88,11 @@ class UnschedulablePods:
                 del self._indexes[rule]
         return pod
 
+    def refused_by(self, rule: str) -> list[QueuedPod]:
+        """Returns the pods that the rule refused."""
+        index = self._indexes.get(rule)
+        return [] if index is None else [pod for pods in index.by_class.values() for pod in pods.values()]
+
     def helped_by(self, change: Change) -> list[tuple[QueuedPod, frozenset[str]]]:
         """Returns each pod that the change may help, with the rules that may let it pass now."""
         helped: dict[str, frozenset[str]] = {}

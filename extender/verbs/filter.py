@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 
 from extender.cache.cache import Cache
@@ -48,6 +50,7 @@ class Filter:
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
         deadline = self._limit.begin()
+        wakes = self._refused.wakes if self._refused else 0
         info = self._cache.info_of(request.pod)
         if info is None:
             info = PodInfo(request.pod)
@@ -55,15 +58,16 @@ class Filter:
         profile = self._profiles.of(request.pod)
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
+        rules: set[str] = set()
         with self._cache.snapshot(self.name) as table:
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
                 fit = find_fit(profile, info, part.table, part.rows, deadline)
-                self._sort(fit, part.table, info.pod, failed, unresolvable)
+                rules |= self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         result = _result(request, failed, unresolvable)
         if self._refused is not None:
-            self._refused.note(request.pod, refused=bool(request.names) and not result.passed)
+            self._refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)
         return result
 
     def allow_all(self, request: ExtenderArgs) -> ExtenderFilterResult:
@@ -80,10 +84,12 @@ class Filter:
         pod = request.pod
         return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(result.passed))
 
-    def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> None:
+    def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> Set[str]:
+        """Returns the rules that refused, and puts their reasons into the one or the other by node."""
         if not fit.refusals:
-            return
-        for plugin, nodes in fit.by_plugin().items():
+            return frozenset()
+        by_plugin = fit.by_plugin()
+        for plugin, nodes in by_plugin.items():
             self._telemetry.refused(plugin or "PreFilter", nodes)
         waits_at = _waits_for_victims_at(pod, table)
         reasons = [_reason(refusal) for refusal in fit.refusals]
@@ -92,6 +98,7 @@ class Filter:
                 name = table.nodes.names[row]
                 final = fit.refusals[cause].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE and name != waits_at
                 (unresolvable if final else failed)[name] = reasons[cause]
+        return by_plugin.keys()
 
 
 def _reason(refusal: Refusal) -> str:

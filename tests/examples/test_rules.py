@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from extender import Cluster, Decision
-from extender.framework.profile import Profiles
+from extender.framework.profile import Profile, Profiles
 from extender.offline.rule_trial import rules_in
+from extender.plugins.users import RaisedFailures, put_in_force
 from extender.policy.library import Library
 from extender.policy.loading import read
 from tests.builders import ZONE, Object, make_node, make_pod
@@ -43,6 +45,9 @@ def decided(file: str, arguments: Mapping[str, Mapping[str, Any]], pod: Object, 
 
 def totals(decision: Decision) -> dict[str, int]:
     return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
+
+
+LICENCE = "example.com/licence"
 
 
 def test_bin_packing() -> None:
@@ -92,14 +97,33 @@ def test_rack_power() -> None:
 
 
 @pytest.mark.parametrize(("running", "fits"), [(1, True), (2, False)])
-def test_licences(running: int, fits: bool) -> None:
-    resource = "example.com/licence"
-    nodes = [make_node(name).allocatable({resource: "100"}).obj() for name in ("n1", "n2")]
-    pods = [make_pod(f"p{number}").req({resource: "1"}).node("n1").obj() for number in range(running)]
-    arguments = {"licence_left": {"resource": resource, "licences": 2}}
-    wanting = make_pod("p").req({resource: "1"}).obj()
+def test_licences(running: int, fits: bool, tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("2")
+    nodes = [make_node(name).allocatable({LICENCE: "100"}).obj() for name in ("n1", "n2")]
+    pods = [make_pod(f"p{number}").req({LICENCE: "1"}).node("n1").obj() for number in range(running)]
+    arguments = {"licence_left": {"resource": LICENCE, "file": str(tmp_path / "count")}}
+    wanting = make_pod("p").req({LICENCE: "1"}).obj()
     assert bool(decided("licences", arguments, wanting, *nodes, *pods).feasible) is fits
     assert decided("licences", arguments, make_pod("other").obj(), *nodes, *pods).feasible
+
+
+def test_licences_wake_the_pods_that_wait_for_one(tmp_path: Path) -> None:
+    file, woken = tmp_path / "count", threading.Event()
+    file.write_text("0")
+    rules = rules_in(FOLDER / "licences.py")
+    arguments = {"resource": LICENCE, "file": str(file), "look_every_seconds": 0.01}
+    profile = Profile("p", [rules["licence_left"].rule("licences", arguments, RaisedFailures())], [])
+    put_in_force([profile], lambda _: woken.set())
+    try:
+        cluster = Cluster.from_objects([make_node("n").allocatable({LICENCE: "100"}).obj()], Profiles([profile]))
+        pod = make_pod("p").req({LICENCE: "1"}).obj()
+        assert not cluster.decide(pod).feasible
+        assert not woken.is_set()
+        file.write_text("1")
+        assert woken.wait(60)
+        assert cluster.decide(pod).feasible
+    finally:
+        put_in_force([], lambda _: None, before=[profile])
 
 
 def test_data_locality() -> None:

@@ -467,3 +467,30 @@ def test_ten_thousand_pods_that_an_event_cannot_help_are_not_looked_at() -> None
     assert rig.queue.move(A_POD_LEFT._replace(room=room)) == 0
     assert len(asked) == 1  # alike pods are asked about once
     assert rig.queue.pending()["unschedulable"] == 10_000
+
+
+# ---- rules that wake their pods
+
+
+def test_a_rule_wakes_the_pods_that_it_refused() -> None:
+    rig = Rig("p", "other")
+    rig.refuse("rules:licence", FIT)
+    rig.refuse(FIT)
+    rig.queue.wake("rules:licence")
+    assert rig.tiers() == {"active": ["p"], "unschedulable": ["other"]}
+    assert rig.told.arrivals[-1] == ("active", "RuleWake")
+
+
+def test_a_pod_that_a_rule_wakes_backs_off_first() -> None:
+    rig = Rig("p")
+    rig.refuse("rules:licence", after_seconds=0.0)
+    rig.queue.wake("rules:licence")
+    assert rig.tiers() == {"backoff": ["p"]}
+
+
+@pytest.mark.parametrize(("rule", "tier"), [("rules:licence", Tier.BACKOFF), (FIT, Tier.UNSCHEDULABLE)])
+def test_a_pod_in_flight_hears_of_the_wake_when_that_rule_refuses_it(rule: str, tier: Tier) -> None:
+    rig = Rig("p")
+    pod = rig.pop()
+    rig.queue.wake("rules:licence")
+    assert rig.fail(pod, refused(rule)) is tier

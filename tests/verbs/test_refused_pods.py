@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from extender.cache.cache import Cache
+from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
+from extender.plugins.users import RaisedFailures, predicate, put_in_force
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from extender.verbs.filter import Filter
-from extender.verbs.refused_pods import LONGEST_SECONDS, RefusedPods
+from extender.verbs.refused_pods import LONGEST_SECONDS, MOST_AT_ONCE, WOKEN_SECONDS, RefusedPods
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of, tell
 
@@ -103,3 +105,89 @@ def test_it_can_be_switched_off() -> None:
     webhook.ask()
     webhook.tell(node("4"))
     assert webhook.after(LONGEST_SECONDS) == []
+
+
+class LicenceServer:
+    """Outside the cluster; a rule asks it, and wakes the pods that it refused."""
+
+    def __init__(self) -> None:
+        self.left, self.while_asked = 0, lambda: None
+
+    def take(self) -> bool:
+        left = self.left
+        self.while_asked()
+        return left > 0
+
+
+class Licensed:
+    """Filter by one rule of a user's, which asks a server, over a cluster of one node."""
+
+    def __init__(self, pods: int = 1) -> None:
+        self.server, self.clock = LicenceServer(), ManualClock()
+        self.pods = [make_pod(f"p{number}").uid(f"p{number}").obj() for number in range(pods)]
+        cache: Cache = cache_of(node("4"), *self.pods)
+        self.rule = predicate(lambda pod, node: self.server.take())
+        profiles = Profiles([Profile("p", [self.rule.rule("rules:licensed", {}, RaisedFailures())], [])])
+        self.refused = RefusedPods(cache, profiles, self.clock, after_seconds=0)
+        put_in_force(profiles, self.refused.wake)
+        self._filter = Filter(cache, profiles, NullTelemetry(), refused=self.refused)
+
+    def ask(self) -> None:
+        for pod in self.pods:
+            answer(self._filter, args(pod, names=["n"]))
+
+    def woken(self, after_seconds: float = WOKEN_SECONDS) -> int:
+        """How many pods are found, so long after they were refused."""
+        self.clock.advance(after_seconds)
+        return len(list(self.refused.fitting()))
+
+
+def test_a_rule_wakes_the_pods_that_it_refused() -> None:
+    licensed = Licensed()
+    licensed.ask()
+    licensed.server.left = 1
+    assert licensed.woken() == 0
+    licensed.rule.wake()
+    assert [licensed.woken(0), licensed.woken()] == [1, 0]
+
+
+def test_another_rule_wakes_none_of_them() -> None:
+    licensed = Licensed()
+    licensed.ask()
+    licensed.server.left = 1
+    licensed.refused.wake("rules:other")
+    assert licensed.woken() == 0
+
+
+def test_a_pod_that_is_woken_and_still_does_not_fit_is_left_alone() -> None:
+    licensed = Licensed()
+    licensed.ask()
+    licensed.rule.wake()
+    assert licensed.woken() == 0
+
+
+def test_a_wake_while_the_pod_is_decided_on_is_not_lost() -> None:
+    licensed = Licensed()
+    licensed.server.while_asked = licensed.rule.wake
+    licensed.ask()
+    licensed.server.left = 1
+    assert licensed.woken() == 1
+
+
+def test_no_more_pods_are_woken_at_once_than_the_api_server_and_the_scheduler_can_bear() -> None:
+    licensed = Licensed(pods=2 * MOST_AT_ONCE)
+    licensed.ask()
+    licensed.server.left = 1
+    licensed.rule.wake()
+    assert [licensed.woken(), licensed.woken(), licensed.woken()] == [MOST_AT_ONCE, MOST_AT_ONCE, 0]
+
+
+def test_a_pod_that_others_refuse_is_woken_less_and_less_often_and_once_a_minute_still() -> None:
+    licensed = Licensed()
+    licensed.server.while_asked = lambda: None
+    for seconds in (1, 2, 4, 8, 16, 32, 64, 64):
+        licensed.server.left = 0
+        licensed.ask()
+        licensed.server.left = 1
+        licensed.rule.wake()
+        assert (licensed.woken(seconds - 1), licensed.woken(1)) == (0, 1)

@@ -121,6 +121,7 @@ BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
 FORCE_ACTIVATE = "ForceActivate"
 UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
+RULE_WAKE = "RuleWake"
 
 Room = Callable[[int], Mapping[str, int] | None]
 """priority -> the amounts that one node has free by resource (cpu in milli, else units), lower priorities taken away.

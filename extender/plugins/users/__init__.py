@@ -2,7 +2,7 @@
 
 from extender.plugins.users.failures import CountedFailures, RaisedFailures, RuleFailures
 from extender.plugins.users.function import RuleFunction
-from extender.plugins.users.predicate import PredicateFunction, predicate
+from extender.plugins.users.predicate import PredicateFunction, predicate, put_in_force
 from extender.plugins.users.priority import PriorityFunction, priority
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "RuleFunction",
     "predicate",
     "priority",
+    "put_in_force",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar, overload
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
+from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.plugins.users.events import interests_of
@@ -27,12 +29,34 @@ class PredicateFunction(RuleFunction[P, R]):
     def __init__(self, function: Callable[P, R], sees_pods: bool, woken_by: Mapping[str, str] | None = None) -> None:
         super().__init__(function)
         self.sees_pods, self.interests = sees_pods, interests_of(woken_by)
+        self._reached: Mapping[str, Callable[[], object]] = {}
+
+    @property
+    def in_force(self) -> bool:
+        """Is True while `extender serve` or `extender schedule` decides by it: never offline, nor once it is replaced.
+
+        A thread of the rule's own should end when this is False.
+        """
+        return bool(self._reached)
+
+    def wake(self) -> None:
+        """Has the pods tried again that it refused, for something outside the cluster has changed; from any thread.
+
+        `extender schedule` tries them after their backoff; `extender serve` brings those that fit now to
+        kube-scheduler's notice, if it leads. Nothing happens where the rule is not in force.
+        """
+        for reached in self._reached.values():
+            reached()
+
+    def reach(self, reached: Mapping[str, Callable[[], object]]) -> None:
+        """Sets what `wake` calls, by the names that the rule has in the policy; none: it is not in force."""
+        self._reached = reached
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Predicate:
         """The predicate as the engine runs it; `arguments` are valid already."""
         code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         function = BoundFunction(self.function, arguments)
-        return CustomPredicate(name, function, self.columns, code, failures, self.interests)
+        return CustomPredicate(name, function, self.columns, code, failures, self.interests, self)
 
 
 @overload
@@ -74,6 +98,7 @@ class CustomPredicate:
     code: Code
     failures: RuleFailures
     interests: Interests = EVERYTHING
+    decorated: PredicateFunction[..., Any] | None = None
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
         return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)
@@ -85,6 +110,22 @@ class CustomPredicate:
         """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""
         self.failures.failed(self.name, error)
         return unresolvable(self.name, f"rule {self.name} failed")
+
+
+def put_in_force(profiles: Iterable[Profile], wake: Callable[[str], object], before: Iterable[Profile] = ()) -> None:
+    """Has the rules of these profiles call `wake` with their name; those of `before` alone are in force no longer."""
+    reached: dict[PredicateFunction[..., Any], dict[str, Callable[[], object]]]
+    reached = {decorated: {} for _, decorated in _decorated_in(before)}
+    for name, decorated in _decorated_in(profiles):
+        reached.setdefault(decorated, {})[name] = partial(wake, name)
+    for decorated, names in reached.items():
+        decorated.reach(names)
+
+
+def _decorated_in(profiles: Iterable[Profile]) -> Iterator[tuple[str, PredicateFunction[..., Any]]]:
+    for rule in (rule for profile in profiles for rule in profile.predicates):
+        if isinstance(rule, CustomPredicate) and rule.decorated is not None:
+            yield rule.name, rule.decorated
 
 
 class _CustomCheck(Check):

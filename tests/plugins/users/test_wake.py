@@ -1,0 +1,45 @@
+"""A rule reaches the process that decides by it, and none once it is replaced, or offline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender import Cluster, PredicateFunction, predicate
+from extender.framework.profile import Profile, Profiles
+from extender.plugins.users import RaisedFailures, put_in_force
+from tests.builders import make_node, make_pod
+
+
+def made() -> PredicateFunction[..., Any]:
+    return predicate(lambda pod, node: False)
+
+
+def profiles(**rules: PredicateFunction[..., Any]) -> Profiles:
+    return Profiles([Profile("p", [rule.rule(name, {}, RaisedFailures()) for name, rule in rules.items()], [])])
+
+
+def test_a_wake_reaches_the_process_with_each_name_of_the_rule() -> None:
+    rule, heard = made(), list[str]()
+    put_in_force(profiles(a=rule, b=rule, other=made()), heard.append)
+    rule.wake()
+    assert rule.in_force
+    assert heard == ["a", "b"]
+
+
+def test_offline_a_wake_reaches_nobody() -> None:
+    rule = made()
+    cluster = Cluster.from_objects([make_node("n").obj()], profiles(a=rule))
+    assert not cluster.decide(make_pod("p").obj()).feasible
+    rule.wake()
+    assert not rule.in_force
+
+
+def test_a_rule_that_is_replaced_reaches_nobody_and_one_that_stays_does() -> None:
+    replaced, stays, heard = made(), made(), list[str]()
+    before, now = profiles(a=replaced, b=stays), profiles(a=made(), c=stays)
+    put_in_force(before, heard.append)
+    put_in_force(now, heard.append, before)
+    replaced.wake()
+    stays.wake()
+    assert (replaced.in_force, stays.in_force) == (False, True)
+    assert heard == ["c"]
