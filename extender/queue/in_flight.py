@@ -28,6 +28,7 @@ class Flight:
         activated: it is to be tried again at once.
         gone: it was deleted, or bound by somebody.
         woken_by: the rules that have since said that pods which they refused may fit now.
+        returned: it was gone and waits again, as after a restoration of the API server: the attempt does not end it.
     """
 
     pod: QueuedPod
@@ -37,12 +38,13 @@ class Flight:
     activated: bool = False
     gone: bool = False
     woken_by: set[str] = field(default_factory=set)
+    returned: bool = False
 
     def update(self, info: PodInfo) -> None:
         """Records that the pod was modified while it is being scheduled."""
         self.own += [Change(event, self.latest, info) for event in pod_events(self.latest, info, target=True)]
         self.latest = info
-        self.gone = False
+        self.returned, self.gone = self.returned or self.gone, False
 
 
 class InFlight:

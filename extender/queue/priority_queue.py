@@ -84,15 +84,14 @@ class PriorityQueue:
             elif found := self._tiers.find(info.uid):
                 self._update(*found, info, self._clock.monotonic())
             else:
-                now = self._clock.monotonic()
-                self._tiers.activate(QueuedPod(info, now), UNSCHEDULED_POD_ADD.label, now, admitted=False)
+                self._add(info)
 
     def delete(self, uid: str) -> None:
         """Removes a pod that is gone, or bound."""
         with self.lock:
             self._tiers.remove(uid)
             if flight := self._in_flight.get(uid):
-                flight.gone = True
+                flight.gone, flight.returned = True, False
 
     # ---- the scheduling loop
 
@@ -115,9 +114,11 @@ class PriorityQueue:
             self._in_flight.stop_recording_events(uid)
 
     def done(self, uid: str) -> None:
-        """Ends the attempt of a pod that is not to come back."""
+        """Ends the attempt of a pod that is not to come back, unless it was gone and waits again."""
         with self.lock:
-            self._in_flight.end(uid)
+            flight = self._in_flight.end(uid)
+            if flight is not None and flight.returned:
+                self._add(flight.latest)
 
     def add_unschedulable(self, pod: QueuedPod, rejection: Rejection) -> Tier | None:
         """Gives back a pod in flight: it waits for an event, unless one that may help has come since it was popped.
@@ -255,6 +256,10 @@ class PriorityQueue:
         return Counter((rule, pod.info.pod.spec.scheduler_name) for pod in pods for rule in pod.rejection.rules)
 
     # ---- with the lock held
+
+    def _add(self, info: PodInfo) -> None:
+        now = self._clock.monotonic()
+        self._tiers.activate(QueuedPod(info, now), UNSCHEDULED_POD_ADD.label, now, admitted=False)
 
     def _update(self, tier: Tier, pod: QueuedPod, info: PodInfo, now: float) -> None:
         old, pod.info = pod.info, info

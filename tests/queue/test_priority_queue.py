@@ -177,6 +177,16 @@ def test_a_pod_that_is_not_in_flight_cannot_be_given_back(given_back: bool) -> N
     assert rig.tiers() == before
 
 
+def test_a_pod_that_was_gone_and_waits_again_outlives_its_attempt() -> None:
+    """Deleted while it was being bound, and there again since the API server was restored from a copy."""
+    rig = Rig("p")
+    pod = rig.pop()
+    rig.queue.delete(pod.uid)
+    rig.add("p")
+    rig.queue.done(pod.uid)
+    assert rig.pop().uid == pod.uid
+
+
 # ---- events
 
 

@@ -80,6 +80,7 @@ class Modelled:
     heard: list[Change] = field(default_factory=list)
     activated: bool = False
     gone: bool = False
+    returned: bool = False
 
     def expiry(self) -> float:
         count = self.errors or self.refusals
@@ -150,11 +151,13 @@ class QueueMachine(RuleBasedStateMachine):
     def add(self, priority: int, colour: str, gated: bool) -> None:
         self.pass_time()
         self.made += 1
-        pod = Modelled(f"p{self.made}", priority, colour, gated, self.now)
+        self.enter(f"p{self.made}", priority, colour, gated)
+        self.queue.add(info(built(f"p{self.made}", priority, colour, gated)))
+
+    def enter(self, name: str, priority: int, colour: str, gated: bool) -> None:
+        pod = self.pods[name] = Modelled(name, priority, colour, gated, self.now)
         if gated:
             pod.tier, pod.gated_by, pod.rules = "gated", GATE, frozenset((GATE,))
-        self.pods[pod.name] = pod
-        self.queue.add(info(built(pod.name, priority, colour, gated)))
 
     @rule()
     def pop(self) -> None:
@@ -165,7 +168,7 @@ class QueueMachine(RuleBasedStateMachine):
         pod = self.queue.pop(0)
         assert (pod.info.pod.name if pod else None) == (first.name if first else None)
         if pod and first:
-            first.tier, first.heard, first.activated = "flight", [], False
+            first.tier, first.heard, first.activated, first.returned = "flight", [], False, False
             self.popped[first.name] = pod
 
     @precondition(lambda self: self.popped)
@@ -195,7 +198,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.popped)))
-        del self.pods[name]
+        self.pass_time()
+        model = self.pods.pop(name)
+        if model.returned:
+            self.enter(name, model.priority, model.colour, model.gated)
         self.queue.done(self.popped.pop(name).uid)
 
     @rule(
@@ -224,8 +230,7 @@ class QueueMachine(RuleBasedStateMachine):
     def update(self, data: st.DataObject, colour: str, gated: bool) -> None:
         self.pass_time()
         pod = data.draw(st.sampled_from(sorted(self.pods.values(), key=lambda pod: pod.name)))
-        if pod.gone:
-            return
+        pod.gone, pod.returned = False, pod.returned or pod.gone
         relabelled, opened = pod.colour != colour, pod.gated and not gated
         pod.colour, pod.gated = colour, gated and pod.gated
         events = [ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)] * relabelled + [GATES_GONE] * opened
@@ -242,7 +247,7 @@ class QueueMachine(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         pod = data.draw(st.sampled_from(sorted(self.pods.values(), key=lambda pod: pod.name)))
         if pod.tier == "flight":
-            pod.gone = True
+            pod.gone, pod.returned = True, False
         else:
             del self.pods[pod.name]
         self.queue.delete(self.uid(pod))
