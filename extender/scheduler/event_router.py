@@ -46,7 +46,7 @@ class EventRouter:
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
         """See Listener."""
-        if before is not None and after is not None and _same_version(before, after):
+        if before is not None and after is not None and _is_same(before, after):
             return
         if kind == POD:
             self._pod_changed(before, after)
@@ -126,8 +126,9 @@ def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:
     return [ClusterEvent(_RESOURCE_OF[kind], action)]
 
 
-def _same_version(before: Any, after: Any) -> bool:
+def _is_same(before: Any, after: Any) -> bool:
+    """Returns whether it is told again; an API server restored from a copy gives a version to another content."""
     if isinstance(before, PodInfo):
         before, after = before.pod, after.pod
     version = before.metadata.resource_version
-    return bool(version) and version == after.metadata.resource_version
+    return bool(version) and version == after.metadata.resource_version and before == after

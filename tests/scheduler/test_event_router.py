@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.framework.events.cluster_events import Change
@@ -155,3 +156,14 @@ def test_free_room_leaves_out_extended_resources_that_the_node_does_not_have() -
 
 def placed(name: str, priority: int) -> dict[str, Any]:
     return pod(name).req({"cpu": "1", "example.com/gpu": "1"}).priority(priority).node("n1").obj()
+
+
+def test_a_pod_that_another_version_of_history_has_not_bound_is_tried() -> None:
+    """An API server that was restored from a copy gives a version number to another content."""
+    world = World(node("n1"), pod("p").node("n1"))
+    old = world.pod("p")
+    waits = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, node_name=""))
+    world.objects["Pod", "default/p"] = waits
+    world.cache.changed("Pod", waits)
+    world.settle()
+    assert world.node_of("p") == "n1"
