@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from extender.cache.cache import Cache
@@ -116,7 +117,8 @@ class PreemptionExecutor:
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         try:
             self.nominations.withdraw(plan.outranked)
-            seen_leaving = self._evict_all(preemptor, plan)
+            victims = _staying(plan)
+            self._evict_all(preemptor, victims, plan.node_name)
         except Exception as error:  # whatever it was, the preemptor must not wait for ever
             unexpected = None if isinstance(error, ClusterError) else error
             _log.warning("preemption for %s on %s: %s", preemptor.pod.key, plan.node_name, error, exc_info=unexpected)
@@ -124,30 +126,24 @@ class PreemptionExecutor:
             self.queue.back_off(preemptor.uid)
         else:
             held_back = self.in_progress.end(preemptor)
-            if held_back or not seen_leaving:
+            # One that is still there wakes the preemptor as it leaves; till then each attempt would choose it again.
+            if held_back or not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
 
-    def _evict_all(self, preemptor: PodInfo, plan: EvictionPlan) -> bool:
-        """Evicts the victims one by one; returns whether the watch will show the last one leave."""
-        seen_leaving = True
-        victims = _staying(plan)
+    def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], node_name: str) -> None:
         for victim in victims:
             if victim is victims[-1]:
                 self.in_progress.begin_last(preemptor, victim)
             if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
-                self._record(preemptor, victim, f"on node {plan.node_name} before it was bound")
-                seen_leaving = False
+                self._record(preemptor, victim, f"on node {node_name} before it was bound")
             else:
-                seen_leaving = self._evict(preemptor, victim, plan.node_name)
-        return seen_leaving
+                self._evict(preemptor, victim, node_name)
 
-    def _evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str) -> bool:
+    def _evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str) -> None:
         scheduler = preemptor.pod.spec.scheduler_name
-        evicted = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod")
-        if evicted:
+        if self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod"):
             self.cache.evicted(victim.uid)  # the preemptor may be tried before the watch tells: it evicts no others
             self._record(preemptor, victim, f"on node {node_name}")
-        return evicted
 
     def _record(self, preemptor: PodInfo, victim: PodInfo, where: str) -> None:
         note = f"Preempted by pod {preemptor.uid} {where}"

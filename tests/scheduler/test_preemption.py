@@ -10,6 +10,7 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.model.pod import Pod
 from extender.queue.queued_pod import Tier
 from extender.scheduler.scheduling_cycle import Unfit
+from tests.builders import make_claim, make_device_class, make_request, make_resource_slice
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import NAME, World
 
@@ -197,3 +198,27 @@ def test_where_nobody_is_less_important_it_is_said() -> None:
     world.settle()
     told = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     assert world.conditions[0][2] == f"0/1 nodes are available: 1 Insufficient cpu. {told}"
+
+
+def test_a_preemptor_waits_for_a_victim_that_was_about_to_be_bound() -> None:
+    claim, device = (
+        make_claim("c", make_request("device", "gpu")),
+        make_resource_slice("n1", "gpu.example.com", "gpu-0"),
+    )
+    world = World(node("n1", cpu="1"), make_device_class("gpu"), device, claim, pod("victim").resource_claim("c"))
+    world.claims.faults["bind"] = OutcomeUnknown("silence")
+    world.claims.while_binding = lambda: preempt(world)  # the API server is slow to answer
+    world.settle()
+    world.pass_time(3)
+    assert (world.node_of("p"), world.node_of("victim")) == ("n1", "")
+    assert world.telemetry.victims == [1]
+
+
+def preempt(world: World) -> None:
+    """A more important pod comes, and has its victims evicted, as long as it makes any."""
+    world.put(pod("p").priority(10))
+    for _ in range(10):
+        world.watch()
+        world.attempt()
+        world.preemptors.work()
+    assert world.node_of("p") == ""

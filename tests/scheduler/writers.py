@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
@@ -97,11 +97,17 @@ class VolumeWrites(Writer):
 
 
 class ClaimWrites(Writer):
-    """A scheduler.ports.ClaimWriter. `mappings`: what the statuses of pods tell, by pod."""
+    """A scheduler.ports.ClaimWriter.
+
+    Attributes:
+        mappings: what the statuses of pods tell, by pod.
+        while_binding: what happens while the first of all binds is under way.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.mappings: dict[str, Sequence[RequestMapping]] = {}
+        self.while_binding: Callable[[], object] | None = None
         self._created = 0
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
@@ -111,6 +117,9 @@ class ClaimWrites(Writer):
         return self._put(replace(claim, metadata=replace(claim.metadata, name=name, uid=f"uid-of-{name}")))
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        happens, self.while_binding = self.while_binding, None
+        if happens is not None:
+            happens()
         self._begin("bind", claim)
         current = self._current(claim)
         if (allocation is None) is (current.allocation is None):
@@ -131,13 +140,6 @@ class ClaimWrites(Writer):
             return self._put(replace(current, status=ResourceClaimStatus()))
         others = [each for each in current.status.reserved_for or () if each.uid != pod.uid]
         return self._put(replace(current, status=replace(current.status, reserved_for=others)))
-
-    def read(self, claim: ResourceClaim) -> ResourceClaim | None:
-        self._begin("read", claim)
-        try:
-            return self._current(claim)
-        except NotFound:
-            return None
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         self._begin("deallocate", claim)
