@@ -109,4 +109,4 @@ def compose_loop(
     scheduler = Scheduler(
         cycles, cache, queue, (volumes, devices), binding, binders, failures, events, telemetry, clock
     )  # fmt: skip
-    return Loop(queue, scheduler, waiting, devices, StartupRecovery(cache, cycles, claims, nominations))
+    return Loop(queue, scheduler, waiting, devices, StartupRecovery(cache, cycles, devices, nominations))

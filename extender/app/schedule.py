@@ -250,6 +250,7 @@ class Process:
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "it is tried again")),
             Ticker("waiting", WAITING_SECONDS, loop.waiting.poll),
             Ticker("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
+            Ticker("kept claims", REFRESH_SECONDS, loop.recovery.release_kept),
             Ticker("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),

@@ -81,9 +81,6 @@ class ClaimWriter(Protocol):
         Returns the claim as it is then; None: it is gone.
         """
 
-    def read(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """Returns the claim as it is at this moment; None: it is gone."""
-
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Takes devices and reservations away from the claim, unless it has changed (Conflict)."""
 

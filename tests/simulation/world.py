@@ -41,7 +41,6 @@ class Plan:
         own_scheduler: it is the project's own that schedules, without extenders.
         replicas: 1 is a sidecar without a lease.
         people: there are users; else nothing happens but what a test does, and no scheduler runs.
-        forbids_kept_claims: no claim may be left reserved for a pod that waits, which is known not to hold.
         stand_ins: put in place of real parts, to see the simulation fail.
     """
 
@@ -54,7 +53,6 @@ class Plan:
     misfortune: bool = True
     crashes: bool = True
     people: bool = True
-    forbids_kept_claims: bool = False
     stand_ins: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -259,7 +257,7 @@ class World:
             for node in self.api.collections[NODES].values():
                 require(not self.judge.fits(pod, node), f"{pod['metadata']} fits on {node['metadata']['name']}")
         kept = self.judge.kept_for_nobody(waiting)
-        require(not (kept and self.plan.forbids_kept_claims), f"claims are reserved for pods that wait: {kept}")
+        require(not kept, f"claims are reserved for pods that wait: {kept}")
         self.simulation.raise_error()
         return len(waiting)
 

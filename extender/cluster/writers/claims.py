@@ -68,7 +68,8 @@ class ApiClaims:
             try:
                 current = self._read(claim)
                 if not current.is_reserved_for(pod.uid):
-                    return current
+                    # With a new version: an allocation that may still be on its way to the API server comes too late.
+                    return self._without_finalizer(current) if deallocate and current.allocation is None else current
                 if deallocate and current.is_only_for(pod.uid):
                     return self._without_finalizer(self.deallocate(current))
                 gone = {"$patch": "delete", "uid": pod.uid}
@@ -79,13 +80,6 @@ class ApiClaims:
                 if not left:
                     raise
         raise AssertionError("unreachable")
-
-    def read(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """See scheduler.ports.ClaimWriter."""
-        try:
-            return self._read(claim)
-        except NotFound:
-            return None
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """See scheduler.ports.ClaimWriter."""

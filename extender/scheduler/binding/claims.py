@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from msgspec import structs
@@ -17,7 +16,7 @@ from msgspec import structs
 from extender.cache.cache import Cache
 from extender.devices.binding_conditions import is_failed, is_overdue, is_ready
 from extender.devices.extended_resources import CLAIM_NAME
-from extender.errors import BindingFailed, ClusterError
+from extender.errors import BindingFailed, ClusterError, Outdated
 from extender.model.devices.claims import AllocationResult, PendingClaim, ResourceClaim, ResourceClaimStatus
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
@@ -30,40 +29,53 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """A Reserver. Its owner calls `resolve` every second or so."""
+    """A Reserver. What could not be undone is tried again until it is; till then nobody else gets such a claim.
+
+    Its owner calls `resolve` every second or so.
+    """
 
     def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
         self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
-        self._uncertain: SimpleQueue[UncertainClaim] = SimpleQueue()
+        self._left: dict[tuple[str, str], UndoStep] = {}  # by the UIDs of claim and pod
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
         """See Reserver."""
         if chosen.devices == NOTHING_TO_ALLOCATE:
             return None
-        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._uncertain.put)
+        return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._left)
 
     def resolve(self) -> None:
-        """Reads the claims that could not be undone; their devices count as allocated until one has been read."""
-        for _ in range(self._uncertain.qsize()):
-            uncertain = self._uncertain.get()
-            try:
-                resolved = self._is_resolved(uncertain.claim)
-            except ClusterError as error:
-                _log.warning("claim %s may or may not have devices: %s", uncertain.claim.key, error)
-                resolved = False
-            if resolved:
-                self._cache.restore_object(PENDING, uncertain.pending)
-            else:
-                self._uncertain.put(uncertain)
+        """Tries again what could not be undone; the devices in question count as allocated until it is."""
+        for key, step in list(self._left.items()):
+            self._try(key, step)
 
-    def _is_resolved(self, claim: ResourceClaim) -> bool:
-        current = self._writer.read(claim)
-        if current is None:
-            return True
-        if self._cache.observed(CLAIM, current.key) is None:
-            return False  # the watch has yet to show a claim that was created
-        self._cache.confirm_object(current)
-        return True
+    def release(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Takes back what was reserved, or made, for a pod that waits, now or later; not of one that is being bound."""
+        key = claim.uid, pod.uid
+        if key in self._left:
+            return
+        made = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
+        step = UndoStep("", claim, partial(self._writer.delete, claim) if made else partial(self._release, claim, pod))
+        self._left[key] = step  # from here on no attempt of the pod gets the claim; one that has begun is seen
+        if self._cache.placement(pod.uid) is not None:
+            del self._left[key]
+        else:
+            self._try(key, step)
+
+    def _release(self, claim: ResourceClaim, pod: Pod) -> None:
+        released = self._writer.release(claim, pod, deallocate=True)
+        if released is not None:
+            self._cache.confirm_object(released)
+
+    def _try(self, key: tuple[str, str], step: UndoStep) -> None:
+        try:
+            step.act()
+        except ClusterError as error:
+            _log.warning("claim %s stays reserved until it can be released: %s", step.claim.key, error)
+            return
+        self._left.pop(key, None)
+        if step.pending:
+            self._cache.restore_object(PENDING, step.pending)
 
     def deallocate(self, claim: ResourceClaim) -> None:
         """Takes the devices away from a claim that nobody uses, so that others can be allocated."""
@@ -76,11 +88,12 @@ class DeviceClaims:
             _log.warning("claim %s cannot be deallocated: %s", claim.key, error)
 
 
-class UncertainClaim(NamedTuple):
-    """A claim that may or may not have the devices of the PendingClaim by the key `pending`."""
+class UndoStep(NamedTuple):
+    """A write to take back; `pending`: the key of the PendingClaim whose devices the claim may have, "" for none."""
 
     pending: str
     claim: ResourceClaim
+    act: Callable[[], None]
 
 
 class ClaimReservation:
@@ -98,19 +111,23 @@ class ClaimReservation:
         writer: ClaimWriter,
         events: Events,
         clock: Clock,
-        on_uncertain: Callable[[UncertainClaim], object],
+        left: dict[tuple[str, str], UndoStep],
     ) -> None:
         self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.devices
         self.timeout_seconds = chosen.timeouts.devices_seconds
         self._cache, self._writer, self._events, self._clock = cache, writer, events, clock
-        self._on_uncertain = on_uncertain
+        self._left = left
         self._pending: list[str] = []
-        self._undo_steps: list[tuple[str, ResourceClaim, Callable[[], None]]] = []
+        self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
         self._created: dict[str, ResourceClaim] = {}
 
     def take(self) -> None:
         """See Reservation."""
+        releasing = {uid for uid, _ in list(self._left)}
+        for claim in (*(claim for claim, _ in self._plan.allocate), *self._plan.reserve):
+            if claim.uid in releasing or not self._still_holds(claim):
+                raise Outdated(f"ResourceClaim {claim.key} is being released")
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
             self._cache.assume_new_object(pending)
@@ -128,6 +145,7 @@ class ClaimReservation:
                 self._confirm(self._written[-1], pending)
         for claim in self._plan.reserve:
             if claim.is_reserved_for(pod.uid):
+                self._undo_steps.append(UndoStep("", claim, partial(self._release, claim, deallocate=True)))
                 self._written.append(claim)
             else:
                 self._bind(pod, claim, None, "")
@@ -147,28 +165,41 @@ class ClaimReservation:
     def undo(self) -> None:
         """See Reservation."""
         while self._undo_steps:
-            pending, claim, undo_step = self._undo_steps.pop()
+            step = self._undo_steps.pop()
             try:
-                undo_step()
-            except ClusterError as error:  # the next attempt finds what is left, and goes on from there
-                _log.warning("claim %s of %s: %s", claim.key, self._pod.pod.key, error)
-                if pending in self._pending:
-                    self._pending.remove(pending)
-                    self._on_uncertain(UncertainClaim(pending, claim))
+                step.act()
+            except ClusterError as error:
+                _log.warning("claim %s of %s: %s", step.claim.key, self._pod.pod.key, error)
+                self._leave(step)
         while self._pending:
             self._cache.restore_object(PENDING, self._pending.pop())
+
+    def _leave(self, step: UndoStep) -> None:
+        """Has its owner try the step again."""
+        if step.pending in self._pending:
+            self._pending.remove(step.pending)
+        else:
+            step = step._replace(pending="")
+        self._left[step.claim.uid, self._pod.uid] = step
+
+    def _still_holds(self, claim: ResourceClaim) -> bool:
+        """Returns False for a claim that was reserved for the pod by the decision, and has changed since."""
+        if not claim.is_reserved_for(self._pod.uid):
+            return True  # it will be written, which fails where it has changed
+        current = self._cache.effective(CLAIM, claim.key)
+        return current is not None and current.metadata.resource_version == claim.metadata.resource_version
 
     # ---- writing
 
     def _bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, pending: str) -> None:
         # First the step that undoes it: a call without an answer may have taken effect.
         release = partial(self._release, claim, deallocate=allocation is not None)
-        self._undo_steps.append((pending, claim, release))
+        self._undo_steps.append(UndoStep(pending, claim, release))
         self._written.append(self._writer.bind(claim, pod, allocation))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
         created = self._writer.create(claim, pod)
-        self._undo_steps.append((pending, created, partial(self._writer.delete, created)))
+        self._undo_steps.append(UndoStep(pending, created, partial(self._writer.delete, created)))
         self._written.append(self._writer.bind(created, pod, allocation))
         self._created[pending] = self._written[-1]
         self._writer.describe(pod, created, self._plan.mappings)

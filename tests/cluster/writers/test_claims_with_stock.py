@@ -91,7 +91,7 @@ def test_allocation_and_reservation(client: ApiClient, claims: ApiClaims, happen
     happens(client)
     written = claims.bind(claim, first, ALLOCATION)
     assert state(client) == (["gpu-0"], ["first"], [FINALIZER])
-    assert written == read(client) == claims.read(claim)
+    assert written == read(client)
     assert written.allocation is not None
     assert written.allocation.allocation_timestamp is not None
     happens(client)
@@ -161,11 +161,19 @@ def test_release(
     assert state(client) == left
 
 
+def test_an_allocation_that_arrives_after_its_release_comes_too_late(client: ApiClient, claims: ApiClaims) -> None:
+    pod = make(client)
+    client.patch("ResourceClaim", make_one(client).name, {"metadata": {"finalizers": [FINALIZER]}})
+    known = read(client)  # as the status that is on its way knows it
+    claims.release(known, pod, deallocate=True)
+    assert read(client).metadata.resource_version != known.metadata.resource_version
+    assert state(client) == ([], [], [])
+
+
 def test_there_is_nothing_to_release_of_a_claim_that_is_gone(client: ApiClient, claims: ApiClaims) -> None:
     pod, claim = make(client), make_one(client)
     client.delete("ResourceClaim", "c")
     assert claims.release(claim, pod, deallocate=True) is None
-    assert claims.read(claim) is None
     claims.delete(claim)
 
 

@@ -212,15 +212,82 @@ def test_a_write_whose_answer_is_lost_is_found_out_and_undone() -> None:
     assert standing(world) == ([], [])
 
 
-def test_an_undoing_that_fails_leaves_what_the_next_attempt_can_use() -> None:
-    world = world_of(wanted("c"), pod("p", "c"))
+CORDONED = make_node("n1").unschedulable()
+
+
+def leave_reserved(world: World) -> None:
+    """The binding of p is refused, then n1 is cordoned; nothing can take back what was written for it."""
     world.faults = [Refused("no", 403)]
     world.claims.faults["release"] = OutcomeUnknown("silence")
     world.attempt()
     world.binders.work()
+    world.put(CORDONED)
+    world.watch()
     assert standing(world) == (["gpu-0"], ["p"])
+
+
+def test_a_release_that_fails_is_tried_again_until_it_is_known() -> None:
+    world = world_of(wanted("c"), pod("p", "c"))
+    leave_reserved(world)
+    for _ in range(3):
+        world.claims.faults["release"] = OutcomeUnknown("silence")
+        world.device_claims.resolve()
+        assert standing(world) == (["gpu-0"], ["p"])
+    world.device_claims.resolve()
+    assert (standing(world), taken(world)) == (([], []), set())
+
+
+def test_no_attempt_uses_a_claim_that_is_being_released() -> None:
+    world = world_of(wanted("c"), pod("p", "c"), pod("q", "c"))
+    leave_reserved(world)
+    world.put(node("n1"))
+    world.settle()
+    assert (world.node_of("p"), world.node_of("q")) == ("", "")
+    assert world.conditions[-1][2] == "ResourceClaim default/c is being released"
+    world.pass_time(10)
+    assert (world.node_of("p"), world.node_of("q")) == ("n1", "n1")
+    assert sorted(standing(world)[1]) == ["p", "q"]
+
+
+def test_a_claim_released_between_the_decision_and_the_reservation_is_not_taken_for_reserved() -> None:
+    world = world_of(allocated("c", "gpu-0", "n1", "p"), pod("p", "c"))
+    assume = world.cache.assume
+
+    def assume_late(*arguments: Any) -> str:
+        world.leftovers.put_right()
+        return assume(*arguments)
+
+    world.cache.assume = assume_late  # type: ignore[method-assign]  # for this world alone
+    world.attempt()
+    world.binders.work()
+    assert (world.node_of("p"), standing(world)) == ("", ([], []))
+    world.cache.assume = assume  # type: ignore[method-assign]
     world.pass_time(3)
     assert (world.node_of("p"), standing(world)) == ("n1", (["gpu-0"], ["p"]))
+
+
+def test_a_binding_that_expires_keeps_no_claim_of_a_pod_that_waits() -> None:
+    world = world_of(wanted("c"), pod("p", "c"))
+    world.faults = [OutcomeUnknown("silence")]
+    world.settle()
+    world.put(CORDONED)
+    world.leftovers.release_kept()
+    world.leftovers.release_kept()
+    assert standing(world) == (["gpu-0"], ["p"])  # it may yet be bound
+    world.pass_time(60)
+    assert (world.node_of("p"), world.cache.view.overview().assumed) == ("", [])
+    world.leftovers.release_kept()
+    assert standing(world) == (["gpu-0"], ["p"])  # its next attempt may go on with it
+    world.leftovers.release_kept()
+    assert standing(world) == ([], [])
+
+
+def test_a_failing_binding_releases_what_an_attempt_before_has_left() -> None:
+    world = world_of(allocated("c", "gpu-0", "n1", "p"), pod("p", "c"))
+    world.faults = [Refused("no", 403)]
+    world.attempt()
+    world.binders.work()
+    assert standing(world) == ([], [])
 
 
 @pytest.mark.parametrize("heard", [True, False], ids=["it was written", "it was not"])
@@ -234,14 +301,15 @@ def test_devices_stay_taken_until_it_is_known_whether_a_claim_has_them(*, heard:
         raise OutcomeUnknown("silence")
 
     world.claims.bind = unanswered  # type: ignore[method-assign]  # for this world alone
-    world.claims.faults = {"release": OutcomeUnknown("silence"), "read": OutcomeUnknown("silence")}
+    world.claims.faults["release"] = OutcomeUnknown("silence")
     world.attempt()
     world.binders.work()
     assert (taken(world), world.cache.view.overview().assumed) == ({"gpu-0"}, [])
+    world.claims.faults["release"] = OutcomeUnknown("silence")
     world.device_claims.resolve()
     assert taken(world) == {"gpu-0"}
     world.device_claims.resolve()
-    assert (taken(world), pending(world)) == ({"gpu-0"} if heard else set(), [])
+    assert (taken(world), pending(world), standing(world)) == (set(), [], ([], []))
     world.claims.bind = bind  # type: ignore[method-assign]
     world.pass_time(5)
     assert (world.node_of("p"), standing(world)) == ("n1", (["gpu-0"], ["p"]))
