@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -53,6 +54,7 @@ from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, change_log_lev
 from extender.web.pages import Page, PageServer
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
+from extender.web.telemetry.tracing import traces_of
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
@@ -148,7 +150,7 @@ class Process:
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._stopping, self._scheduling, clock = stopping, False, SystemClock()
         self._configz = configz(settings, **asdict(options))
-        self._metrics = metrics = SchedulerMetrics(clock, version("extender"))
+        self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
         policy = policy_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -50,6 +51,7 @@ from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.debug import Debug, is_loopback
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.tracing import traces_of
 
 END_SECONDS = 1.0  # how long the line of the start is waited for at the end, if it is not written yet
 
@@ -108,6 +110,7 @@ class WebhookProcess:
         profiles = profiles_of(
             settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
         )
+        self._traces = traces_of(os.environ)
         self._announcement = announcement("serve", settings, profiles.all, features)
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         limit = TimeLimit(clock, settings.decision_seconds)
@@ -144,7 +147,7 @@ class WebhookProcess:
         debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
-            self._feed.hand_over, self.revive, self._pages, self.unready, self._takers,
+            self._feed.hand_over, self.revive, self._pages, self.unready, self._takers, self._traces,
         )  # fmt: skip
 
     def _prepare(self, left: Sequence[BindingInFlight]) -> None:

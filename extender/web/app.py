@@ -32,10 +32,11 @@ from extender.web.debug import (
 from extender.web.environ import ADMITTED, environ_of
 from extender.web.exempt import Exemptions
 from extender.web.pages import Page, PageServer
-from extender.web.routes import Routes, unreadable
+from extender.web.routes import Routes, VerbHandler, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import log_refusal
+from extender.web.telemetry.tracing import Traces
 from extender.web.tls import ReloadingContext, server_context
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits
@@ -56,6 +57,7 @@ class Backend:
         revive: starts threads again that have ended; returns their names.
         pages: further pages by path, which show pods and nodes; to whom, see DebugPages.
         unready: asked at /readyz in the place of `waiting_for`: a standby may be ready though it has no answers.
+        traces: those of calls; their spans are sent till the end.
         takers: what is answered to a body that is posted there, to the same callers.
     """
 
@@ -70,6 +72,7 @@ class Backend:
     pages: Mapping[str, Page] = field(default_factory=dict)
     unready: WaitingFor | None = None
     takers: Mapping[str, Handler] = field(default_factory=dict)
+    traces: Traces = field(default_factory=Traces)
 
 
 class ExtenderApp(Flask):
@@ -81,7 +84,7 @@ class ExtenderApp(Flask):
 def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> ExtenderApp:
     """Returns the application that answers `backend`'s verbs under `settings.prefix`."""
     app = ExtenderApp("extender", static_folder=None)
-    notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics))
+    notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, backend.traces))
     authorizer = ClientAuthorizer(settings.client_ca is not None, frozenset(settings.client_names))
     calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings))
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
@@ -90,7 +93,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     server = _page_server(pages, settings)
     app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics, server)
     for path, handler in handlers.items():
-        view = partial(_post, handler, settings.body_limit)
+        view = partial(_post, partial(_traced, handler), settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
     for path, page in pages.items():
         app.add_url_rule(path, path, partial(_view, page))
@@ -131,6 +134,7 @@ def _lifecycle(
     def stop() -> None:
         notifier.stop()
         backend.stop()
+        backend.traces.stop()
         if server:
             server.stop()
 
@@ -171,6 +175,10 @@ def _before(lifecycle: Lifecycle, authorizer: ClientAuthorizer) -> Response | No
         return None
     refusal = authorizer.refusal(request.environ.get("gunicorn.socket"))
     return _response(error_answer(403, refusal)) if refusal else None
+
+
+def _traced(handler: VerbHandler, body: bytes) -> Answer:
+    return handler(body, traceparent=request.headers.get("traceparent", ""))
 
 
 def _post(handler: Handler, limit_bytes: int) -> Response:

@@ -14,6 +14,7 @@ from extender.verbs.verb import Summary, Verb
 from extender.web.answers import CLOSE, Answer, error_answer
 from extender.web.exempt import Exemptions, PodReference
 from extender.web.telemetry.log import inform
+from extender.web.telemetry.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Call:
         result: decided, passed, error (it stands in the answer), failed (an exception), unready, malformed.
         seconds: from body to answer.
         ended_at: seconds since the epoch.
+        traceparent: the caller's header of this name.
     """
 
     verb: str
@@ -41,6 +43,7 @@ class Call:
     error: str = ""
     seconds: float = 0.0
     ended_at: float = 0.0
+    traceparent: str = ""
 
 
 class CallTelemetry(Protocol):
@@ -65,9 +68,9 @@ class Calls:
     before_sync: BeforeSync = "fail"
     exemptions: Exemptions = field(default_factory=Exemptions)
 
-    def answer(self, verb: Verb[Any, Any], body: bytes) -> Answer:
+    def answer(self, verb: Verb[Any, Any], body: bytes, traceparent: str = "") -> Answer:
         """Returns the answer to `body` posted to `verb`. Raises nothing."""
-        started, call = time.perf_counter(), Call(verb.name)
+        started, call = time.perf_counter(), Call(verb.name, traceparent=traceparent)
         answer = self._answered(verb, body, call)
         call.status = answer.status
         call.seconds, call.ended_at = time.perf_counter() - started, time.time()
@@ -116,13 +119,14 @@ class Calls:
         return answer
 
 
-def report(calls: Sequence[Call], telemetry: CallTelemetry) -> None:
-    """Counts the calls, and writes a line of each."""
+def report(calls: Sequence[Call], telemetry: CallTelemetry, traces: Traces) -> None:
+    """Counts the calls, writes a line of each, and has their spans sent if any are."""
     for call in calls:
         telemetry.called(call.verb, call.result, call.seconds)
         if call.status >= 400:
             telemetry.rejected(call.status)
-    inform(_log, "call", [(call.ended_at, _fields(call)) for call in calls])
+    work = [Work(call.verb, _fields(call), call.ended_at, call.seconds, call.traceparent) for call in calls]
+    inform(_log, "call", [traces.trace(each) for each in work])
 
 
 def _fields(call: Call) -> dict[str, object]:

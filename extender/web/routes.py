@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from extender.web.access import PROBES, ClientAuthorizer
 from extender.web.answers import JSON, Answer
@@ -18,11 +19,17 @@ from extender.web.worker.application import Handler
 from extender.web.worker.http1 import Head, RequestRefused
 
 
+class VerbHandler(Protocol):
+    """Answers the body of a verb's request. Raises nothing."""
+
+    def __call__(self, body: bytes, traceparent: str = "") -> Answer: ...
+
+
 @dataclass(frozen=True)
 class Routes:
     """`handlers` by path; every other request goes to `others`, with its head, its socket and its body."""
 
-    handlers: Mapping[str, Handler]
+    handlers: Mapping[str, VerbHandler]
     authorizer: ClientAuthorizer
     others: Callable[[Head, socket.socket, bytes], Answer]
 
@@ -40,7 +47,8 @@ class Routes:
         fields = head.fields
         if wrong := unreadable(fields.get(b"content-type", b"").decode("latin-1"), fields.get(b"content-encoding")):
             raise RequestRefused(415, wrong)
-        return handler
+        traceparent = fields.get(b"traceparent")
+        return partial(handler, traceparent=traceparent.decode("latin-1")) if traceparent else handler
 
 
 def unreadable(content_type: str, content_encoding: str | bytes | None) -> str:

@@ -18,7 +18,7 @@ from extender.policy.loading import load
 from tests.manifests.rendering import CHART, MANIFESTS, ROOT, objects, the
 from tests.stock.build import Binaries
 
-PAGES = ("install", "certificates", "second-scheduler", "high-availability", "upgrade")
+PAGES = ("install", "certificates", "second-scheduler", "high-availability", "upgrade", "monitoring")
 DOCUMENTS = [*(ROOT / f"docs/{page}.md" for page in PAGES), CHART / "README.md", ROOT / "README.md"]
 TEXT = "\n".join(document.read_text() for document in DOCUMENTS)
 COMMANDS = sorted(set(re.findall(r"^ *\$ (.+?)(?:  +#.*)?$", TEXT, re.MULTILINE)))

@@ -29,6 +29,7 @@ from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 from extender.web.telemetry.start_log import log_start
+from extender.web.telemetry.tracing import Traces
 from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 
@@ -65,7 +66,7 @@ def test_every_field_of_a_log_line_is_listed() -> None:
     stream = io.StringIO()
     log.configure("json", "info", stream)
     subject, summary = PodReference("u", "shop", "web-0", {}), Summary("u", "shop", "web-0", 20, 8)
-    report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"))
+    report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"), Traces())
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "n1", "409: Conflict"))
     log_start("serve", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))

@@ -9,6 +9,7 @@ from extender.runtime.clock import Clock
 from extender.scheduler.ports import Attempt
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.log import inform
+from extender.web.telemetry.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
 _LONGEST_REASON = 1024
@@ -17,19 +18,24 @@ _LONGEST_REASON = 1024
 class AttemptLog:
     """Logs attempts, a moment later and many at once where it is started: the loop does not wait for its log."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._notifier = BatchedNotifier[tuple[float, Attempt]](_write)
-        self.start, self.stop = self._notifier.start, self._notifier.stop
+    def __init__(self, clock: Clock, traces: Traces) -> None:
+        self._clock, self._traces = clock, traces
+        self._notifier = BatchedNotifier[tuple[float, Attempt]](self._write)
+        self.start = self._notifier.start
 
     def note(self, attempt: Attempt) -> None:
-        """Has the attempt logged, unless the level is above info."""
-        if _log.isEnabledFor(logging.INFO):
+        """Has the attempt logged, unless the level is above info, and sent as a span if spans are sent."""
+        if self._traces.sends_spans or _log.isEnabledFor(logging.INFO):
             self._notifier.note((self._clock.now(), attempt))
 
+    def stop(self) -> None:
+        """Writes and sends the rest."""
+        self._notifier.stop()
+        self._traces.stop()
 
-def _write(attempts: Sequence[tuple[float, Attempt]]) -> None:
-    inform(_log, "attempt", [(ended_at, _fields(attempt)) for ended_at, attempt in attempts])
+    def _write(self, attempts: Sequence[tuple[float, Attempt]]) -> None:
+        work = [Work("schedule", _fields(attempt), ended_at, attempt.seconds) for ended_at, attempt in attempts]
+        inform(_log, "attempt", [self._traces.trace(each) for each in work])
 
 
 def _fields(attempt: Attempt) -> dict[str, object]:

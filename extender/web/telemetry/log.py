@@ -41,6 +41,7 @@ FIELDS = {
     "nodes_in": "of a call: how many nodes were asked about",
     "nodes_out": "of a call: how many of them are left, scored or bound to",
     "error": "of a call: what kube-scheduler is told in Error; of an attempt: the reason why the pod is not bound",
+    "trace_id": "of a call or an attempt: the trace, that of the caller's header `traceparent` if there is one",
     "command": "of a start: serve or schedule",
     "cluster": "of a start: the API server's address, or the file",
     "kubernetes": "of a start: the API server's version, or why it is not known",
@@ -49,7 +50,7 @@ FIELDS = {
     "profiles": "of a start: the schedulerNames that there are profiles for",
     "rules": "of a start: users' rules in these profiles",
     "addresses": "of a start: the URLs that are served",
-    "off": "of a start: what is not done: settings by key, feature gates, default plugins that a profile does without",
+    "off": "of a start: what is not done: settings by key, spans, feature gates, default plugins that a profile lacks",
 }
 """What a line may hold, and what that is; `extender reference log` lists it."""
 

@@ -14,6 +14,7 @@ from extender.scheduler.ports import Attempt
 from extender.web.telemetry.attempt_log import AttemptLog
 from extender.web.telemetry.metrics import Metrics, gauge
 from extender.web.telemetry.series import SCHEDULER_SERIES
+from extender.web.telemetry.tracing import Traces
 
 _MANY_ATTEMPTS = 16
 
@@ -35,9 +36,9 @@ class Waiting(NamedTuple):
 class SchedulerMetrics(Metrics):
     """The series of a process that runs the loop; a scheduler.ports.SchedulerTelemetry."""
 
-    def __init__(self, clock: Clock, version: str) -> None:
+    def __init__(self, clock: Clock, version: str, traces: Traces | None = None) -> None:
         super().__init__(clock, version)
-        self.attempt_log = AttemptLog(clock)
+        self.attempt_log = AttemptLog(clock, traces or Traces())
         incoming = self._counter("scheduler_queue_incoming_pods_total")
         self._incoming_child = cache(incoming.labels)
         attempts = self._counter("scheduler_schedule_attempts_total")

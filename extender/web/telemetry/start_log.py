@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Literal
@@ -13,6 +14,7 @@ from extender.plugins.registry import default_profile
 from extender.plugins.users.predicate import CustomPredicate
 from extender.plugins.users.priority import CustomPriority
 from extender.table.features import BY_NAME, FeatureGates
+from extender.web.telemetry.tracing import spans_wanted
 
 _log = logging.getLogger(__name__)
 # What these settings stand for is off where they are: neither False, nor 0, nor empty says so by itself.
@@ -63,9 +65,11 @@ def _addresses(command: Command, settings: Settings) -> Iterator[str]:
         yield f"{'https' if settings.metrics_client_ca else 'http'}://{settings.metrics_bind}"
 
 
-def _switched_off(command: Command, settings: Settings) -> Iterable[str]:
+def _switched_off(command: Command, settings: Settings) -> Iterator[str]:
     switches = (*_SWITCHES, *(_SWITCHES_OF_SERVE if command == "serve" else ()))
-    return (OPTIONS[name].key for name in switches if not getattr(settings, name))
+    yield from (OPTIONS[name].key for name in switches if not getattr(settings, name))
+    if not spans_wanted(os.environ):
+        yield "spans"
 
 
 def _gates_off(features: FeatureGates) -> Iterable[str]:

@@ -395,3 +395,9 @@ def _rejected(server: Server, code: str) -> float:
         line for line in text.splitlines() if line.startswith(f'extender_rejected_requests_total{{code="{code}"}}')
     )
     return float(next(lines, "x 0").split()[-1])
+
+
+def test_the_trace_of_the_caller_reaches_the_log(ours: Server) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert ours.ask(post(traceparent=f"00-{trace}-00f067aa0ba902b7-01")).status == 200
+    ours.until_logged(f"trace_id={trace}")

@@ -1,0 +1,153 @@
+"""The trace of each call and attempt: its id in the log, and a span where the environment has OpenTelemetry send some.
+
+Spans are made of what has ended, in the thread that writes the log: nobody who waits for an answer waits for them. The
+SDK is imported where OTEL_TRACES_EXPORTER or an endpoint asks for it, and reads the other variables itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Mapping
+from importlib.metadata import entry_points, version
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # an extra, and not to be imported where nobody asks for spans
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+_log = logging.getLogger(__name__)
+_EXPORTER = "OTEL_TRACES_EXPORTER"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_STOP_SECONDS = 2.0  # how long the last spans may take at the end
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_NAMES = {"uid": "k8s.pod.uid", "node": "k8s.node.name"}  # by OpenTelemetry's conventions
+_FAILED = ("error", "failed", "unready", "malformed")
+
+
+class Work(NamedTuple):
+    """A call or an attempt that has ended.
+
+    Attributes:
+        fields: of its log line.
+        ended_at: in seconds since the epoch.
+        traceparent: the caller's header of this name (W3C Trace Context); of no effect where it makes no sense.
+    """
+
+    name: str
+    fields: Mapping[str, object]
+    ended_at: float
+    seconds: float
+    traceparent: str = ""
+
+
+class Traces:
+    """Knows the trace of each call and attempt: the caller's, or one of its own.
+
+    Attributes:
+        sends_spans: True where each is a span as well.
+    """
+
+    sends_spans = False
+
+    def __init__(self) -> None:
+        self._process, self._count = os.urandom(8).hex(), count(1)
+
+    def trace(self, work: Work) -> tuple[float, dict[str, object]]:
+        """Returns when the work ended, and the fields of its line with the `trace_id`."""
+        return work.ended_at, {**work.fields, "trace_id": self._trace_id(work)}
+
+    def _trace_id(self, work: Work) -> str:
+        caller = _TRACEPARENT.match(work.traceparent)
+        return caller[1] if caller else f"{self._process}{next(self._count):016x}"
+
+    def stop(self) -> None:
+        """Sends what has not been sent yet."""
+
+
+class Spans(Traces):
+    """Traces whose spans a provider of the OpenTelemetry SDK sends."""
+
+    sends_spans = True
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider, self._tracer = provider, provider.get_tracer("extender", version("extender"))
+        self._callers = TraceContextTextMapPropagator()
+
+    def _trace_id(self, work: Work) -> str:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind, Status, StatusCode, format_trace_id
+
+        caller = self._callers.extract({"traceparent": work.traceparent}, Context())
+        kind = SpanKind.INTERNAL if "attempt" in work.fields else SpanKind.SERVER
+        began_at, attributes = _ns(work.ended_at - work.seconds), _attributes(work.fields)
+        span = self._tracer.start_span(work.name, caller, kind, attributes, start_time=began_at)
+        if work.fields.get("result") in _FAILED:
+            span.set_status(Status(StatusCode.ERROR, str(work.fields.get("error", ""))))
+        span.end(_ns(work.ended_at))
+        return format_trace_id(span.get_span_context().trace_id)
+
+    def stop(self) -> None:
+        """See Traces; a collector that does not answer is not waited for."""
+        thread = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        thread.start()
+        thread.join(_STOP_SECONDS)
+
+
+def spans_wanted(environ: Mapping[str, str]) -> bool:
+    """Returns whether the environment asks for spans."""
+    named = environ.get(_EXPORTER) or any(environ.get(name) for name in _ENDPOINTS)
+    return bool(named) and named != "none" and environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+
+
+def traces_of(environ: Mapping[str, str]) -> Traces:
+    """Returns the traces of a process, with spans if they are wanted and can be had; if not, that is logged."""
+    if not spans_wanted(environ):
+        return Traces()
+    try:
+        return Spans(_provider(environ))
+    except Exception as error:  # whatever the SDK makes of its variables, pods are placed without it
+        _log.error("no spans are sent: %s (the package's extra: pip install 'extender[otel]')", error)
+        return Traces()
+
+
+def _provider(environ: Mapping[str, str]) -> TracerProvider:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    resource = Resource.create({} if named else {"service.name": "extender"})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `stop` does it, and waits less
+    provider.add_span_processor(BatchSpanProcessor(_exporter(environ)))
+    return provider
+
+
+def _exporter(environ: Mapping[str, str]) -> SpanExporter:
+    """Returns the exporter of this name among those that are installed. Raises LookupError."""
+    name = environ.get(_EXPORTER) or "otlp"
+    if name == "otlp":
+        protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+        name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
+    found = entry_points(group="opentelemetry_traces_exporter", name=name)
+    if not found:
+        raise LookupError(f"no exporter {name} is installed")
+    exporter: SpanExporter = next(iter(found)).load()()
+    return exporter
+
+
+def _attributes(fields: Mapping[str, object]) -> dict[str, str | int | float]:
+    return {
+        _NAMES.get(name, f"extender.{name}"): value
+        for name, value in fields.items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
