@@ -133,6 +133,7 @@ class World:
         stand_ins: dict[str, object] = {
             "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
+            "extender.app.live.identify": lambda _: ("simulation", "none"),
             "extender.app.serve.Cache": WitnessedCache,
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
