@@ -46,7 +46,7 @@ class Prepared:
         return bool(self.only)
 
 
-def prepare(profile: Profile, pod: PodInfo, table: Table, deadline: Deadline = NO_DEADLINE) -> Prepared:
+def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
     A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
@@ -54,7 +54,7 @@ def prepare(profile: Profile, pod: PodInfo, table: Table, deadline: Deadline = N
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
-        deadline.check(predicate.name)
+        table.deadline.check(predicate.name)
         made = predicate.prepare(pod, table)
         if made is None:
             continue
@@ -71,7 +71,7 @@ def prepare(profile: Profile, pod: PodInfo, table: Table, deadline: Deadline = N
     return prepared
 
 
-def run(prepared: Prepared, table: Table, rows: Rows, deadline: Deadline = NO_DEADLINE) -> Fit:
+def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
     """Runs the checks over `rows`; each row's refusal is that of the first predicate that refused it.
 
     Raises DeadlineExceeded.
@@ -89,20 +89,21 @@ def run(prepared: Prepared, table: Table, rows: Rows, deadline: Deadline = NO_DE
         refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
         standing = fit.refuse_all(standing, [(outside, refusal)])
     if prepared.check_all:
-        _run_all(prepared, fit, np.arange(len(rows)) if standing is None else standing)
+        _run_all(prepared, table, fit, np.arange(len(rows)) if standing is None else standing)
         return fit
     for name, check in prepared.checks:
         asked = rows if standing is None else rows[standing]
         if not len(asked):
             break
-        deadline.check(name)
+        table.deadline.check(name)
         standing = fit.refuse_all(standing, check.refuse(asked))
     return fit
 
 
-def _run_all(prepared: Prepared, fit: Fit, positions: Rows) -> None:
+def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> None:
     asked = fit.rows[positions]
-    for _, check in prepared.checks:
+    for name, check in prepared.checks:
+        table.deadline.check(name)
         for mask, refusal in check.refuse(asked):
             fit.refuse_too(positions[mask], refusal)
 
@@ -114,8 +115,13 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline:
     never come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
     Predicates that had nothing to say without them are not asked again (upstream Skip). Raises DeadlineExceeded.
     """
-    prepared = prepare(profile, pod, table, deadline)
-    fit = run(prepared, table, rows, deadline)
+    with table.until(deadline):
+        return _find_fit(profile, pod, table, rows)
+
+
+def _find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
+    prepared = prepare(profile, pod, table)
+    fit = run(prepared, table, rows)
     if prepared.refusal is None:
         awaited = _awaited_among(rows, profile, pod, table)
         # What sees its own node only is asked once, with all of them in their places.
@@ -123,7 +129,7 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline:
         for group in [[each] for each in awaited] if apart else [awaited] if awaited else []:
             at = np.array([position for position, _, _ in group], np.intp)
             with table.hypothetically(placed=[(info, name) for _, name, infos in group for info in infos]):
-                then = run(prepare(_still_asked(profile, prepared), pod, table, deadline), table, rows[at], deadline)
+                then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
             for cause, refusal in enumerate(then.refusals):
                 fit.refuse(at[then.cause == cause], refusal)
     return fit

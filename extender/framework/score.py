@@ -36,10 +36,15 @@ def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline: De
 
     Raises DeadlineExceeded.
     """
+    with table.until(deadline):
+        return _score(profile, pod, table, rows)
+
+
+def _score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
     total = np.zeros(len(rows), np.int64)
     by_plugin: list[PluginScores] = []
     for weighted in profile.priorities:
-        deadline.check(weighted.priority.name)
+        table.deadline.check(weighted.priority.name)
         scorer = weighted.priority.prepare(pod, table, rows)
         if scorer is None:
             continue

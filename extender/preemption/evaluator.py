@@ -84,16 +84,23 @@ def process_preemption(
     selected among all pods of a lower priority. Pods of the same or a higher priority are never victims.
     Raises DeadlineExceeded.
     """
+    with table.until(deadline):
+        return _process_preemption(profile, pod, table, offered)
+
+
+def _process_preemption(
+    profile: Profile, pod: PodInfo, table: Table, offered: Mapping[str, Sequence[str]]
+) -> ProcessedPreemption:
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
     among_offered = _among(table, potential, offered)
     dry_run = DryRun(profile, pod, table)
-    deadline.check("the dry run with the victims given")
+    table.deadline.check("the dry run with the victims given")
     fitting = dry_run.rows_that_fit(rows, potential.only(among_offered))
     suffices = np.isin(potential.rows, fitting)
-    deadline.check("who of the victims given may stay")
+    table.deadline.check("who of the victims given may stay")
     fewer = dry_run.select_victims(potential.only(suffices & among_offered))
-    deadline.check("the choice of other victims")
+    table.deadline.check("the choice of other victims")
     other = dry_run.select_victims(potential.only(~suffices))
     feasible = np.setdiff1d(fitting, fewer.rows).tolist()
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])

@@ -16,6 +16,7 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.volumes.storage import PersistentVolume
 from extender.model.workloads import Service
+from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.budgets import Budgets
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
@@ -40,6 +41,7 @@ class Table:
         journal: every change of the table.
         nominated: the pods that wait for a place on a node, by its name and their UIDs.
         hypothetical: (pod, row) by UID, of the pods that are placed only within `hypothetically`.
+        deadline: of the decision that the table is read for; rules that may take long check it as they go.
     """
 
     def __init__(self, features: FeatureGates = DEFAULT_FEATURES) -> None:
@@ -58,6 +60,7 @@ class Table:
         self._readers: dict[Callable[[Table], Any], Any] = {}
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.hypothetical: dict[str, tuple[PodInfo, int]] = {}
+        self.deadline = NO_DEADLINE
         self._nominations: dict[str, str] = {}
 
     # ---- nodes
@@ -141,7 +144,11 @@ class Table:
     # ---- reading
 
     def matching(self, query: PodCountQuery) -> MatchCount:
-        """Returns the number of pods on each node that the query matches; the table keeps it up to date."""
+        """Returns the number of pods on each node that the query matches; the table keeps it up to date.
+
+        Raises DeadlineExceeded: a pod may have terms by the thousand.
+        """
+        self.deadline.check("a count of pods")
         return self.matches.count(query)
 
     def reader(self, of: Callable[[Table], R]) -> R:
@@ -153,6 +160,15 @@ class Table:
         if reader is None:
             reader = self._readers[of] = of(self)
         return reader
+
+    @contextmanager
+    def until(self, deadline: Deadline) -> Iterator[None]:
+        """Has the rules of the block end by the deadline."""
+        before, self.deadline = self.deadline, deadline
+        try:
+            yield
+        finally:
+            self.deadline = before
 
     @contextmanager
     def hypothetically(self, placed: Iterable[tuple[PodInfo, str]] = (), removed: Iterable[str] = ()) -> Iterator[None]:

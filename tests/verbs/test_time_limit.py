@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profile, Profiles, WeightedPriority
+from extender.model.selectors import selector_from_labels
+from extender.plugins.users import RaisedFailures, predicate, priority
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import NullTelemetry
-from extender.table import PodInfo, Table
+from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
@@ -34,16 +38,41 @@ class _SlowRule:
         self.clock.advance(self.seconds)
 
 
-class _World:
-    """The verbs over one node, by a profile of two slow rules and one that comes after them."""
+_NODES = ("n1", "n2", "n3")
 
-    def __init__(self, seconds: float) -> None:
+
+def _of_a_user(form: str, delay: Callable[[], object]) -> Profile:
+    """A profile of one predicate and one priority, of nodes or of columns, that take so long at each step."""
+
+    def slow(pod: object, node: object) -> bool:
+        delay()
+        return True
+
+    def slow_columns(pod: object, table: Table, rows: Rows) -> object:
+        for app in "ab":
+            delay()
+            table.matching(PodCountQuery(None, selector_from_labels({"app": app})))
+        return np.ones(len(rows), np.bool_)
+
+    function = slow if form == "of nodes" else slow_columns
+    rule = predicate(function).rule("Slow", {}, RaisedFailures())
+    return Profile(
+        "default-scheduler", [rule], [WeightedPriority(priority(function).rule("Slow", {}, RaisedFailures()))]
+    )
+
+
+class _World:
+    """The verbs over one node, by a profile of two slow rules and one that comes after them, or over two by `rule`."""
+
+    def __init__(self, seconds: float, rule: str = "") -> None:
         clock, telemetry = ManualClock(), NullTelemetry()
         slow, last = _SlowRule(clock, seconds), _SlowRule(clock, 0.0, "Last")
-        priorities = [WeightedPriority(slow), WeightedPriority(last)]
-        profiles = Profiles([Profile("default-scheduler", [slow, last], priorities)])
+        profile = Profile("default-scheduler", [slow, last], [WeightedPriority(slow), WeightedPriority(last)])
+        if rule:
+            profile = _of_a_user(rule, lambda: clock.advance(seconds))
+        profiles = Profiles([profile])
         self.pod = make_pod("web").obj()
-        self.cache = cache_of(make_node("n1").obj(), self.pod, clock=clock)
+        self.cache = cache_of(*(make_node(name).obj() for name in _NODES), self.pod, clock=clock)
         self.binder, limit = FakeBinder(), TimeLimit(clock, LIMIT_SECONDS)
         self.filter = Filter(self.cache, profiles, telemetry, limit=limit)
         self.prioritize = Prioritize(self.cache, profiles, limit=limit)
@@ -61,6 +90,21 @@ def test_filter_and_prioritize_stop_before_the_next_rule(verb: str, seconds: flo
         chosen.decide(request)
         return
     with pytest.raises(DeadlineExceeded, match=r"no decision within 4 s: Last is still to come"):
+        chosen.decide(request)
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+@pytest.mark.parametrize("form", ["of nodes", "of columns"])
+@pytest.mark.parametrize(("seconds", "late"), [(1.9, False), (2.1, True)], ids=["in time", "late"])
+def test_a_rule_of_a_users_is_stopped_on_its_way(verb: str, form: str, seconds: float, late: bool) -> None:
+    world = _World(seconds, form)
+    chosen = getattr(world, verb)
+    request = chosen.decode(args(world.pod, names=_NODES))
+    if not late:
+        chosen.decide(request)
+        return
+    told = "the rest of Slow" if form == "of nodes" else "a count of pods"
+    with pytest.raises(DeadlineExceeded, match=f"no decision within 4 s: {told} is still to come"):
         chosen.decide(request)
 
 

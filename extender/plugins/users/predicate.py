@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from extender.errors import DeadlineExceeded
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
@@ -139,7 +140,9 @@ class _PlainCheck(_CustomCheck):
         by_reason: dict[str, list[int]] = {}
         broken: list[int] = []
         first_error: BaseException | None = None
+        deadline, rest = self._table.deadline, f"the rest of {self._rule.name}"
         for position, row in enumerate(rows.tolist()):
+            deadline.check(rest)
             try:
                 reason = self._reason(row)
             except (Exception, SystemExit) as error:  # whatever a user's code may raise
@@ -168,6 +171,8 @@ class _ColumnsCheck(_CustomCheck):
     def refuse(self, rows: Rows) -> Verdict:
         try:
             return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
+        except DeadlineExceeded:
+            raise
         except (Exception, SystemExit) as error:  # whatever a user's code may raise
             return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
 

@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.errors import DeadlineExceeded
 from extender.framework.rules import MAX_SCORE, Priority, Scorer, Scores
 from extender.plugins.users.failures import RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
@@ -68,6 +69,8 @@ class CustomPriority:
         try:
             numbers = _numbers(self._answers(pod, table, rows), len(rows))
             return _Scorer(_spread(numbers) if self.normalise else numbers)
+        except DeadlineExceeded:
+            raise
         except (Exception, SystemExit) as error:  # whatever a user's code may raise
             self.failures.failed(self.name, error)
             return None
@@ -75,7 +78,11 @@ class CustomPriority:
     def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:
         if self.columns:
             return self.function(pod, table, rows)
-        return [self.function(pod.pod, table.nodes.node(row)) for row in rows.tolist()]
+        answers, rest = [], f"the rest of {self.name}"
+        for row in rows.tolist():
+            table.deadline.check(rest)
+            answers.append(self.function(pod.pod, table.nodes.node(row)))
+        return answers
 
 
 class _Scorer(Scorer):
