@@ -166,6 +166,7 @@ def test_one_line_a_call(call: Call, caplog: pytest.LogCaptureFixture) -> None:
     [record] = [record for record in caplog.records if vars(record)["fields"]["pod"] == "shop/cart-1"]
     fields = vars(record)["fields"]
     assert fields.pop("ms") >= 0
+    assert int(fields.pop("trace_id"), 16)
     assert fields == {
         "verb": "filter",
         "result": "decided",
