@@ -57,18 +57,22 @@ class CacheState:
 
     def set_object(self, kind: str, obj: Object) -> None:
         """The watch tells of the object."""
+        written = self.assumed.get(kind, obj.key)
         before = self.objects.put(kind, obj)
         self.assumed.told(obj)
         self._note_object(kind, obj.key)
+        if written is not None and before is not None and version_of(before) < version_of(written) < version_of(obj):
+            self._notify(kind, before, written)  # the watch has passed over what readers have got
+            before = written
         self._notify(kind, before, obj)
 
     def remove_object(self, kind: str, key: str) -> None:
         """The watch tells that the object is gone."""
         gone = self.objects.remove(kind, key)
-        self.assumed.drop(kind, key)
+        written = self.assumed.drop(kind, key)
         self._note_object(kind, key)
         if gone is not None:
-            self._notify(kind, gone, None)
+            self._notify(kind, written or gone, None)
 
     def replace_objects(self, kind: str, listed: Sequence[Object]) -> None:
         """A list tells of all objects of the kind."""

@@ -129,7 +129,7 @@ def test_what_no_watch_tells_of() -> None:
 
 class Heard:
     def __init__(self) -> None:
-        self.changes: list[tuple[str, str, str]] = []
+        self.changes: list[tuple[str, str | None, str | None]] = []
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
         self.changes.append((kind, before and claim_of(before), after and claim_of(after)))
@@ -147,3 +147,20 @@ def test_listeners_hear_of_what_is_abandoned_and_of_nothing_that_is_only_intende
     assert heard.changes == [(KIND, "intended", "")]
     cache.restore_object(KIND, "v")
     assert len(heard.changes) == 1
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        pytest.param(tell(3, "written"), [("", "written")], id="the watch tells of it"),
+        pytest.param(tell(5, "later"), [("", "written"), ("written", "later")], id="the watch passes over it"),
+        pytest.param(lambda cache: cache.deleted(KIND, volume(5)), [("written", None)], id="it is gone"),
+    ],
+)
+def test_listeners_hear_of_what_was_written(then: Step, told: list[tuple[str, str | None]]) -> None:
+    """Else nobody would try the pods again that were refused for what was written, and is so no more."""
+    cache, heard = cache_with(volume(1)), Heard()
+    cache.confirm_object(volume(3, "written"))
+    cache.listen(heard)
+    then(cache)
+    assert [(before, after) for _, before, after in heard.changes] == told
