@@ -30,7 +30,10 @@ class NodeSelection:
 
     def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
         lifted = self.lifted(pod)
-        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        if pod.spec.topology_spread_constraints:
+            rows = state.table.nodes.rows  # a demand that stays may leave out the domain that makes the skew too large
+        else:
+            rows = fits(lifted) if lifted else np.zeros(0, np.intp)
         drops = {drop for missing, _ in missing_demands(pod, state, rows) for drop in missing if drop.demands}
         for drop in sorted(drops, key=lambda each: (len(each.demands), each.term, sorted(each.demands))):
             text = "drop " + " and ".join(sorted(drop.demands))

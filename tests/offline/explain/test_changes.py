@@ -87,6 +87,18 @@ ROOMY = make_node("roomy").capacity(cpu="4", memory="8Gi").obj()
             id="the fewest labels",
         ),
         pytest.param(
+            make_pod("p").label(app="x").node_selector(disk="ssd", zone="a").spread("zone", labels={"app": "x"}).obj(),
+            [
+                make_node("full").label(zone="a").unschedulable().obj(),
+                make_node("a").label(zone="a").obj(),
+                make_node("b").label(zone="b").obj(),
+                *(make_pod(f"r{n}").label(app="x").node("full").obj() for n in range(3)),
+            ],
+            "node-selection",
+            "drop nodeSelector disk=ssd",
+            id="fewer labels than would bring another zone in",
+        ),
+        pytest.param(
             make_pod("p").node_selector(disk="ssd").obj(),
             [make_node("m").obj()],
             "label-node",
