@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
+.PHONY: help setup run test explore test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,9 @@ soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 1
 
 fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay; takes half an hour
 	SOAK_REQUESTS=1000000 $(VENV)/bin/pytest -s tests/faults/test_fuzz.py -k mutated
+
+explore: $(READY) ## have the property tests look for cases that nobody has seen
+	HYPOTHESIS_PROFILE=exploring $(VENV)/bin/pytest -n 2 -m hypothesis
 
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)

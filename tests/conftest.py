@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
+
+# What `make test` says of a commit does not hang on luck; `make explore` looks for cases that nobody has seen.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("exploring")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _BUILT = pytest.StashKey[Binaries | BuildError]()
 

@@ -26,7 +26,7 @@ from extender.offline.manifests.objects import to_object
 from tests.builders import Object, make_node, make_pod
 from tests.builders.pod import PodBuilder
 
-CASES, PARTS = 2_000, 8
+CASES = 2_000
 
 
 def models(*objects: Object) -> list[Model]:
@@ -195,9 +195,8 @@ FOCUSES = ("requests", "tolerations", "node-selection", "spread", "pod-affinity"
 
 
 @st.composite
-def cases(draw: Any) -> tuple[Object, list[Object]]:
+def cases(draw: Any, focus: str) -> tuple[Object, list[Object]]:
     """A pod that, as a rule, one kind of demand keeps from the nodes: where many do, no change is of one kind."""
-    focus = draw(st.sampled_from(FOCUSES))
     objects: list[Object] = []
     for number in range(draw(st.integers(1, 5))):
         node = make_node(f"n{number}").capacity(cpu=str(draw(st.integers(1, 4))), memory=f"{draw(st.integers(1, 4))}Gi")
@@ -247,11 +246,11 @@ def _demand(draw: Any, demand: str, pod: PodBuilder) -> None:
             pod.host_port(80).host_port(81)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-@settings(max_examples=CASES // PARTS, deadline=None, suppress_health_check=list(HealthCheck))
-@given(case=cases())
-def test_each_change_really_does_and_nothing_less_of_its_kind(part: int, case: tuple[Object, list[Object]]) -> None:
-    manifest, objects = case
+@pytest.mark.parametrize("focus", FOCUSES)
+@settings(max_examples=CASES // len(FOCUSES), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_each_change_really_does_and_nothing_less_of_its_kind(focus: str, data: st.DataObject) -> None:
+    manifest, objects = data.draw(cases(focus))
     found = explanation(manifest, *objects)
     for change in found.changes:
         assert set(fitting(found.pod, change, objects)) >= set(change.nodes), change
