@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.metadata import version as installed_version
 
 import click
 
+from extender.app.housekeeping import GC_THRESHOLDS
 from extender.cli.answers.explain import explain
 from extender.cli.answers.record import record, replay
 from extender.cli.answers.rule import rule
@@ -34,6 +36,7 @@ def cli() -> None:
     Try it without a cluster:
       extender demo
     """
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 @cli.command()

@@ -15,7 +15,7 @@ from extender.table.journal import FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, Rows
 from extender.table.nodes.columns import ResourceFingerprint
 
-_MOST_FINGERPRINTS = 1024
+_MOST_FINGERPRINTS = 2048
 _OUT = np.iinfo(np.int64).min
 # Whatever else changes may change what a rule says of any node.
 _OF_NO_ACCOUNT = frozenset(
@@ -141,7 +141,9 @@ class Ranking:
         if known is None:
             at = np.array([row], np.intp)
             known = bool(_fits(self._moving_checks, at)[0]), int(_sum(self._moving_scorers, at)[0])
-            if self._by_resources and len(self._known) < _MOST_FINGERPRINTS:
+            if self._by_resources:
+                if len(self._known) >= _MOST_FINGERPRINTS:
+                    self._known.clear()  # nodes that fill up together pass by the same ones at about the same time
                 self._known[fingerprint] = known
         return known
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +46,14 @@ class Workload:
     replicas: int | None = 1
     owner: Object | None = None
 
-    def pods(self, count: int, namer: Callable[[int], str] | None = None) -> Iterator[Dict]:
-        """`count` pods with names of their own."""
+    def names(self, count: int) -> list[str]:
+        """The names of `count` pods."""
         name = self.manifest["metadata"]["name"]
-        for number in range(count):
-            own = namer(number) if namer else f"{name}-{number}" if count > 1 else name
-            yield {**self.manifest, "metadata": {**self.manifest["metadata"], "name": own, "uid": ""}}
+        return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
+
+    def pod(self, name: str) -> Dict:
+        """The manifest of one of the pods."""
+        return {**self.manifest, "metadata": {**self.manifest["metadata"], "name": name, "uid": ""}}
 
 
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:

@@ -95,7 +95,7 @@ def capacity(
     for workload in workloads:
         if workload.owner is not None:
             copied.add(workload.owner)
-        admitted[workload.source] = copied.admit(next(workload.pods(1)))
+        admitted[workload.source] = copied.admit(workload.pod(*workload.names(1)))
     pods = {name: _patient(each.pod) for name, each in admitted.items()}
     only = next(iter(pods.values()))
     counts = _by_arithmetic(copied, only, most) if len(pods) == 1 and _independent(only, copied) else None

@@ -17,6 +17,7 @@ from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import PINNED_OWNERS, Simulation, in_order
 from extender.table import PodInfo
+from extender.table.pods.templates import twin
 
 # The names that workloads go by -> the kind that owns their pods.
 KINDS = {
@@ -173,13 +174,9 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
     ]
     for info in surplus:
         simulation.remove(info)
-    pod, templates = there[-1].pod, simulation.templates
-    return [templates.info(_replica(pod, f"{pod.name}-{number}")) for number in range(1, count - len(there) + 1)]
-
-
-def _replica(pod: Pod, name: str) -> Pod:
-    metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}", deletion_timestamp=None)
-    return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
+    last = there[-1].pod
+    pod = replace(last.placed_on(""), metadata=replace(last.metadata, deletion_timestamp=None), status=PodStatus())
+    return _replicas(pod, [f"{pod.name}-{number}" for number in range(1, count - len(there) + 1)])
 
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
@@ -188,17 +185,21 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
         state.add(workload.owner)
     wanted = replicas if replicas is not None else workload.replicas
     count = len(state.table.nodes.rows) if wanted is None else wanted
-    pods = [workload.manifest] if count == 1 else list(workload.pods(count))
-    if not pods:
+    if not count:
         return []
-    first = state.admit(pods[0])
+    names = workload.names(count)
+    first = state.admit(workload.manifest if count == 1 else workload.pod(names[0]))
     notes += [f"{workload.source}: {note}" for note in first.notes]
-    made = [first.pod]
-    for manifest in pods[1:]:  # replicas differ by their names alone
-        name = manifest["metadata"]["name"]
-        metadata = replace(first.pod.metadata, name=name, uid=f"{first.pod.namespace}/{name}")
-        made.append(replace(first.pod, metadata=metadata))
-    for pod in made:
-        if pod.key in state.infos:
-            raise ConfigurationError([f"{workload.source}: there is a pod {pod.key} in the cluster already"])
-    return [simulation.templates.info(pod) for pod in made]
+    made = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
+    for info in made:
+        if info.pod.key in state.infos:
+            raise ConfigurationError([f"{workload.source}: there is a pod {info.pod.key} in the cluster already"])
+    return made
+
+
+def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
+    first, metadata, namespace = PodInfo(pod), pod.metadata, pod.namespace
+    first.precompute()
+    return [
+        twin(first, replace(pod, metadata=replace(metadata, name=name, uid=f"{namespace}/{name}"))) for name in names
+    ]

@@ -27,7 +27,8 @@ from extender.scheduler.binding.volumes import bound, selected
 from extender.scheduler.event_router import free_on
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo
-from extender.table.pods.templates import Templates
+from extender.table.podinfo import Group
+from extender.table.pods.templates import twin
 
 REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"
@@ -94,7 +95,7 @@ class Simulation:
     """
 
     def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
-        self.state, self.log, self.templates = state, Log(), Templates()
+        self.state, self.log = state, Log()
         self._random, self._progress = Random(seed), progress  # noqa: S311  ties between nodes
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
@@ -102,6 +103,7 @@ class Simulation:
             _NoTelemetry(), self._clock, INTERESTS, (SchedulingGates(),), Backoff(max_seconds=0.0)
         )
         self._came_from: dict[str, str] = {}
+        self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
         self._made_anew = self._expected = 0
 
     def add(self, infos: Iterable[PodInfo]) -> None:
@@ -173,7 +175,7 @@ class Simulation:
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         self._reserve(info.pod, chosen)
-        standing = self.templates.info(self._labelled(info.pod.nominated_to("").placed_on(chosen.node_name)), info)
+        standing = self._standing(info, chosen.node_name)
         self.state.add_info(standing)
         key = info.pod.key
         self.log.placements[key] = Placement(key, chosen.node_name, self._came_from.get(key, ""))
@@ -219,13 +221,22 @@ class Simulation:
             status = replace(device_claim.status, allocation=allocation, reserved_for=consumers)
             table.set_object(type(device_claim).__name__, replace(device_claim, status=status))
 
-    def _labelled(self, pod: Pod) -> Pod:
-        """The pod with the zone and region of its node (upstream PodTopologyLabelsAdmission)."""
-        labels = self.state.node(pod.node_name).labels
-        topology = {key: labels[key] for key in (ZONE, REGION) if key in labels}
+    def _standing(self, info: PodInfo, node_name: str) -> PodInfo:
+        """The pod on the node, with the labels of its zone and region (upstream PodTopologyLabelsAdmission)."""
+        pod = info.pod.placed_on(node_name)
+        if pod.status.nominated_node_name:
+            pod = pod.nominated_to("")
+        labels = self.state.node(node_name).labels
+        topology = tuple([(key, labels[key]) for key in (ZONE, REGION) if key in labels])
         if not topology:
-            return pod
-        return replace(pod, metadata=replace(pod.metadata, labels={**pod.labels, **topology}))
+            return twin(info, pod)
+        if (info.group, topology) not in self._labelled:
+            labelled = {**pod.labels, **dict(topology)}
+            self._labelled[info.group, topology] = labelled, Group(pod.namespace, frozenset(labelled.items()))
+        labelled, group = self._labelled[info.group, topology]
+        standing = twin(info, replace(pod, metadata=replace(pod.metadata, labels=labelled)))
+        standing.group = group
+        return standing
 
     def _anew(self, pod: Pod) -> Pod:
         """The pod as its controller makes it again."""

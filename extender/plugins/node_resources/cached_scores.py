@@ -70,8 +70,8 @@ def cached_scores(
     Args:
         rule: stands, with what is wanted of `resources`, for what `work_out` does.
     """
-    if may_be_devices(resources):
-        return work_out(rows)  # counted elsewhere
+    if len(rows) == 1 or may_be_devices(resources):  # one row costs no less here; devices are counted elsewhere
+        return work_out(rows)
     key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
     known = table.reader(_CachedScores).of_all_rows()
     met, kept = key in known, known.pop(key, None)

@@ -50,6 +50,16 @@ class Templates:
         return info
 
 
+def twin(info: PodInfo, pod: Pod) -> PodInfo:
+    """Returns a pod with what was computed for that of `info`: the two differ in name, UID and node at most."""
+    if info.volumes:
+        return PodInfo(pod)
+    alike = PodInfo.__new__(PodInfo)
+    vars(alike).update(vars(info), pod=pod, uid=pod.uid)
+    vars(alike).pop("sort_key", None)
+    return alike
+
+
 def _share(one: PodInfo, other: PodInfo) -> bool:
     """Gives the second pod what was computed for the first; returns False where that may not be the same."""
     if one.volumes or other.volumes or not _alike(one.pod, other.pod):

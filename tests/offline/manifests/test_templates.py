@@ -47,7 +47,7 @@ def test_kinds_with_templates(obj: dict[str, Any], replicas: int | None) -> None
 
 def test_replicas_have_names_of_their_own() -> None:
     (found,) = read(workload("Deployment", template=TEMPLATE))
-    assert [pod["metadata"]["name"] for pod in found.pods(3)] == ["web-0", "web-1", "web-2"]
+    assert found.names(3) == ["web-0", "web-1", "web-2"]
 
 
 def test_daemons_tolerate_what_their_controller_lets_them() -> None:
