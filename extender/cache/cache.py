@@ -60,7 +60,7 @@ class Cache:
 
     def changed(self, kind: str, obj: Object) -> None:
         """An object was added or modified."""
-        for readable in self._all_readable(kind, (obj,)):
+        for readable in self._all_readable(kind, (obj,)).values():
             with self._notifying("watch"):
                 if isinstance(readable, PodInfo):
                     self._state.set_pod(readable)
@@ -73,24 +73,25 @@ class Cache:
             self._state.remove_pod(obj.uid) if kind == POD else self._state.remove_object(kind, obj.key)
 
     def replaced(self, kind: str, objects: Sequence[Object]) -> None:
-        """A full list: what is not in it is gone."""
-        readable = self._all_readable(kind, objects)
-        with self._notifying("watch"):
-            self._state.changes.note_listed(kind)
-            if kind == POD:
-                self._state.replace_pods([info for info in readable if isinstance(info, PodInfo)])
-            else:
-                self._state.replace_objects(kind, [obj for obj in readable if isinstance(obj, Object)])
+        """A full list: what is not in it is gone.
 
-    def _all_readable(self, kind: str, objects: Sequence[Object]) -> list[Object | PodInfo]:
-        """Returns the objects as the cache keeps them; reports and leaves out what makes no sense.
+        It is taken in part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
+        """
+        steps, under_way = self._state.replace(kind, self._all_readable(kind, objects)), True
+        while under_way:
+            with self._notifying("watch"):
+                under_way = next(steps, False)
+            self._tables.keep_up()
+
+    def _all_readable(self, kind: str, objects: Sequence[Object]) -> dict[str, Object | PodInfo]:
+        """Returns the objects as the cache keeps them, by UID or key; reports and leaves out what makes no sense.
 
         The lock is not held here, for this is most of the work that a list makes.
         """
-        readable: list[Object | PodInfo] = []
+        readable: dict[str, Object | PodInfo] = {}
         for obj in objects:
             try:
-                readable.append(self.readable(obj))
+                readable[obj.uid if kind == POD else obj.key] = self.readable(obj)
             except MalformedInput as error:
                 self._telemetry.unreadable(kind, obj.key, str(error))
         return readable

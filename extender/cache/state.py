@@ -5,7 +5,7 @@ Every change is noted twice: in `changes`, for the tables, and among the notific
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.table import PodInfo
+
+_LISTED_AT_ONCE = 200  # a millisecond or two of the lock
 
 
 class Listener(Protocol):
@@ -53,6 +55,32 @@ class CacheState:
         notifications, self._notifications = self._notifications, []
         return notifications
 
+    # ---- lists
+
+    def replace(self, kind: str, listed: Mapping[str, Object | PodInfo]) -> Iterator[bool]:
+        """A list tells of all objects of the kind, pods by UID: takes a part of it in before each True."""
+        known = self.pods.known() if kind == POD else self.objects.of(kind).keys()
+        for number, key in enumerate(known - listed.keys(), start=1):
+            self.remove_pod(key) if kind == POD else self.remove_object(kind, key)
+            if number % _LISTED_AT_ONCE == 0:
+                yield True
+        for number, obj in enumerate(listed.values(), start=1):
+            self._set_if_other(kind, obj)
+            if number % _LISTED_AT_ONCE == 0:
+                yield True
+        self.changes.note_listed(kind)
+
+    def _set_if_other(self, kind: str, listed: Object | PodInfo) -> None:
+        """A list tells of the object: nothing new, as a rule."""
+        if isinstance(listed, PodInfo):
+            known = self.pods.get(listed.uid)
+            if known is None or _differs(known.pod, listed.pod):
+                self.set_pod(listed)
+        else:
+            before = self.objects.get(kind, listed.key)
+            if before is None or _differs(before, listed):
+                self.set_object(kind, listed)
+
     # ---- objects
 
     def set_object(self, kind: str, obj: Object) -> None:
@@ -73,14 +101,6 @@ class CacheState:
         self._note_object(kind, key)
         if gone is not None:
             self._notify(kind, written or gone, None)
-
-    def replace_objects(self, kind: str, listed: Sequence[Object]) -> None:
-        """A list tells of all objects of the kind."""
-        gone, changed = self.objects.differences(kind, listed)
-        for key in gone:
-            self.remove_object(kind, key)
-        for obj in changed:
-            self.set_object(kind, obj)
 
     def effective(self, kind: str, key: str) -> Object | None:
         """Returns the object as readers get it: as it is assumed, or as the watch told."""
@@ -153,14 +173,6 @@ class CacheState:
             self._note_pod(uid)
         if gone is not None:
             self._notify(POD, gone, None)
-
-    def replace_pods(self, listed: Sequence[PodInfo]) -> None:
-        """A list tells of all pods."""
-        gone, changed = self.pods.differences(listed)
-        for uid in gone:
-            self.remove_pod(uid)
-        for info in changed:
-            self.set_pod(info)
 
     def put_pod_right(self, uid: str, info: PodInfo | None) -> None:
         """Makes the pod what a list says, wherever it stood."""
@@ -239,3 +251,9 @@ class CacheState:
     def _notify(self, kind: str, before: Object | PodInfo | None, after: Object | PodInfo | None) -> None:
         if self.listener is not None:
             self._notifications.append(partial(self.listener.changed, kind, before, after))
+
+
+def _differs(known: Object, listed: Object) -> bool:
+    """Returns whether a list tells something new of an object; objects from files have no versions."""
+    version = listed.metadata.resource_version
+    return not version or version != known.metadata.resource_version or listed.uid != known.uid

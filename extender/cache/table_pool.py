@@ -87,13 +87,9 @@ class TablePool:
     def take(self, reader: str) -> Replica:
         """See `lend`; `give_back` is to follow."""
         with self._locked(reader):
-            replica = self._idle.pop() if self._idle else self._new()
+            replica = self._take_freshest() if self._idle else self._new()
             missed = replica.missed(self._changes)
-        try:
-            apply(missed, replica.table)
-        except BaseException:
-            self.give_back(replica, reader, failed=True)
-            raise
+        self._catch_up(replica, missed, reader)
         return replica
 
     def give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
@@ -115,12 +111,12 @@ class TablePool:
                     return
                 replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new()
                 missed = replica.missed(self._changes)
-            try:
-                apply(missed, replica.table)
-            except BaseException:
-                self.give_back(replica, "refresh", failed=True)
-                raise
+            self._catch_up(replica, missed, "refresh")
             self._idle.append(replica)
+
+    def keep_up(self) -> None:
+        """Brings the tables up to date that are not lent, so that the next reader does not have to."""
+        self.refresh(len(self._replicas))
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
         """Shows every table beside one made anew, both as of one moment; keeps those that are right, and the new one.
@@ -173,7 +169,19 @@ class TablePool:
         self.give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
         return True
 
+    def _catch_up(self, replica: Replica, missed: list[Update], reader: str) -> None:
+        try:
+            apply(missed, replica.table)
+        except BaseException:
+            self.give_back(replica, reader, failed=True)
+            raise
+
     # ---- with the lock held
+
+    def _take_freshest(self) -> Replica:
+        freshest = max(self._idle, key=lambda replica: replica.cursor)
+        self._idle.remove(freshest)
+        return freshest
 
     def _new(self) -> Replica:
         replica = Replica(self._features)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import KeysView
 
 from extender.cache.changes import NODE
 from extender.model.meta import Object
@@ -32,12 +32,6 @@ class WatchedObjects:
         """Removes the object; returns what was known of it."""
         return self.of(kind).pop(key, None)
 
-    def differences(self, kind: str, listed: Sequence[Object]) -> tuple[set[str], list[Object]]:
-        """Returns the keys of objects that a list no longer has, and the objects that it has otherwise."""
-        known = self.of(kind)
-        gone = known.keys() - {obj.key for obj in listed}
-        return gone, [obj for obj in listed if obj.key not in known or _differs(known[obj.key], obj)]
-
 
 class WatchedPods:
     """The pods by UID, and the UIDs by `namespace/name`."""
@@ -48,6 +42,10 @@ class WatchedPods:
 
     def __len__(self) -> int:
         return len(self._pods)
+
+    def known(self) -> KeysView[str]:
+        """Returns the UIDs of all pods."""
+        return self._pods.keys()
 
     def get(self, uid: str) -> PodInfo | None:
         return self._pods.get(uid)
@@ -76,15 +74,3 @@ class WatchedPods:
         if info is not None and self._uid_of.get(info.pod.key) == uid:
             del self._uid_of[info.pod.key]
         return info
-
-    def differences(self, listed: Sequence[PodInfo]) -> tuple[set[str], list[PodInfo]]:
-        """Returns the UIDs of pods that a list no longer has, and the pods that it has otherwise."""
-        known = self._pods
-        gone = known.keys() - {info.uid for info in listed}
-        return gone, [info for info in listed if info.uid not in known or _differs(known[info.uid].pod, info.pod)]
-
-
-def _differs(known: Object, listed: Object) -> bool:
-    """Returns whether a list tells something new of an object; objects from files have no versions."""
-    version = listed.metadata.resource_version
-    return not version or version != known.metadata.resource_version or listed.uid != known.uid

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import answers, decisions, loop, verbs, webhook
+from tests.bench import answers, decisions, loop, scale, verbs, webhook
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
@@ -25,6 +25,12 @@ def test_the_verbs_are_called_and_bind(stock_binaries: Binaries, tmp_path: Path)
     calls = dict(verbs.measured(stock_binaries, 40, tmp_path))
     assert {call.split(",")[0] for call in calls} == {"filter", "prioritize", "preempt", "bind"}
     assert min(calls.values()) > 0
+
+
+def test_processes_are_measured_while_the_whole_cluster_changes() -> None:
+    figures = list(scale.measured(40, seconds=0.2))
+    assert {figure.what.split(":")[0] for figure in figures} == {"loop", "webhook"}
+    assert min(figure.value for figure in figures) > 0
 
 
 def test_the_loop_places_every_backlog() -> None:

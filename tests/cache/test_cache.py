@@ -379,3 +379,23 @@ def test_a_confirmed_pod_that_a_list_shows_without_a_node_counts_nowhere() -> No
     cache.replaced("Pod", [pod("p")])
     held = cache.view.pods()[pod("p").uid]
     assert (held.node_name, held.state) == ("", PodState.INITIAL)
+
+
+def test_readers_see_a_long_list_taken_in_part_by_part() -> None:
+    cache, _ = cache_with("n0", "n1")
+    cache.replaced("Pod", [pod(f"gone-{number}", on="n0") for number in range(500)])
+    seen: list[int] = []
+
+    class Reader:
+        def changed(self, kind: str, before: Any, after: Any) -> None:
+            seen.append(sum(node == "n1" for node in standing(cache).values()))
+
+        def displaced(self, placement: Any, event: Any) -> None:
+            pass
+
+    listed = [pod(f"new-{number}", on="n1") for number in range(500)]
+    cache.listen(Reader())
+    cache.replaced("Pod", listed)
+    assert seen[0] == 0
+    assert any(0 < number < 500 for number in seen)
+    assert standing(cache) == {each.uid: "n1" for each in listed}

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from extender.cluster.watch.sharing import SharedParts
 from extender.errors import OutcomeUnknown
 from extender.model.documents import WHOLE, document
 from extender.model.kinds import Kind
@@ -44,6 +45,8 @@ DecodePage = Callable[[bytes], Page[Object]]
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
     """Returns what reads a page of the kind, and what reads one object. They raise what msgspec raises."""
+    if kind.type is Pod and not kind.whole:
+        return _pod_decoders()
     if not kind.whole:
         return msgspec.json.Decoder(page_type(kind.type)).decode, msgspec.json.Decoder(kind.type).decode
     decode_raw = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
@@ -59,6 +62,17 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
         return Page(page.metadata, [decode_object(raw) for raw in page.items or ()])
 
     return decode_page, decode_object
+
+
+def _pod_decoders() -> tuple[DecodePage, DecodeObject]:
+    shared, decode_pods = SharedParts(), msgspec.json.Decoder(page_type(Pod)).decode
+    decode_pod = msgspec.json.Decoder(Pod).decode
+
+    def decode_page(body: bytes) -> Page[Object]:
+        page: Page[Pod] = decode_pods(body)
+        return Page(page.metadata, [shared.share(pod) for pod in page.items or ()])
+
+    return decode_page, lambda raw: shared.share(decode_pod(raw))
 
 
 def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:

@@ -7,6 +7,7 @@ from extender.model.requests import is_resize_infeasible
 from extender.table.podinfo import Group, PodInfo
 
 _MOST_GROUPS = 4096
+_MOST_OF_A_GROUP = 10
 # None of these looks at a pod's name or UID, where it has no volumes and claims.
 _SHARED = (
     "requests",
@@ -25,10 +26,14 @@ _SHARED = (
 
 
 class Templates:
-    """The last pod of each group, before the kubelet has told of its containers and after; safe for several threads."""
+    """The last few pods of each group that were not alike; safe for several threads.
+
+    A group has several: before the kubelet has told of the containers and after, while a template is replaced, and
+    where the templates of several owners have the same labels.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[Group, bool], PodInfo] = {}
+        self._last: dict[Group, list[PodInfo]] = {}
 
     def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
         """Returns the pod with everything that a table reads of it; `before`: what is known of it so far.
@@ -39,14 +44,13 @@ class Templates:
         info = PodInfo(pod)
         if before is not None and _share(before, info):
             return info
-        key = info.group, pod.status.container_statuses is None
-        last = self._last.get(key)
-        if last is not None and _share(last, info):
+        last = self._last.get(info.group, [])
+        if any(_share(known, info) for known in last):
             return info
         info.precompute()
         if len(self._last) >= _MOST_GROUPS:
             self._last.clear()
-        self._last[key] = info
+        self._last[info.group] = [info, *last[: _MOST_OF_A_GROUP - 1]]
         return info
 
 
