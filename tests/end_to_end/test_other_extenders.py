@@ -78,6 +78,7 @@ def compared(request: dict[str, Any]) -> Any:
     """The request without what the schedulers' own writes to pods change, and without what is empty."""
     for pod in _pods(request):
         pod["metadata"].pop("resourceVersion")
+        pod["metadata"].pop("managedFields", None)  # of the write above; kube-scheduler sends them until 1.35
         pod["metadata"].pop("generation", None)
         pod["status"] = {name: value for name, value in pod.get("status", {}).items() if name in ("phase", "qosClass")}
     if names := request.get("NodeNames"):

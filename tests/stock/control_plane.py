@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import http.client
 import json
+import re
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,6 +100,12 @@ class ControlPlane:
     def client_of(self, token: str) -> ApiClient:
         """A client with another's rights."""
         return ApiClient(self._port, token, str(self._ca_file))
+
+    def gates(self) -> dict[str, bool]:
+        """Returns the feature gates that the API server knows, by name."""
+        metrics = self.client.request("GET", "/metrics")
+        found = re.findall(r'kubernetes_feature_enabled\{name="(\w+)",[^}]*\} (\d)', metrics)
+        return {name: value == "1" for name, value in found}
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Returns what kubectl prints for the administrator. Raises AssertionError with its complaint if it fails."""

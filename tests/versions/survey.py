@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -26,12 +25,13 @@ GATES = (
     "DRAPartitionableDevices",
     "DRAConsumableCapacity",
     "DRADeviceTaints",
+    "DRADeviceBindingConditions",
     "GenericWorkload",
 )
 
 
 class Survey(NamedTuple):
-    """A version, and how it does: the tests by outcome, kinds that are not served, gates by name."""
+    """A version, and how it does: the tests by outcome, kinds that are not served, gates by name (None: not known)."""
 
     version: str
     passed: int
@@ -47,7 +47,7 @@ def survey(minor: str, binaries: Binaries, arguments: Sequence[str]) -> Survey:
         directory = Path(name)
         with ControlPlane(binaries, directory / "plane") as plane:
             unserved = [kind.name for kind in KINDS.values() if not _is_served(plane, kind.path)]
-            gates = _gates(plane)
+            gates = {name: plane.gates().get(name) for name in GATES}
         report = directory / "report.xml"
         _run_tests(minor, report, arguments)
         return Survey(VERSIONS[minor], *outcomes(report), unserved, gates)
@@ -61,14 +61,6 @@ def _is_served(plane: ControlPlane, path: str) -> bool:
             raise
         return False
     return True
-
-
-def _gates(plane: ControlPlane) -> dict[str, bool | None]:
-    """Returns whether each gate is on; None for one that the version does not know."""
-    found = dict(
-        re.findall(r'kubernetes_feature_enabled\{name="(\w+)",[^}]*\} (\d)', plane.client.request("GET", "/metrics"))
-    )
-    return {name: found[name] == "1" if name in found else None for name in GATES}
 
 
 def _run_tests(minor: str, report: Path, arguments: Sequence[str]) -> None:
