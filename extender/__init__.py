@@ -30,6 +30,7 @@ from extender.runtime.moved import MovedModules
 
 if TYPE_CHECKING:
     from extender.errors import ExtenderError
+    from extender.framework.permit import Handle, Wait, WaitingPod
     from extender.model.node import Node
     from extender.model.pod import Pod
     from extender.offline.cluster import Cluster
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from extender.offline.recording.reading import Recording
     from extender.offline.recording.replay import replay
     from extender.offline.what_if.scenario import Scenario
-    from extender.plugins.users import PredicateFunction, predicate, priority
+    from extender.plugins.users import PredicateFunction, permit, predicate, priority, reserve
     from extender.table import PodInfo, Table
     from extender.table.labels import Rows
     from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -50,6 +51,7 @@ __all__ = [
     "Cluster",
     "Decision",
     "ExtenderError",
+    "Handle",
     "Node",
     "Pod",
     "PodInfo",
@@ -58,14 +60,19 @@ __all__ = [
     "Rows",
     "Scenario",
     "Table",
+    "Wait",
+    "WaitingPod",
+    "permit",
     "predicate",
     "priority",
     "replay",
+    "reserve",
 ]
 
 _HOMES = {
     "CPU": "extender.table.nodes.columns",
     "EPHEMERAL_STORAGE": "extender.table.nodes.columns",
+    "Handle": "extender.framework.permit",
     "MEMORY": "extender.table.nodes.columns",
     "PODS": "extender.table.nodes.columns",
     "Cluster": "extender.offline.cluster",
@@ -79,9 +86,13 @@ _HOMES = {
     "Rows": "extender.table.labels",
     "Scenario": "extender.offline.what_if.scenario",
     "Table": "extender.table",
+    "Wait": "extender.framework.permit",
+    "WaitingPod": "extender.framework.permit",
+    "permit": "extender.plugins.users",
     "predicate": "extender.plugins.users",
     "priority": "extender.plugins.users",
     "replay": "extender.offline.recording.replay",
+    "reserve": "extender.plugins.users",
 }
 
 # Where rules of users may have found what they import; these names go with version 0.2.

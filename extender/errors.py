@@ -12,7 +12,7 @@
     ├── Outdated                an object is no longer what a decision was made on
     ├── DeadlineExceeded        a decision takes longer than it may
     ├── RuleFailed              a rule raised, or cannot judge the pod, where that ends the work
-    ├── BindingFailed           a pod's volumes or devices could not be bound before its Binding
+    ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be had
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
     └── ClusterError            a call to the API server did not succeed
         ├── Refused             the API server said no: nothing was changed
@@ -85,7 +85,7 @@ class RuleFailed(ExtenderError):
 
 
 class BindingFailed(ExtenderError):
-    """A pod's volumes or devices could not be bound before its Binding.
+    """What a pod needs could not be reserved or bound before its Binding, or it was rejected there.
 
     `plugin` has rejected the pod, which waits for what may change its mind; empty: the pod is simply tried again.
     """

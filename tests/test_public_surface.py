@@ -42,7 +42,7 @@ MEMBERS = {
     ),
 }
 """Of these classes only some members are for users."""
-ANSWERS = {"Decision", "Recording"}
+ANSWERS = {"Decision", "Handle", "Recording", "WaitingPod"}
 """Classes that users get and never make."""
 
 

@@ -56,7 +56,6 @@ queue_sort
 pre_filter
 post_filter
 pre_score
-permit
 pre_bind
 post_bind
 placement_generate

@@ -10,7 +10,9 @@ from extender.app.readiness import Readiness
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import TABLE, Comparer, Report
 from extender.cache.expiry import Expiry
+from extender.cache.pod_states import PodState
 from extender.errors import ClusterError
+from extender.framework.permit import Permits
 from extender.runtime import memory
 from extender.verbs.refused_pods import Activator, RefusedPods
 
@@ -61,6 +63,17 @@ def activate(refused: RefusedPods, activator: Activator, ready: Readiness, leadi
     if ready.ready and leading():
         for pod in refused.fitting():
             activator.activate(pod)
+
+
+def settle(permits: Permits, cache: Cache) -> None:
+    """Finishes or unreserves the pods with rules of Reserve whose bindings ended without an answer."""
+
+    def is_bound(uid: str) -> bool | None:
+        placement = cache.placement(uid)
+        confirmed = placement is not None and placement.state is PodState.ADDED
+        return None if placement is not None and not confirmed else confirmed
+
+    permits.settle(is_bound)
 
 
 def compare(comparer: Comparer, ready: Readiness) -> None:

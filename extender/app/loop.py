@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from extender.app.housekeeping import settle
 from extender.cache.cache import Cache
 from extender.devices.claims import NAME as DYNAMIC_RESOURCES
+from extender.framework.permit import Permits
 from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.pre_enqueue import ClaimsExist
 from extender.plugins.registry import interests_of
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
+from extender.queue.queued_pod import Tier
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.claims import DeviceClaims
@@ -60,7 +63,9 @@ class Loop:
     scheduler: Scheduler
     waiting: WaitingPods
     device_claims: DeviceClaims
+    permits: Permits
     recovery: StartupRecovery
+    settle_permits: Callable[[], None]
 
 
 def compose_loop(
@@ -94,6 +99,7 @@ def compose_loop(
     interests = interests_of(cycle.profile for cycle in cycles.values())
     queue = PriorityQueue(telemetry, clock, interests, (SchedulingGates(), claims_exist, evictions), *queue_times)
     cache.listen(EventRouter(cache, queue, cycles))
+    permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels))
     nominations = Nominations(cache, queue, statuses)
     waiting = WaitingPods(clock, is_there, binders)
     volumes, devices = Volumes(cache, ports.volumes), DeviceClaims(cache, claims, events, clock)
@@ -104,9 +110,17 @@ def compose_loop(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate
     )  # fmt: skip
     binding = BindingCycle(
-        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting
+        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
     scheduler = Scheduler(
-        cycles, cache, queue, (volumes, devices), binding, binders, failures, events, telemetry, clock
+        cycles, cache, queue, (volumes, devices), permits, binding, binders, failures, events, telemetry, clock
     )  # fmt: skip
-    return Loop(queue, scheduler, waiting, devices, StartupRecovery(cache, cycles, devices, nominations))
+    recovery = StartupRecovery(cache, cycles, devices, nominations)
+    return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache))
+
+
+def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:
+    """Has the pods with these labels tried at once that wait for an event, or for their backoff."""
+    pods = queue.pods()
+    wanted = [info for info in (*pods[Tier.BACKOFF], *pods[Tier.UNSCHEDULABLE]) if info.pod.namespace == namespace]
+    queue.activate([info.uid for info in wanted if labels.items() <= info.pod.labels.items()])

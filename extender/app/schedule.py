@@ -253,6 +253,7 @@ class Process:
             Ticker("waiting", WAITING_SECONDS, loop.waiting.poll),
             Ticker("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
             Ticker("kept claims", REFRESH_SECONDS, loop.recovery.release_kept),
+            Ticker("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
             Ticker("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),

@@ -20,6 +20,7 @@ from extender.app.housekeeping import (
     limit_process,
     prepare,
     refresh,
+    settle,
 )
 from extender.app.live import announcement
 from extender.app.policies import features_of, log_failure, profiles_of
@@ -34,13 +35,14 @@ from extender.cluster.election.fence import LeaderBinder
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
+from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.plugins.users import CountedFailures, put_in_force
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.runtime.ticker import Ticker
-from extender.verbs.bind import Bind
+from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
@@ -114,9 +116,10 @@ class WebhookProcess:
         self._announcement = announcement("serve", settings, profiles.all, features)
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         limit = TimeLimit(clock, settings.decision_seconds)
+        permits = Permits(cache.snapshot)
         refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
         put_in_force(profiles, refused.wake)
-        self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused))
+        self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused, permits))
 
         self._ready = ready = Readiness(feed.missing, lambda: self._prepare(left))
         known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
@@ -129,14 +132,15 @@ class WebhookProcess:
         simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
         self._takers = {SIMULATE: simulate} if settings.simulate else {}
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
-        self._tickers = (*self._tickers_of(clock, refused), self._comparing)
+        self._tickers = (*self._tickers_of(clock, refused, permits), self._comparing)
 
-    def _tickers_of(self, clock: Clock, refused: RefusedPods) -> tuple[Ticker, ...]:
+    def _tickers_of(self, clock: Clock, refused: RefusedPods, permits: Permits) -> tuple[Ticker, ...]:
         cache, feed, ready = self._cache, self._feed, self._ready
         expiry = Expiry(cache, feed.survey, clock)
         return (
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
+            Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(permits, cache)),
             Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
             Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready, self._leading)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
@@ -198,13 +202,21 @@ class WebhookProcess:
 
 
 def verbs_over(
-    cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, settings: Settings, refused: RefusedPods
+    cache: Cache,
+    profiles: Profiles,
+    binder: Binder,
+    telemetry: Telemetry,
+    settings: Settings,
+    refused: RefusedPods,
+    permits: Permits,
 ) -> list[Verb[Any, Any]]:
     """Returns the four verbs."""
+    # Half of the connections stay free for other calls.
+    wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
     reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)
     return [
         Filter(cache, profiles, telemetry, reader, limit, refused),
         Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
         Preempt(cache, profiles, limit),
-        Bind(cache, profiles, binder, telemetry, limit),
+        Bind(cache, profiles, binder, telemetry, limit, permits, wait),
     ]

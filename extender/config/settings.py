@@ -124,6 +124,11 @@ class Settings(BaseModel):
         description="serve: after a pod was refused everywhere and nobody asked again, it is judged once more, and"
         " brought to kube-scheduler's notice if it fits; 0: never",
     )
+    permit_seconds: Seconds = Field(
+        3.0,
+        description="serve: how long a bind may wait for a rule of Permit before it is refused; 0: not at all;"
+        " httpTimeout: 5",
+    )
     compare_seconds: Seconds = Field(
         300.0, description="between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
     )

@@ -9,12 +9,14 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel
 
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
+from extender.framework.permit import ReserveRule
 from extender.framework.rules import Predicate, Priority
 from extender.framework.schema import Strict
 
 A = TypeVar("A", bound=BaseModel)
 
 PRE_FILTER, FILTER, PRE_SCORE, SCORE = "preFilter", "filter", "preScore", "score"
+RESERVE, PERMIT = "reserve", "permit"
 
 
 class Arguments(Strict):
@@ -32,6 +34,7 @@ class Plugin(Generic[A]):
         arguments: the model of its arguments (pluginConfig).
         predicate, priority: make its rules from the arguments. A plugin with neither does nothing here, but a
             configuration may name it.
+        reserve: makes its rule of Reserve or Permit from them; which of the two, `points` says.
         weight: of its scores in the default profile.
         points: its extension points other than preFilter and filter of a predicate, and score of a priority.
         needs: (point, earlier point) pairs: at the first it reads what it worked out at the second.
@@ -44,6 +47,7 @@ class Plugin(Generic[A]):
     arguments: type[A]
     predicate: Callable[[A], Predicate] | None = None
     priority: Callable[[A], Priority] | None = None
+    reserve: Callable[[A], ReserveRule] | None = None
     weight: int = 1
     points: frozenset[str] = frozenset()
     needs: tuple[tuple[str, str], ...] = ()

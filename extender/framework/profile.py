@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from extender.framework.permit import ReserveRule
 from extender.framework.rules import Predicate, Priority
 from extender.model.pod import Pod
 from extender.table import PodInfo
@@ -50,6 +51,7 @@ class Profile:
         check_all_predicates: a node that one predicate has refused is shown to the others too, for all the reasons
             (alwaysCheckAllPredicates of a Policy).
         reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
+        permit: users' rules of Reserve, then those of Permit, in their order.
         unsupported: what the configuration switches off and a scheduling loop does all the same, one text each.
         scheduler_names: the schedulerNames of all profiles of the same scheduler, where there are several.
     """
@@ -63,6 +65,7 @@ class Profile:
     check_all_predicates: bool = False
     scheduler_names: frozenset[str] = frozenset()
     reserving: frozenset[str] = RESERVING
+    permit: Sequence[ReserveRule] = ()
     unsupported: tuple[str, ...] = ()
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:

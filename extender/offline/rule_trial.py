@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from extender.errors import ConfigurationError
 from extender.framework.rules import Check, Predicate, Priority
 from extender.offline.cluster import Cluster, state_of
-from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures
+from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction
 from extender.plugins.users.tracing import described
 from extender.table import PodInfo, Table
 
@@ -77,6 +77,8 @@ def rules_in(path: Path) -> dict[str, Rule]:
         for name, value in vars(module).items()
         if isinstance(value, PredicateFunction | PriorityFunction) and value.function.__module__ == module.__name__
     }
+    if not found and any(isinstance(value, ReserveFunction) for value in vars(module).values()):
+        raise ConfigurationError([f"{path}: rules of Reserve and Permit are asked where pods are bound, and not tried"])
     if not found:
         raise ConfigurationError([f"{path}: no function in it is decorated with @predicate or @priority"])
     return found

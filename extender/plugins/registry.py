@@ -33,6 +33,7 @@ from extender.plugins import (
     volume_zone,
 )
 from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.reserve import CustomReserve
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -79,7 +80,12 @@ INTERESTS: Mapping[str, Interests] = {
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
     """Returns the interests of the plugins, and of the users' rules in these profiles that have declared some."""
-    rules = (rule for profile in profiles for rule in profile.predicates if isinstance(rule, CustomPredicate))
+    rules = [
+        rule
+        for profile in profiles
+        for rule in (*profile.predicates, *profile.permit)
+        if isinstance(rule, CustomPredicate | CustomReserve)
+    ]
     return {**INTERESTS, **{rule.name: rule.interests for rule in rules if rule.interests is not EVERYTHING}}
 
 

@@ -10,14 +10,13 @@ from importlib.metadata import EntryPoints, entry_points
 from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin, Registry
-from extender.framework.rules import Predicate, Priority
 from extender.plugins.registry import IN_TREE
-from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, RuleFailures
+from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
 from extender.plugins.users.tracing import described
 from extender.policy.faults import Faults
 
 ENTRY_POINT_GROUP = "extender.rules"
-UserRule = PredicateFunction[..., object] | PriorityFunction[..., object]
+UserRule = PredicateFunction[..., object] | PriorityFunction[..., object] | ReserveFunction[..., object]
 
 
 class Library:
@@ -62,8 +61,9 @@ class Library:
             right = (*others, *self._rules, *(point.name for point in _entry_points()))
             faults.add(path, f"there is no {name!r}", name, right)
             return None
-        if not isinstance(found, PredicateFunction | PriorityFunction):
-            faults.add(path, f"{name} is no rule; decorate the function with @predicate or @priority")
+        if not isinstance(found, PredicateFunction | PriorityFunction | ReserveFunction):
+            decorators = "@predicate, @priority, @reserve or @permit"
+            faults.add(path, f"{name} is no rule; decorate the function with {decorators}")
             return None
         return self._as_plugin(name, found)
 
@@ -77,17 +77,19 @@ class Library:
         return found
 
     def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
-        def predicate(arguments: BaseModel) -> Predicate:
-            assert isinstance(rule, PredicateFunction)
-            return rule.rule(name, dict(arguments), self._failures)
-
-        def priority(arguments: BaseModel) -> Priority:
-            assert isinstance(rule, PriorityFunction)
-            return rule.rule(name, dict(arguments), self._failures)
-
+        failures = self._failures
         if isinstance(rule, PredicateFunction):
-            return Plugin(name, rule.arguments, predicate=predicate, default=False)
-        return Plugin(name, rule.arguments, priority=priority, default=False)
+            return Plugin(
+                name, rule.arguments, predicate=lambda given: rule.rule(name, dict(given), failures), default=False
+            )
+        if isinstance(rule, PriorityFunction):
+            return Plugin(
+                name, rule.arguments, priority=lambda given: rule.rule(name, dict(given), failures), default=False
+            )
+        return Plugin(
+            name, rule.arguments, reserve=lambda given: rule.rule(name, dict(given), failures),
+            points=frozenset((rule.point,)), default=False,
+        )  # fmt: skip
 
 
 def _entry_point(name: str) -> object:

@@ -1,8 +1,10 @@
 """The scheduler's loop, and the scheduling cycle of one pod. Source: upstream schedule_one.go.
 
 schedule_one            takes a pod from the queue
-  scheduling cycle      finds a node (scheduling_cycle.py), assumes the pod there, reserves its volumes and devices
-  binding cycle         in a worker's thread: writes what is reserved, waits for it, binds (binding/cycle.py)
+  scheduling cycle      finds a node (scheduling_cycle.py), assumes the pod there, reserves its volumes and devices, and
+                        runs users' rules of Reserve and Permit (framework/permit)
+  binding cycle         in a worker's thread: waits at Permit, writes what is reserved, waits for it, binds
+                        (binding/cycle.py)
   handle failure        from either cycle: preempts, gives the pod back to the queue, says why (failures.py)
 """
 
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ExtenderError, IllegalTransition, Outdated
+from extender.framework.permit import Permits
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
@@ -37,6 +40,7 @@ class Scheduler:
     Attributes:
         cycles: by schedulerName.
         reservers: for what pods may need besides room.
+        permits: users' rules of Reserve and Permit, which come after them.
         binders: threads for binding cycles; that they take no more than a few at once keeps decisions fresh.
     """
 
@@ -44,6 +48,7 @@ class Scheduler:
     cache: Cache
     queue: PriorityQueue
     reservers: Sequence[Reserver]
+    permits: Permits
     binding: BindingCycle
     binders: Workers
     failures: FailureHandler
@@ -106,6 +111,8 @@ class Scheduler:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:
                     reservations.append(reservation)
                     reservation.take()
+            rules = self.cycles[pod.info.pod.spec.scheduler_name].profile.permit
+            permit = self.permits.run(rules, pod.info.pod, chosen.node_name)
         except Exception as error:  # whatever it was, nothing must stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):
                 _log.exception("reserving for %s on %s", pod.info.pod.key, chosen.node_name)
@@ -114,4 +121,4 @@ class Scheduler:
             with suppress(IllegalTransition):  # the pod has gone in this moment
                 self.cache.forget(pod.uid)
             return unfit_by(error)
-        return AssumedPod(pod, chosen.node_name, began_at, reservations)
+        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit)

@@ -1,4 +1,8 @@
-"""bind: the pod is checked once more, counted on its node, and bound; each path ends in finish or forget."""
+"""bind: the pod is checked once more, counted on its node, and bound; each path ends in finish or forget.
+
+Users' rules of Reserve and Permit run in between. A pod that one of them has wait does so in the thread of its call,
+which kube-scheduler waits for, with no lock held.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,21 @@ from dataclasses import replace
 import numpy as np
 
 from extender.cache.cache import Cache
-from extender.errors import Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused, UnknownPod
+from extender.errors import (
+    BindingFailed,
+    Conflict,
+    ExtenderError,
+    IllegalTransition,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    UnknownPod,
+)
 from extender.extender_v1.decoding import decode_binding_args
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.find_fit import find_fit
+from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, TimeLimit
@@ -38,6 +52,23 @@ class _BindInProgress:
         self.awaited: Future[ExtenderBindingResult] | None = None
 
 
+class PermitWait:
+    """How binds wait at Permit: for so many seconds each at most, and so many at once; others are refused then."""
+
+    def __init__(self, most_seconds: float, most_pods: int) -> None:
+        self.most_seconds = most_seconds
+        self._room = threading.Semaphore(most_pods)
+
+    def wait(self, permit: Permit) -> None:
+        """Waits until the pod is allowed. Raises BindingFailed."""
+        if not self._room.acquire(blocking=False):
+            raise BindingFailed("too many pods wait at Permit")
+        try:
+            permit.wait(self.most_seconds)
+        finally:
+            self._room.release()
+
+
 class Bind:
     """Upstream counterpart: HTTPExtender.Bind.
 
@@ -48,8 +79,17 @@ class Bind:
     name = "bind"
 
     def __init__(
-        self, cache: Cache, profiles: Profiles, binder: Binder, telemetry: Telemetry, limit: TimeLimit = NO_LIMIT
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        binder: Binder,
+        telemetry: Telemetry,
+        limit: TimeLimit = NO_LIMIT,
+        permits: Permits | None = None,
+        permit_wait: PermitWait | None = None,
     ) -> None:
+        """`permits`: rules of Reserve and Permit; its owner calls `settle`. `permit_wait` None: no bind waits."""
+        self._permits, self._permit_wait = permits or Permits(cache.snapshot), permit_wait or PermitWait(0.0, 1)
         self._cache, self._binder, self._telemetry, self._limit = cache, binder, telemetry, limit
         self._profiles = profiles.with_each(at_bind)
         self._lock = threading.Lock()
@@ -116,17 +156,32 @@ class Bind:
         return self._end("refused", f"is bound to {placement.node_name} already")
 
     def _bind_first(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
+        info = self._cache.find_pod(request.pod_uid, f"{request.pod_namespace}/{request.pod_name}")
         try:
-            reason = self._assume(request, checked)
+            reason = self._assume(request, info, checked)
         except ExtenderError as error:
             return self._end("refused", str(error))
         if reason:
             return self._end("unfit", f"{request.node} {UNFIT}{reason}")
         try:
+            if info is not None and checked:
+                self._permit(info, request.node)
             return self._post(request, request.node)
-        except Refused as error:
+        except (BindingFailed, Refused) as error:
             self._forget(request.pod_uid)
             return self._end("refused", str(error))
+
+    def _permit(self, info: PodInfo, node: str) -> None:
+        """Returns once users' rules let the pod be bound. Raises BindingFailed, with the pod still assumed."""
+        try:
+            permit = self._permits.run(self._profiles.of(info.pod).permit, info.pod, node)
+            if permit is not None and not permit.ready():
+                self._permit_wait.wait(permit)
+        except BindingFailed:
+            raise
+        except BaseException:
+            self._forget(info.uid)
+            raise
 
     def _bind_again(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
         try:
@@ -143,14 +198,14 @@ class Bind:
         except Refused as error:  # says nothing of the attempt before
             return self._end("unknown", str(error))
 
-    def _assume(self, request: ExtenderBindingArgs, checked: bool) -> str:
+    def _assume(self, request: ExtenderBindingArgs, info: PodInfo | None, checked: bool) -> str:
         """Counts the pod on its node; returns the reason against it, or ""."""
-        key, node = f"{request.pod_namespace}/{request.pod_name}", request.node
-        info = self._cache.find_pod(request.pod_uid, key)
+        node = request.node
         if info is not None:
             return self._cache.assume(info, node, lambda table: self._check(info, node, table) if checked else "")
         if checked:
-            raise UnknownPod(f"no pod of UID {request.pod_uid} is known under {key}")
+            known = f"{request.pod_namespace}/{request.pod_name}"
+            raise UnknownPod(f"no pod of UID {request.pod_uid} is known under {known}")
         return ""
 
     def _check(self, info: PodInfo, node: str, table: Table) -> str:
@@ -197,8 +252,10 @@ class Bind:
         # The watch may have seen the pod go in the meantime; then there is nothing left to count.
         with suppress(IllegalTransition):
             self._cache.finish_binding(uid, certain=certain)
+        self._permits.finish(uid, certain=certain)
 
     def _forget(self, uid: str) -> None:
+        self._permits.unreserve(uid)
         # The watch may know better than the answer: a pod that it has seen on a node is not forgotten.
         with suppress(IllegalTransition):
             self._cache.forget(uid)

@@ -16,9 +16,12 @@ from extender.plugins.users import RaisedFailures, put_in_force
 from extender.policy.library import Library
 from extender.policy.loading import read
 from tests.builders import ZONE, Object, make_node, make_pod
+from tests.policy.configurations import profile
+from tests.scheduler.world import NAME, World
 
 FOLDER = Path(__file__).parents[2] / "examples" / "rules"
 FILES = sorted(FOLDER.glob("*.py"))
+GANG, SIZE = "example.com/gang", "example.com/gang-size"
 TEAM, RACK, GPU, DATA = "example.com/team", "example.com/rack", "example.com/gpu-model", "example.com/data"
 
 
@@ -135,6 +138,22 @@ def test_data_locality() -> None:
     pod = make_pod("p").annotation({DATA: "orders"}).obj()
     decision = decided("data_locality", {"near_data": {"zones": {"orders": "b"}}}, pod, *nodes)
     assert totals(decision) == {"has": 100, "near": 50, "far": 0}
+
+
+def test_gang() -> None:
+    """tests/scheduler/binding/test_permit.py has what becomes of gangs."""
+    document = profile(plugins={"permit": {"enabled": [{"name": "gang:whole_gang"}]}})
+    first, last = (
+        make_pod(name).uid(name).scheduler(NAME).label({GANG: "g"}).annotation({SIZE: "2"})
+        for name in ("first", "last")
+    )
+    node = make_node("n").capacity(cpu="2", pods="9").allocatable(cpu="2", pods="9")
+    world = World(node, first, profile=read(document, Library(folder=str(FOLDER))).profiles[0])
+    world.settle()
+    assert world.node_of("first") == ""
+    world.put(last)
+    world.settle()
+    assert (world.node_of("first"), world.node_of("last")) == ("n", "n")
 
 
 def test_every_example_has_a_test() -> None:

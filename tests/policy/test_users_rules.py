@@ -118,17 +118,18 @@ HERE = "tests.policy.test_users_rules"
         ),
         pytest.param(
             policy(predicates=[{"name": f"{HERE}:no_rule"}]),
-            f"predicates[0].name: {HERE}:no_rule is no rule; decorate the function with @predicate or @priority",
+            f"predicates[0].name: {HERE}:no_rule is no rule; decorate the function with @predicate, @priority, "
+            "@reserve or @permit",
             id="not decorated",
         ),
         pytest.param(
             policy(predicates=[{"name": f"{HERE}:flat"}]),
-            f"predicates[0].name: {HERE}:flat is a priority",
+            f"predicates[0].name: {HERE}:flat is no predicate",
             id="priority",
         ),
         pytest.param(
             policy(priorities=[{"name": f"{HERE}:never", "weight": 1}]),
-            f"priorities[0].name: {HERE}:never is a predicate",
+            f"priorities[0].name: {HERE}:never is no priority",
             id="predicate",
         ),
         pytest.param(

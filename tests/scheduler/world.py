@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from extender.app.housekeeping import settle
 from extender.app.loop import LoopPorts, compose_loop
 from extender.app.recording.observation import Observation, ObservedCycle
 from extender.cache.cache import Cache
@@ -121,7 +122,7 @@ class World:
         cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers, ProfileTimer(self.clock, told))}
         loop = compose_loop(cycles, self.cache, ports, told, self.clock)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
-        self.device_claims, self.leftovers = loop.device_claims, loop.recovery
+        self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery
         for each in built:
             self.put(each)
         self.watch()
@@ -237,4 +238,5 @@ class World:
             self.queue.flush_backoff()
             self.queue.flush_unschedulable()
             self.device_claims.resolve()
+            settle(self.permits, self.cache)
             self.settle()

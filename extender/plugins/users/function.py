@@ -1,8 +1,9 @@
 """A user's function and what its signature says: what the engine passes to it, and what the policy may set.
 
 Two positional parameters are (pod, node), the model's values: the function is called for one node after another.
-Three are (pod, table, rows): it is called once and answers for all rows. Keyword-only parameters are the rule's
-arguments: the policy sets them, their annotations say what is allowed (anything that pydantic understands).
+Three are (pod, table, rows): it is called once and answers for all rows. Rules of Reserve and Permit are about one
+node, and take (pod, node) or (pod, node, handle). Keyword-only parameters are the rule's arguments: the policy sets
+them, their annotations say what is allowed (anything that pydantic understands).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PLAIN, _COLUMNS = 2, 3
+_PLAIN, _THREE = 2, 3
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -26,15 +27,17 @@ class RuleFunction(Generic[P, R]):
     """A function made a rule by a decorator; called, it is that function still.
 
     Attributes:
-        columns: it takes (pod, table, rows), not (pod, node).
+        columns: it takes three positional parameters, not (pod, node).
         arguments: the model of its arguments.
     """
+
+    forms = "(pod, node) or (pod, table, rows)"
 
     def __init__(self, function: Callable[P, R]) -> None:
         """Raises TypeError where the function has the form of no rule."""
         parameters = list(inspect.signature(function).parameters.values())
         self.function = function
-        self.columns = _takes_columns(function.__qualname__, parameters)
+        self.columns = _takes_three(function.__qualname__, parameters, self.forms)
         self.arguments = _model(function, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
@@ -57,15 +60,14 @@ class BoundFunction:
         return self.function(*inputs, **self.arguments)
 
 
-def _takes_columns(name: str, parameters: list[inspect.Parameter]) -> bool:
+def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> bool:
     positional = sum(parameter.kind in _POSITIONAL for parameter in parameters)
     variadic = any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
-    if variadic or positional not in (_PLAIN, _COLUMNS):
+    if variadic or positional not in (_PLAIN, _THREE):
         raise TypeError(
-            f"{name} must take (pod, node) or (pod, table, rows), and its own arguments by keyword: "
-            "def rule(pod, node, *, watts: int = 500)"
+            f"{name} must take {forms}, and its own arguments by keyword: def rule(pod, node, *, watts: int = 500)"
         )
-    return positional == _COLUMNS
+    return positional == _THREE
 
 
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:

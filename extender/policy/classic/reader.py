@@ -103,7 +103,7 @@ class _PredicateReader:
         if plugin is None:
             return
         if plugin.predicate is None:
-            self._faults.add(f"{path}.name", f"{spec.name} is a priority")
+            self._faults.add(f"{path}.name", f"{spec.name} is no predicate")
             return
         arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
         if arguments is not None:
@@ -158,7 +158,7 @@ class _PriorityReader:
         if plugin is None:
             return
         if plugin.priority is None:
-            self._faults.add(f"{path}.name", f"{spec.name} is a predicate")
+            self._faults.add(f"{path}.name", f"{spec.name} is no priority")
             return
         arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
         if arguments is not None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pydantic import BaseModel
 
-from extender.framework.plugin import Plugin
+from extender.framework.permit import ReserveRule
+from extender.framework.plugin import PERMIT, RESERVE, Plugin
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate
 from extender.plugins.default_preemption import DefaultPreemptionArgs
@@ -100,7 +101,8 @@ class _ProfileReader:
             filter_order,
             percentage if own_percentage is None else own_percentage,
             self._preemption(),
-            reserving=RESERVING.intersection(self._running("reserve")),
+            reserving=RESERVING.intersection(self._running(RESERVE)),
+            permit=(*self._reserve_rules(RESERVE), *self._reserve_rules(PERMIT)),
             unsupported=tuple(self._unsupported()),
         )
 
@@ -174,6 +176,12 @@ class _ProfileReader:
             idle = plugin.scores_filtered and name not in filtering
             if plugin.priority and arguments is not None and not idle:
                 yield WeightedPriority(plugin.priority(arguments), by_name[name])
+
+    def _reserve_rules(self, point: str) -> Iterator[ReserveRule]:
+        for name in self._running(point):
+            plugin, arguments = self._plugins[name], self._arguments_of(name)
+            if plugin.reserve and arguments is not None:
+                yield plugin.reserve(arguments)
 
     def _refuse_unprepared(self) -> None:
         """Notes the plugins that upstream would let fail on every pod, for want of an earlier extension point."""

@@ -1,9 +1,9 @@
 """The binding cycle: from an assumed pod to a bound one; every path ends in finish or forget.
 
-    run ---- nothing reserved ----------------------------------> bind --> finish
-     '-- pre-bind: write --> wait --> volumes and devices ready ---^ |
-               |              |                                      '--> refused
-               '--------------'--> failed --> undo, forget <-------------'
+    run ---- nothing reserved, no rules of Permit ---------------------------> bind --> finish
+     '-- wait on Permit --> pre-bind: write --> volumes and devices ready ------^ |
+               |                        |                                         '--> refused
+               '------------------------'--> failed --> undo, unreserve, forget <--------'
 
 Source: upstream schedule_one.go, bindingCycle, handleBindingCycleError.
 """
@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown
+from extender.framework.permit import Permit, Permits
 from extender.model.pod import Pod
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
-from extender.scheduler.binding.reservations import Reservation, undo
+from extender.scheduler.binding.reservations import Awaited, Reservation, undo
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import ERROR, SCHEDULED, Attempt, Events, SchedulerTelemetry, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
@@ -40,12 +41,14 @@ class AssumedPod:
     Attributes:
         began_at: the start of the attempt, in monotonic seconds.
         reservations: what is reserved for the pod there, in the order in which it was taken.
+        permit: what users' rules of Reserve and Permit have said; None: there are none.
     """
 
     pod: QueuedPod
     node_name: str
     began_at: float
     reservations: Sequence[Reservation] = ()
+    permit: Permit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class BindingCycle:
     Attributes:
         handle_failure: takes a pod whose place was given back.
         waiting: the pods that wait, or could be cancelled.
+        permits: users' rules of Reserve and Permit.
     """
 
     cache: Cache
@@ -66,41 +70,54 @@ class BindingCycle:
     clock: Clock
     handle_failure: Callable[[QueuedPod, Unfit, float], object]
     waiting: WaitingPods
+    permits: Permits
     sample: Sample = field(default_factory=Sample)
 
     def run(self, assumed: AssumedPod) -> None:
-        """Binds the pod: now or, where it waits for volumes or devices, later and in another thread."""
-        if not assumed.reservations:
+        """Binds the pod: now or, where it waits at Permit, for volumes or devices, later and in another thread."""
+        if not assumed.reservations and assumed.permit is None:
             self._bind(assumed)
             return
         self.waiting.enter(assumed.pod.info)
-        self._pre_bind(assumed)
+        if assumed.permit is None:
+            self._pre_bind(assumed)
+        else:  # events are recorded on: a pod that is rejected here may have missed the one that helps it
+            self._wait(assumed, (assumed.permit,), self._pre_bind)
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes what is reserved for the pod, and binds it once the controllers and drivers have done their part."""
-        info = assumed.pod.info
-        self.queue.stop_recording_events(info.uid)  # a failure from here on is no rule's refusal
+        self.queue.stop_recording_events(assumed.pod.uid)  # a failure from here on is no rule's refusal
         try:
             for reservation in assumed.reservations:
                 reservation.write()
-            ready = self.waiting.wait(info, assumed.reservations, lambda error: self._end_waiting(assumed, error))
         except Exception as error:  # whatever it was, nothing must stay reserved
+            self._fail(assumed, error)
+        else:
+            self._wait(assumed, assumed.reservations, self._leave)
+
+    def _wait(self, assumed: AssumedPod, awaited: Sequence[Awaited], go_on: Callable[[AssumedPod], object]) -> None:
+        info = assumed.pod.info
+
+        def end(error: Exception | None) -> None:
+            self._fail(assumed, error) if error else go_on(assumed)
+
+        try:
+            ready = self.waiting.wait(info, awaited, end)
+        except Exception as error:
             self._fail(assumed, error)
             return
         if ready:
-            self._end_waiting(assumed)
+            go_on(assumed)
         else:  # others, such as the cluster autoscaler, learn which node the pod goes to (KEP-5278)
             self.statuses.nominate(info.pod, assumed.node_name)
 
-    def _end_waiting(self, assumed: AssumedPod, error: Exception | None = None) -> None:
+    def _leave(self, assumed: AssumedPod) -> None:
         try:
             self.waiting.leave(assumed.pod.info)
         except BindingFailed as cancelled:
-            error = error or cancelled
-        if error is None:
-            self._bind(assumed)
+            self._fail(assumed, cancelled)
         else:
-            self._fail(assumed, error)
+            self._bind(assumed)
 
     def _bind(self, assumed: AssumedPod) -> None:
         pod, node_name = assumed.pod.info.pod, assumed.node_name
@@ -135,6 +152,7 @@ class BindingCycle:
     def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
         with suppress(IllegalTransition):  # the pod was deleted meanwhile
             self.cache.finish_binding(pod.uid, certain=certain)
+        self.permits.finish(pod.uid, certain=certain)
         self.queue.done(pod.uid)
 
     def _fail(self, assumed: AssumedPod, error: Exception, prefix: str = "") -> None:
@@ -145,6 +163,7 @@ class BindingCycle:
         self.queue.stop_recording_events(pod.uid)  # that the pod leaves its place does not help the pod itself
         with suppress(BindingFailed):  # it fails anyway
             self.waiting.leave(pod.info)
+        self.permits.unreserve(pod.uid)
         undo(assumed.reservations)
         with suppress(IllegalTransition):  # the watch has shown the pod on a node, or its deletion
             self.cache.forget(pod.uid)
@@ -163,5 +182,6 @@ class BindingCycle:
 def unfit_by(error: Exception, prefix: str = "") -> Unfit:
     """Returns what the error means for the pod: refused by a plugin, or tried again after its backoff."""
     plugin = error.plugin if isinstance(error, BindingFailed) else ""
-    rejection = Rejection(unschedulable=frozenset((plugin,))) if plugin else NO_RULE
-    return Unfit(f"{prefix}{error}", rejection)
+    if not plugin:
+        return Unfit(f"{prefix}{error}", NO_RULE)
+    return Unfit(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((plugin,))))

@@ -16,12 +16,26 @@ from extender.table import PodInfo
 _log = logging.getLogger(__name__)
 
 
-class Reservation(Protocol):
-    """Something that is reserved for one pod on one node, known to nobody else until it is written."""
+class Awaited(Protocol):
+    """Something that a pod may have to wait for before it is bound."""
 
     @property
     def timeout_seconds(self) -> float:
-        """The longest time from `write` until it is ready."""
+        """The longest time until it is ready."""
+
+    def ready(self) -> bool:
+        """Returns whether the pod need not wait for it; asked now and then, by one thread at a time.
+
+        Raises:
+            BindingFailed: it never will be.
+        """
+
+    def overdue(self) -> BindingFailed:
+        """Returns the error for a pod that has waited longer than `timeout_seconds`."""
+
+
+class Reservation(Awaited, Protocol):
+    """Something that is reserved for one pod on one node, known to nobody else until it is written."""
 
     def take(self) -> None:
         """Reserves it.
@@ -36,16 +50,6 @@ class Reservation(Protocol):
         Raises:
             ClusterError: it is not, or perhaps not, or partly written.
         """
-
-    def ready(self) -> bool:
-        """Returns whether the pod can be bound; asked now and then, by one thread at a time.
-
-        Raises:
-            BindingFailed: it never can be.
-        """
-
-    def overdue(self) -> BindingFailed:
-        """Returns the error for a pod that has waited longer than `timeout_seconds`."""
 
     def undo(self) -> None:
         """Gives it up, and takes back what was written as far as that may be. Raises nothing."""

@@ -1,4 +1,4 @@
-"""The pods between decision and Binding: each may have to wait for its reservations, and may still be cancelled.
+"""The pods between decision and Binding: each may wait at Permit and for its reservations, and may be cancelled.
 
 No thread waits with them. Source: upstream waitingPodsMap, podsInPreBindMap.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from extender.errors import BindingFailed
 from extender.runtime.clock import Clock
-from extender.scheduler.binding.reservations import Reservation
+from extender.scheduler.binding.reservations import Awaited
 from extender.scheduler.ports import Workers
 from extender.table import PodInfo
 
@@ -25,7 +25,7 @@ class _WaitingPod:
 
     pod: PodInfo
     since: float = 0.0
-    reservations: Sequence[Reservation] = ()
+    awaited: Sequence[Awaited] = ()
     on_end: OnEnd | None = None
     cancelled: BindingFailed | None = None
 
@@ -48,14 +48,14 @@ class WaitingPods:
         with self._lock:
             self._pods[pod.uid] = _WaitingPod(pod)
 
-    def wait(self, pod: PodInfo, reservations: Sequence[Reservation], on_end: OnEnd) -> bool:
-        """Returns whether all reservations are ready; else `on_end` is called later, in another thread.
+    def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_end: OnEnd) -> bool:
+        """Returns whether all of it is ready; else `on_end` is called later, in another thread.
 
         Raises:
-            BindingFailed: they never will be, or the pod was cancelled.
+            BindingFailed: it never will be, or the pod was cancelled.
         """
         waiting = self._pods[pod.uid]
-        waiting.since, waiting.reservations = self._clock.monotonic(), reservations
+        waiting.since, waiting.awaited = self._clock.monotonic(), awaited
         if self._ready(waiting):
             return True
         with self._lock:
@@ -118,10 +118,10 @@ class WaitingPods:
     def _ready(self, waiting: _WaitingPod) -> bool:
         if not self._exists(waiting.pod):
             raise BindingFailed(f"pod {waiting.pod.pod.key} does not exist any more")
-        if all([each.ready() for each in waiting.reservations]):  # noqa: C419  each is asked: a later one may raise
+        if all([each.ready() for each in waiting.awaited]):  # noqa: C419  each is asked: a later one may raise
             return True
         elapsed = self._clock.monotonic() - waiting.since
-        for each in waiting.reservations:
+        for each in waiting.awaited:
             if elapsed >= each.timeout_seconds and not each.ready():
                 raise each.overdue()
         return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from extender.plugins.users import predicate, priority
+from extender.plugins.users import permit, predicate, priority, reserve
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]  # what only type checkers may see is not looked up
@@ -21,10 +21,29 @@ def any_keywords(pod: Any, node: Any, **more: Any) -> None: ...
 
 
 @pytest.mark.parametrize("function", [one_argument, four_arguments, any_arguments, any_keywords])
-@pytest.mark.parametrize("decorator", [predicate, priority])
-def test_what_is_no_rule_is_refused_with_its_name(decorator: Any, function: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=rf"^{function.__name__} must take \(pod, node\) or \(pod, table, rows\)"):
+@pytest.mark.parametrize(
+    ("decorator", "form"),
+    [
+        pytest.param(predicate, "table, rows", id="predicate"),
+        pytest.param(priority, "table, rows", id="priority"),
+        pytest.param(reserve, "node, handle", id="reserve"),
+        pytest.param(permit, "node, handle", id="permit"),
+        pytest.param(permit(lambda pod, node: None).unreserve, "node, handle", id="unreserve"),
+    ],
+)
+def test_what_is_no_rule_is_refused_with_its_name(decorator: Any, form: str, function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=rf"^{function.__name__} must take \(pod, node\) or \(pod, {form}\)"):
         decorator(function)
+
+
+def test_what_takes_back_takes_no_arguments_that_the_rule_has_not() -> None:
+    @reserve
+    def take(pod: Any, node: Any, *, licence: str) -> None: ...
+
+    def give_back(pod: Any, node: Any, *, licences: str) -> None: ...
+
+    with pytest.raises(TypeError, match="give_back takes licences, which take does not"):
+        take.unreserve(give_back)
 
 
 def test_annotations_of_pod_and_node_need_not_exist() -> None:

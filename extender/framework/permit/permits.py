@@ -1,0 +1,206 @@
+"""The rules of Reserve and Permit, run for assumed pods, and the pods that wait at Permit.
+
+    run: Reserve of each rule, Permit of each rule -----> bound: finish
+           |                             '-- waits --'
+           |                                   |
+           '-- rejected --> unreserve <--------'  not allowed, or not bound
+
+Source: upstream RunReservePluginsReserve, RunPermitPlugins, WaitOnPermit, waiting_pods_map.go.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from extender.errors import BindingFailed
+from extender.framework.permit.handle import Handle, Pending
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.selectors import selector_from_labels
+from extender.table import Table
+from extender.table.pods.matches import PodCountQuery
+
+_READER = "permit"
+
+
+class ReserveRule(Protocol):
+    """A rule of Reserve or Permit."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, pod: Pod, node: Node, handle: Handle) -> float:
+        """Returns the seconds that the pod has to wait at most, 0: it need not.
+
+        Raises:
+            BindingFailed: it is rejected, or the rule has failed.
+        """
+
+    def unreserve(self, pod: Pod, node: Node, handle: Handle) -> None:
+        """Takes back what `run` has done, if it has; raises nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Permit:
+    """One pod's permit to be bound.
+
+    Attributes:
+        pending: the rules that have yet to allow it, and for how many seconds each may keep it.
+        rejection: the first rule's that rejected it.
+        is_uncertain: nobody knows what became of its Binding.
+    """
+
+    pod: Pod
+    node: Node
+    rules: Sequence[ReserveRule]
+    lock: threading.RLock
+    pending: dict[str, float] = field(default_factory=dict)
+    rejection: BindingFailed | None = None
+    is_uncertain: bool = False
+    decided: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def node_name(self) -> str:
+        return self.node.name
+
+    def allow(self, rule: str) -> None:
+        """Has the pod wait for this rule no more."""
+        with self.lock:
+            self.pending.pop(rule, None)
+            if not self.pending:
+                self.decided.set()
+
+    def reject(self, rule: str, reason: str) -> None:
+        """Rejects the pod, if it waits for this rule."""
+        with self.lock:
+            if rule in self.pending and self.rejection is None:
+                self.rejection = BindingFailed(reason or f"rejected by {rule}", rule)
+                self.decided.set()
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The longest time that the pod may wait as it stands."""
+        with self.lock:
+            return min(self.pending.values(), default=0.0)
+
+    def ready(self) -> bool:
+        """Returns whether every rule allows the pod. Raises BindingFailed where one has rejected it."""
+        with self.lock:
+            if self.rejection is not None:
+                raise self.rejection
+            return not self.pending
+
+    def overdue(self) -> BindingFailed:
+        """Returns the error for a pod that has waited for too long (upstream newWaitingPod)."""
+        return self._overdue_after(self.timeout_seconds)
+
+    def wait(self, most_seconds: float) -> None:
+        """Waits in this thread until the pod is allowed, for so long at most.
+
+        Raises:
+            BindingFailed: it is rejected, or its time is over.
+        """
+        seconds = min(self.timeout_seconds, most_seconds)
+        self.decided.wait(seconds)
+        if not self.ready():
+            raise self._overdue_after(seconds)
+
+    def _overdue_after(self, seconds: float) -> BindingFailed:
+        with self.lock:
+            rule = min(self.pending, key=self.pending.__getitem__, default="")
+        return BindingFailed(f"rejected due to timeout after waiting {seconds:g}s at plugin {rule}", rule)
+
+
+class Permits:
+    """Runs the rules, of all pods one after another, and knows every pod from `run` to `finish` or `unreserve`.
+
+    Args:
+        snapshot: lends a table.
+        activate: has those of the pods in a namespace that have these labels tried at once; nobody does by default.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[str], AbstractContextManager[Table]],
+        activate: Callable[[str, Mapping[str, str]], object] = lambda _namespace, _labels: None,
+    ) -> None:
+        self._snapshot, self._activate = snapshot, activate
+        self._lock = threading.RLock()  # of no pod alone: two that are the last of a gang must not both wait
+        self._permits: dict[str, Permit] = {}
+
+    def run(self, rules: Sequence[ReserveRule], pod: Pod, node_name: str) -> Permit | None:
+        """Returns the permit of a pod that is assumed on the node, which may have to be waited for; None: no rules.
+
+        Raises:
+            BindingFailed: a rule has rejected it, or failed, and everything is unreserved.
+        """
+        if not rules:
+            return None
+        with self._lock:
+            self.unreserve(pod.uid)  # of an attempt whose outcome nobody knew
+            permit = Permit(pod, self._node(node_name), rules, self._lock)
+            self._permits[pod.uid] = permit
+            try:
+                for rule in rules:
+                    if seconds := rule.run(pod, permit.node, Handle(rule.name, self)):
+                        permit.pending[rule.name] = seconds
+            except BaseException:
+                self.unreserve(pod.uid)
+                raise
+            if not permit.pending:
+                permit.decided.set()
+            return permit
+
+    def unreserve(self, uid: str) -> None:
+        """Has all rules take back what they reserved, the last first; a pod that is not known is passed over."""
+        with self._lock:
+            permit = self._permits.pop(uid, None)
+            if permit is None:
+                return
+            for rule in reversed(permit.rules):
+                rule.unreserve(permit.pod, permit.node, Handle(rule.name, self))
+
+    def finish(self, uid: str, *, certain: bool) -> None:
+        """Ends the passage of a pod that was bound; if nobody is certain of it, `settle` does."""
+        with self._lock:
+            if certain:
+                self._permits.pop(uid, None)
+            elif uid in self._permits:
+                self._permits[uid].is_uncertain = True
+
+    def settle(self, is_bound: Callable[[str], bool | None]) -> None:
+        """Finishes the pods that are bound after all, and unreserves those that are not; None: nobody knows yet."""
+        with self._lock:
+            uncertain = [uid for uid, permit in self._permits.items() if permit.is_uncertain]
+        for uid in uncertain:
+            bound = is_bound(uid)
+            if bound is not None:
+                self.finish(uid, certain=True) if bound else self.unreserve(uid)
+
+    # ---- what a Handle passes on
+
+    def pending(self, rule: str) -> list[Pending]:
+        """Returns the permits that wait for the rule."""
+        with self._lock:
+            return [each for each in self._permits.values() if rule in each.pending and each.rejection is None]
+
+    def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """Returns the number of pods with these labels that have a node, and do not terminate."""
+        query = PodCountQuery(frozenset((namespace,)), selector_from_labels(labels), terminating=False)
+        with self._snapshot(_READER) as table:
+            return table.matching(query).total
+
+    def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
+        """Has the pods with these labels tried at once."""
+        self._activate(namespace, labels)
+
+    def _node(self, name: str) -> Node:
+        with self._snapshot(_READER) as table:
+            row = table.nodes.row_of.get(name, -1)
+            if row < 0 or not table.nodes.present[row]:
+                raise BindingFailed(f'node "{name}" does not exist any more')
+            return table.nodes.node(row)

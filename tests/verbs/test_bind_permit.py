@@ -1,0 +1,187 @@
+"""bind and users' rules of Reserve and Permit: what is reserved is taken back, a bind that waits holds nobody up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from examples.rules.gang import GANG, SIZE, whole_gang
+from extender import Node, Pod, Wait, permit, reserve
+from extender.app.housekeeping import settle
+from extender.cache.cache import Cache
+from extender.errors import ExtenderError, OutcomeUnknown, Refused
+from extender.framework.permit import Permits
+from extender.framework.profile import Profiles
+from extender.plugins.registry import default_profile
+from extender.plugins.users import ReserveFunction
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.verbs.bind import Bind, PermitWait
+from extender.verbs.filter import Filter
+from tests.builders import Object, make_node, make_pod
+from tests.plugins.users.failures import Remembered
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of
+
+NODE = make_node("n").allocatable(cpu="4", memory="4Gi", pods="10").obj()
+POD = make_pod("p").uid("p").req(cpu="1").obj()
+LONG = 600.0
+"""Longer than any test: a wait that ends by itself would be seen."""
+
+
+class WithRules:
+    """A Bind with rules."""
+
+    def __init__(
+        self, cache: Cache, binder: Any, wait: PermitWait | None, **rules: ReserveFunction[..., object]
+    ) -> None:
+        made = [rule.rule(name, dict(rule.arguments()), Remembered()) for name, rule in rules.items()]
+        profiles = Profiles([replace(default_profile(), permit=made)])
+        self.cache, self.permits = cache, Permits(cache.snapshot)
+        self.verb = Bind(cache, profiles, binder, NullTelemetry(), permits=self.permits, permit_wait=wait)
+
+    def bind(self, pod: Object) -> str:
+        error: str = answer(self.verb, binding(pod, "n"))["Error"]
+        return error
+
+
+class Licences:
+    """A rule of Reserve that knows which pods have a licence, and one of Permit that answers `answer`."""
+
+    def __init__(self, answer: object = None) -> None:
+        self.held: list[str] = []
+        self.rules: Mapping[str, ReserveFunction[..., object]] = {"take": reserve(self._take), "let": permit(self._let)}
+        self.rules["take"].unreserve(self._give_back)
+        self.answer = answer
+
+    def _take(self, pod: Pod, node: Node) -> None:
+        self.held.append(f"{pod.name} on {node.name}")
+
+    def _let(self, pod: Pod, node: Node) -> object:
+        assert self.held == ["p on n"]
+        return self.answer
+
+    def _give_back(self, pod: Pod, node: Node) -> None:
+        self.held.clear()
+
+
+def member(name: str, size: int = 2) -> Object:
+    return make_pod(name).uid(name).req(cpu="1").label({GANG: "g"}).annotation({SIZE: str(size)}).obj()
+
+
+def waits(permits: Permits, rule: str, pods: int) -> None:
+    """Returns once so many pods wait for the rule."""
+    reached = threading.Event()
+    while len(permits.pending(rule)) < pods:
+        reached.wait(0.005)
+
+
+@pytest.mark.parametrize(
+    ("answer", "errors", "told", "held"),
+    [
+        pytest.param(None, [], "", ["p on n"], id="bound"),
+        pytest.param("not now", [], "not now", [], id="rejected"),
+        pytest.param(5, [], "rule let failed", [], id="fails"),
+        pytest.param(Wait(60), [], "rejected due to timeout after waiting 0s at plugin let", [], id="may not wait"),
+        pytest.param(None, [Refused("denied", 403)], "denied", [], id="the API server refuses"),
+        pytest.param(None, [OutcomeUnknown("silence")], "silence", ["p on n"], id="unknown"),
+    ],
+)
+def test_reserve_and_permit_run_before_the_binding(
+    answer: object, errors: list[ExtenderError], told: str, held: list[str]
+) -> None:
+    licences, binder = Licences(answer), FakeBinder(*errors)
+    given = WithRules(cache_of(NODE, POD), binder, None, **licences.rules)
+    assert given.bind(POD) == told
+    assert (licences.held, given.cache.placement("p") is not None) == (held, bool(held))
+    assert binder.bound == ([("p", "n")] if told == "" else [])
+
+
+def test_what_is_reserved_for_an_unknown_outcome_is_taken_back_when_the_pod_expires() -> None:
+    licences, clock = Licences(), ManualClock()
+    given = WithRules(cache_of(NODE, POD, clock=clock), FakeBinder(OutcomeUnknown("silence")), None, **licences.rules)
+    given.bind(POD)
+    settle(given.permits, given.cache)
+    assert licences.held == ["p on n"]
+    clock.advance(31)
+    given.cache.expire(given.cache.overdue(clock.monotonic()))
+    settle(given.permits, given.cache)
+    assert licences.held == []
+
+
+def test_an_error_of_the_rules_surroundings_frees_the_place() -> None:
+    given = WithRules(cache_of(NODE, POD), FakeBinder(), None, **Licences().rules)
+    given.permits.run = None  # type: ignore[assignment, method-assign]  # a fault in what runs them
+    with pytest.raises(TypeError):
+        given.bind(POD)
+    assert given.cache.placement("p") is None
+
+
+class Calls:
+    """Binds in threads; those that still wait in the end are let go."""
+
+    def __init__(self, given: WithRules, stack: ExitStack) -> None:
+        self._given, self._pool = given, stack.enter_context(ThreadPoolExecutor())
+        stack.callback(self._let_go)
+
+    def bind(self, pod: Object) -> Future[str]:
+        return self._pool.submit(self._given.bind, pod)
+
+    def _let_go(self) -> None:
+        for each in self._given.permits.pending("gang"):
+            each.reject("gang", "the test is over")
+
+
+@pytest.fixture
+def with_gang(request: pytest.FixtureRequest) -> Callable[..., tuple[WithRules, Calls, FakeBinder]]:
+    stack = ExitStack()
+    request.addfinalizer(stack.close)
+
+    def make(most_pods: int, *pods: Object) -> tuple[WithRules, Calls, FakeBinder]:
+        binder = FakeBinder()
+        given = WithRules(cache_of(NODE, *pods), binder, PermitWait(LONG, most_pods), gang=whole_gang)
+        return given, Calls(given, stack), binder
+
+    return make
+
+
+def test_the_last_of_a_gang_lets_all_go(with_gang: Any) -> None:
+    """While one waits its place counts, and others are judged and bound."""
+    pods = [member(f"g{i}", 3) for i in range(3)]
+    given, calls, binder = with_gang(9, POD, *pods)
+    first, second = calls.bind(pods[0]), calls.bind(pods[1])
+    waits(given.permits, "gang", 2)
+    big = make_pod("big").req(cpu="3").obj()
+    refused = answer(Filter(given.cache, PROFILES, NullTelemetry()), args(big, names=["n"]))
+    assert refused["FailedNodes"] == {"n": "Insufficient cpu"}
+    assert given.bind(POD) == ""
+    assert binder.bound == [("p", "n")]
+    assert calls.bind(pods[2]).result() == ""
+    assert (first.result(), second.result()) == ("", "")
+    assert sorted(binder.bound) == [("g0", "n"), ("g1", "n"), ("g2", "n"), ("p", "n")]
+
+
+def test_more_than_may_wait_at_once_are_refused(with_gang: Any) -> None:
+    """The threads of the others are for those who call."""
+    pods = [member(f"g{i}", 3) for i in range(3)]
+    given, calls, binder = with_gang(1, *pods)
+    first = calls.bind(pods[0])
+    waits(given.permits, "gang", 1)
+    assert given.bind(pods[1]) == "too many pods wait at Permit"
+    assert first.result() == "another pod of the gang could not be placed"
+    assert (binder.bound, given.cache.size().assumed_pods) == ([], 0)
+
+
+def test_a_call_that_is_repeated_waits_with_the_first(with_gang: Any) -> None:
+    pods = [member("g0"), member("g1")]
+    given, calls, binder = with_gang(9, *pods)
+    first, again = calls.bind(pods[0]), calls.bind(pods[0])
+    waits(given.permits, "gang", 1)
+    assert given.bind(pods[1]) == ""
+    assert (first.result(), again.result()) == ("", "")
+    assert sorted(binder.bound) == [("g0", "n"), ("g1", "n")]
