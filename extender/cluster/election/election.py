@@ -56,7 +56,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Sleep:
     """Do nothing for so long."""
 
     seconds: float
@@ -74,7 +74,7 @@ class Write:
     lease: Lease
 
 
-Step = Wait | Read | Write
+Step = Sleep | Read | Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Election:
     def next(self, now: float, wall: float) -> Step:
         """Returns the step for this moment."""
         if now < self._resume_at:
-            return Wait(self._resume_at - now)
+            return Sleep(self._resume_at - now)
         if self._phase is _Phase.RENEW and self._expired(now):
             self._phase = _Phase.READ
         return Read() if self._phase is _Phase.READ else Write(self._claimed(wall))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from extender.cluster.election.election import Election, Read, Wait, Write
+from extender.cluster.election.election import Election, Read, Sleep, Write
 from extender.cluster.election.lease import LeaseClient
 from extender.errors import ClusterError, Conflict
 from extender.runtime.clock import Clock
@@ -106,7 +106,7 @@ class LeaderElector:
     def _advance(self) -> None:
         asked_at = self._clock.monotonic()
         match self._election.next(asked_at, self._clock.now()):
-            case Wait(seconds):
+            case Sleep(seconds):
                 if self._hurried.wait(seconds):
                     self._hurried.clear()
                     self._election.hurry()

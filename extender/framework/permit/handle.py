@@ -25,7 +25,7 @@ class Wait:
             raise ValueError(f"a pod waits more than 0 and at most {MAX_WAIT_SECONDS:g} seconds")
 
 
-class Pending(Protocol):
+class PendingPermit(Protocol):
     """A pod's permit, as far as one rule may decide on it."""
 
     @property
@@ -39,10 +39,10 @@ class Pending(Protocol):
     def reject(self, rule: str, reason: str) -> None: ...
 
 
-class Waiting(Protocol):
+class PendingPermits(Protocol):
     """All permits, as far as rules may ask about them."""
 
-    def pending(self, rule: str) -> list[Pending]: ...
+    def pending(self, rule: str) -> list[PendingPermit]: ...
 
     def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int: ...
 
@@ -52,7 +52,7 @@ class Waiting(Protocol):
 class WaitingPod:
     """A pod that the rule has told to wait."""
 
-    def __init__(self, rule: str, pending: Pending) -> None:
+    def __init__(self, rule: str, pending: PendingPermit) -> None:
         self._rule, self._pending = rule, pending
 
     @property
@@ -77,7 +77,7 @@ class WaitingPod:
 class Handle:
     """What a rule of Reserve or Permit sees besides its pod and node; it may be kept, and used by any thread."""
 
-    def __init__(self, rule: str, waiting: Waiting) -> None:
+    def __init__(self, rule: str, waiting: PendingPermits) -> None:
         self._rule, self._waiting = rule, waiting
 
     @property

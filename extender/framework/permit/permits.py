@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from extender.errors import BindingFailed
-from extender.framework.permit.handle import Handle, Pending
+from extender.framework.permit.handle import Handle, PendingPermit
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
@@ -183,7 +183,7 @@ class Permits:
 
     # ---- what a Handle passes on
 
-    def pending(self, rule: str) -> list[Pending]:
+    def pending(self, rule: str) -> list[PendingPermit]:
         """Returns the permits that wait for the rule."""
         with self._lock:
             return [each for each in self._permits.values() if rule in each.pending and each.rejection is None]

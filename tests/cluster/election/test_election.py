@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.election.election import JITTER_FACTOR, Election, Read, Step, Timing, Wait, Write
+from extender.cluster.election.election import JITTER_FACTOR, Election, Read, Sleep, Step, Timing, Write
 from extender.cluster.election.lease import Lease, LeaseSpec, micro_time
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
@@ -76,7 +76,7 @@ def test_a_free_lease_is_taken_at_once(found: Lease, transitions: int, metadata:
 def test_a_lease_of_another_is_looked_at_again_after_a_pause(jitter: float, seconds: float) -> None:
     election = candidate(jitter)
     election.read(stored(OTHERS), 5)
-    assert step(election, 5) == Wait(pytest.approx(seconds))  # type: ignore[arg-type]  # approx is equal to a float
+    assert step(election, 5) == Sleep(pytest.approx(seconds))  # type: ignore[arg-type]  # approx is equal to a float
     assert step(election, 5 + seconds) == Read()
 
 
@@ -106,12 +106,12 @@ def test_a_renewal_puts_the_expiry_off() -> None:
     election.read(stored(OTHERS), 0)
     election.read(stored(replace(OTHERS, renew_time="later")), 14)
     election.read(stored(replace(OTHERS, renew_time="later")), 28)
-    assert isinstance(step(election, 28), Wait)
+    assert isinstance(step(election, 28), Sleep)
 
 
 def test_a_leader_renews_without_reading_and_keeps_its_term() -> None:
     election = leader()
-    assert isinstance(step(election, 2), Wait)
+    assert isinstance(step(election, 2), Sleep)
     renewal = written_spec(step(election, 2.1))
     assert (renewal.acquire_time, renewal.renew_time) == (micro_time(WALL), micro_time(WALL + 2.1))
     election.written(stored(renewal, 2), 2.1, 2.2)
@@ -135,7 +135,7 @@ def test_a_renewal_that_fails_is_followed_by_a_look_at_the_lease_at_once() -> No
     assert step(election, 2.2) == Read()
     assert election.leading(2.2)
     election.failed(2.3)
-    assert step(election, 2.3) == Wait(2.0)
+    assert step(election, 2.3) == Sleep(2.0)
 
 
 def test_a_renewal_whose_answer_was_lost_is_made_good() -> None:

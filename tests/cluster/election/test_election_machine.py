@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.cluster.election.election import Election, Read, Timing, Wait, Write
+from extender.cluster.election.election import Election, Read, Sleep, Timing, Write
 from extender.cluster.election.lease import Lease
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
@@ -71,7 +71,7 @@ class Candidates(RuleBasedStateMachine):
             return
         now = candidate.clock(self.true_seconds)
         step = candidate.election.next(now, self.true_seconds)
-        if isinstance(step, Wait):
+        if isinstance(step, Sleep):
             self.true_seconds += step.seconds / candidate.rate
         else:
             candidate.asked, candidate.asked_at, candidate.answer = step, now, None
