@@ -34,7 +34,7 @@ test: $(READY) ## run all tests; builds the stock control plane on first use
 soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
 
-fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay; takes half an hour
+fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay; takes half an hour on two cores
 	SOAK_REQUESTS=1000000 $(VENV)/bin/pytest -s tests/faults/test_fuzz.py -k mutated
 
 explore: $(READY) ## have the property tests look for cases that nobody has seen

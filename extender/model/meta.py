@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
 Labels = dict[str, str]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 NO_LABELS: Mapping[str, str] = {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.model.meta import Condition, Object, Value
+from extender.model.meta import Condition, Int64, Object, Value
 from extender.model.quantity import ResourceList
 
 
@@ -16,7 +16,7 @@ class Taint(Value, frozen=True):
 
 class ContainerImage(Value, frozen=True):
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeSpec(Value, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from extender.model.meta import Condition, LabelSelector, NodeSelector, NodeSelectorTerm, Object, Value
+from extender.model.meta import Condition, Int32, Int64, LabelSelector, NodeSelector, NodeSelectorTerm, Object, Value
 from extender.model.quantity import ResourceList
 from extender.model.volume_sources import (
     ISCSI,
@@ -26,8 +26,8 @@ class ResourceRequirements(Value, frozen=True):
 
 
 class ContainerPort(Value, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = ""
 
@@ -58,7 +58,7 @@ class Toleration(Value, frozen=True):
 
 
 class PreferredSchedulingTerm(Value, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -79,7 +79,7 @@ class PodAffinityTerm(Value, frozen=True):
 
 
 class WeightedPodAffinityTerm(Value, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -101,11 +101,11 @@ class Affinity(Value, frozen=True):
 
 
 class TopologySpreadConstraint(Value, frozen=True):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -134,7 +134,7 @@ class PodResourceClaim(Value, frozen=True):
 class PodSpec(Value, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
@@ -152,7 +152,7 @@ class PodSpec(Value, frozen=True):
     resource_claims: list[PodResourceClaim] | None = None
     host_network: bool | None = None
     host_users: bool | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class ContainerStatus(Value, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from extender.model.meta import Value
+from extender.model.meta import Int32, Value
 
 
 class GCEPersistentDisk(Value, frozen=True):
@@ -44,7 +44,7 @@ class MigratableSources(Value, frozen=True):
 class ISCSI(Value, frozen=True):
     target_portal: str = ""
     iqn: str = ""
-    lun: int = 0
+    lun: Int32 = 0
     read_only: bool = False
 
 

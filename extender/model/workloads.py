@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.model.meta import LabelSelector, Object, Value
+from extender.model.meta import Int32, LabelSelector, Object, Value
 from extender.model.pod import Toleration
 from extender.model.quantity import ResourceList
 
@@ -40,7 +40,7 @@ class StatefulSet(Object, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Value, frozen=True):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
 
 
@@ -50,7 +50,7 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 class PriorityClass(Object, frozen=True):
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
 

@@ -132,6 +132,11 @@ def test_a_request_takes_no_more_than_eight_times_its_size(shape: str) -> None:
             id="a pod larger than any that is stored",
         ),
         pytest.param(json.dumps({"Pod": {"spec": 3}, "NodeNames": []}).encode(), "Pod: Expected", id="odd pod"),
+        pytest.param(
+            json.dumps({"Pod": {"spec": {"priority": 2**31}}, "NodeNames": []}).encode(),
+            "Pod: Expected `int` <= 2147483647 - at `.*priority`",
+            id="a number beyond its type",
+        ),
         pytest.param(b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "JSON|recursion|depth", id="deep nesting"),
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ Path = tuple[Any, ...]
 
 def mutated(request: dict[str, Any], random: Random) -> bytes:
     """One to three mutations of a recorded request."""
-    tree: Any = copy.deepcopy(request)
+    tree: Any = pickle.loads(pickle.dumps(request))
     for _ in range(random.randint(1, 3)):
         tree = random.choice(_TREE_MUTATIONS)(tree, random)
     body = json.dumps(tree).encode()
@@ -44,11 +45,15 @@ def large_pod(request: dict[str, Any], random: Random) -> bytes:
 # ---- on the tree
 
 
-def _paths(tree: Any, at: Path = ()) -> Iterator[Path]:
-    yield at
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in items:
-        yield from _paths(value, (*at, key))
+def _paths(tree: Any) -> list[Path]:
+    """The paths of the whole and of each of its parts."""
+    paths, parts = [()], [tree]
+    for at, part in zip(paths, parts, strict=True):  # both grow as they are gone through
+        items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+        for key, value in items:
+            paths.append((*at, key))
+            parts.append(value)
+    return paths
 
 
 def _get(tree: Any, path: Path) -> Any:
@@ -65,7 +70,7 @@ def _put(tree: Any, path: Path, value: Any) -> Any:
 
 
 def _somewhere(tree: Any, random: Random) -> Path:
-    return random.choice(list(_paths(tree)))
+    return random.choice(_paths(tree))
 
 
 def _replace(tree: Any, random: Random) -> Any:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.faults.answers import faults_of
-from tests.faults.fuzz import Fuzzer, Verdict, recorded_calls, write_cluster
+from tests.faults.fuzz import Verdict, fuzz, head, recorded_calls, write_cluster
 from tests.faults.mortal import MortalExtender
 from tests.faults.mutations import large_pod
 from tests.faults.serving import on_snapshot, threads
@@ -38,18 +40,19 @@ def extender(tmp_path: Path) -> Iterator[MortalExtender]:
 
 
 def test_mutated_requests_get_lawful_answers_and_leave_nothing_behind(extender: MortalExtender) -> None:
-    fuzzers, verdict, resident = [Fuzzer(extender.port, SEED) for _ in range(_CLIENTS)], Verdict(), []
-    worker = extender.worker
-    share = FUZZ_REQUESTS // _PARTS
-    for part in range(_PARTS):
-        with ThreadPoolExecutor(_CLIENTS) as clients:
+    verdict, resident, worker = Verdict(), list[int](), extender.worker
+    share, began_at = FUZZ_REQUESTS // _PARTS, time.monotonic()
+    with ProcessPoolExecutor(_CLIENTS, get_context("spawn")) as clients:
+        for part in range(_PARTS):
             numbers = range(part * share, (part + 1) * share)
-            runs = [clients.submit(each.run, numbers[first::_CLIENTS]) for first, each in enumerate(fuzzers)]
-        for run in runs:
-            verdict.add(run.result())
-        resident.append(extender.resident_bytes())
-        if FUZZ_REQUESTS > _LONG:
-            print(f"{numbers.stop} requests: {resident[-1] // MIB} MiB, {len(verdict.bad)} bad answers", flush=True)
+            runs = [clients.submit(fuzz, extender.port, SEED, numbers[first::_CLIENTS]) for first in range(_CLIENTS)]
+            for run in runs:
+                verdict.add(run.result())
+            resident.append(extender.resident_bytes())
+            if FUZZ_REQUESTS > _LONG:
+                rate = numbers.stop / (time.monotonic() - began_at)
+                told = f"{resident[-1] // MIB} MiB, {len(verdict.bad)} bad answers, {rate:.0f} a second"
+                print(f"{numbers.stop} requests: {told}", flush=True)
     print(f"\nfuzz: {sum(verdict.statuses.values())} requests, {len(verdict.bad)} bad answers")
     print(f"  resident MiB by tenths: {[size // MIB for size in resident]}")
     print(f"  {dict(sorted(verdict.statuses.items()))}", *verdict.bad[:20], sep="\n  ")
@@ -92,23 +95,18 @@ def test_clients_that_vanish_in_the_midst_of_an_answer_do_no_harm(extender: Mort
     body = json.dumps(call.request).encode()
     for _ in range(50):
         with _connected(extender.port) as leaving:
-            leaving.sendall(_head("filter", len(body)) + body)
+            leaving.sendall(head("filter", len(body)) + body)
             leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     assert _asks_in_vain(extender.port) == []
     assert wait_until(lambda: threads(extender) <= before + 2, 30)
     assert "Traceback" not in extender.running.process.log.read_text()
 
 
-def _head(verb: str, length: int) -> bytes:
-    fields = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
-    return f"POST /scheduler/{verb} HTTP/1.1\r\n{fields}\r\n".encode()
-
-
 _BEGINNINGS = (
     b"P",
     b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\n",
-    _head("filter", 1000),
-    _head("bind", 10_000_000) + b'{"PodName":',
+    head("filter", 1000),
+    head("bind", 10_000_000) + b'{"PodName":',
 )
 
 

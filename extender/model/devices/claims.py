@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.model.devices.slices import DeviceSelector, DeviceToleration, QualifiedName
-from extender.model.meta import Condition, NodeSelector, Object, Value
+from extender.model.meta import Condition, Int64, NodeSelector, Object, Value
 from extender.model.quantity import Quantity
 
 EXACT_COUNT, ALL = "ExactCount", "All"
@@ -25,7 +25,7 @@ class ExactDeviceRequest(Value, frozen=True):
     device_class_name: str = ""
     selectors: list[DeviceSelector] | None = None
     allocation_mode: str = EXACT_COUNT
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from extender.model.meta import NodeSelector, Object, Value
+from extender.model.meta import Int64, NodeSelector, Object, Value
 from extender.model.quantity import Quantity
 
 QualifiedName = str  # "domain/identifier", or the bare identifier in the driver's own domain
@@ -16,7 +16,7 @@ QualifiedName = str  # "domain/identifier", or the bare identifier in the driver
 class DeviceAttribute(Value, frozen=True):
     """Exactly one of the four is set."""
 
-    int_value: int | None = msgspec.field(name="int", default=None)
+    int_value: Int64 | None = msgspec.field(name="int", default=None)
     bool_value: bool | None = msgspec.field(name="bool", default=None)
     string_value: str | None = msgspec.field(name="string", default=None)
     version_value: str | None = msgspec.field(name="version", default=None)
@@ -69,7 +69,7 @@ class DeviceToleration(Value, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class Device(Value, frozen=True):
@@ -89,8 +89,8 @@ class Device(Value, frozen=True):
 
 class ResourcePool(Value, frozen=True):
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class ResourceSliceSpec(Value, frozen=True):

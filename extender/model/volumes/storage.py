@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.model.meta import LabelSelector, NodeSelector, Object, Value
+from extender.model.meta import Int32, LabelSelector, NodeSelector, Object, Value
 from extender.model.quantity import Quantity, ResourceList, nano
 from extender.model.volume_sources import CSIPersistentVolumeSource, MigratableSources
 
@@ -153,7 +153,7 @@ class StorageClass(Object, frozen=True):
 
 
 class VolumeNodeResources(Value, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(Value, frozen=True):
