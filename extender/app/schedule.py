@@ -9,20 +9,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from random import Random
 
 import msgspec
 
+from extender.app.cycles import LoopRules, cycles_of
 from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, compare, let_expire, limit_process, prepare
 from extender.app.live import announcement
 from extender.app.loop import QueueTimes, compose_loop
-from extender.app.policies import log_failure, policy_of
+from extender.app.policies.reload import PolicyReload
 from extender.app.readiness import Readiness, Settling, Staleness
-from extender.app.recording.observation import Observation, ObservedCycle
+from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
 from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
@@ -34,21 +34,18 @@ from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.pacing import PacedBinder
 from extender.config.settings import Settings
-from extender.errors import ClusterError, ConfigurationError
-from extender.framework.profile import Profile, Profiles
-from extender.plugins.users import CountedFailures, put_in_force
-from extender.policy.extenders import ignoring
+from extender.errors import ClusterError
+from extender.model.pod import Pod
+from extender.plugins.users import put_in_force
 from extender.policy.feature_gates import parsed
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ticker import Ticker
-from extender.scheduler.extenders import ExtenderBinder, Extenders
+from extender.scheduler.extenders import ExtenderBinder
 from extender.scheduler.modeler import Modeler
-from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
-from extender.table.features import FeatureGates
 from extender.web.answers import Answer, error_answer, health_answer
 from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, change_log_level, configz
 from extender.web.pages import Page, PageServer
@@ -62,6 +59,7 @@ WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait f
 POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
 # How long what is under way may take at the end: less in all than the 30 s that a kubelet waits, the lease included.
 TICKERS_STOP_SECONDS, WRITERS_STOP_SECONDS = 2.0, 10.0
+NOTE_CHARACTERS = 1000  # an event's note takes 1,024 bytes
 # How soon a thread that waits for the interpreter gets it: at the default of 5 ms the loop would starve the binders.
 SWITCH_SECONDS = 0.001
 
@@ -99,45 +97,8 @@ def schedule(settings: Settings, options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     signal.signal(signal.SIGUSR2, lambda *_: process.compare())
+    signal.signal(signal.SIGHUP, lambda *_: process.read_policy_again())
     process.run()
-
-
-def chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
-    """The profiles to schedule by.
-
-    Raises:
-        ConfigurationError: the policy has several profiles, and none of that name.
-    """
-    if scheduler_name is None:
-        return list(policy.profiles)
-    if len(policy.profiles) == 1:
-        return [replace(policy.profiles[0], name=scheduler_name)]
-    named = [profile for profile in policy.profiles if profile.name == scheduler_name]
-    if not named:
-        names = ", ".join(profile.name for profile in policy.profiles)
-        raise ConfigurationError([f"--scheduler-name {scheduler_name}: the policy has profiles for {names}"])
-    return named
-
-
-def cycles_of(
-    policy: Policy,
-    options: Options,
-    extenders: Extenders,
-    observed: Observation | None = None,
-    timer: ProfileTimer | None = None,
-) -> dict[str, SchedulingCycle]:
-    """Returns the scheduling cycles by schedulerName.
-
-    Raises:
-        ConfigurationError: as `chosen`, or a profile switches off what the loop does all the same.
-    """
-    random = observed.random(options.seed) if observed else Random(options.seed)  # noqa: S311  for ties
-    left_to_extenders = frozenset().union(*(each.ignored_resources for each in policy.extenders))
-    profiles = [ignoring(each, left_to_extenders) for each in chosen(policy, options.scheduler_name)]
-    if unsupported := [text for each in profiles for text in each.unsupported]:
-        raise ConfigurationError(unsupported)
-    observers = observed.observers if observed else ()
-    return {each.name: ObservedCycle(each, random, extenders, observers, timer) for each in profiles}
 
 
 class Process:
@@ -149,17 +110,20 @@ class Process:
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._stopping, self._scheduling, clock = stopping, False, SystemClock()
+        self._settings = settings
         self._configz = configz(settings, **asdict(options))
         self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
-        policy = policy_of(
-            settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
-        )
+        self._reload = PolicyReload(settings, metrics, self._tell_of_policy)
+        policy = self._reload.read()
         extenders = extenders_of(policy.extenders)
         self._observed = observed = Observation(settings, "schedule", metrics, clock)
-        self._cycles = cycles_of(policy, options, extenders, observed, ProfileTimer(clock, metrics))
         features = parsed(settings.feature_gates, policy.features)
-        profiles = [cycle.profile for cycle in self._cycles.values()]
-        self._announcement = announcement("schedule", settings, profiles, features)
+        decides = extenders, observed.observers, ProfileTimer(clock, metrics)
+        random = observed.random(options.seed)
+        self._rules = rules = LoopRules(
+            policy, features, lambda policy: cycles_of(policy, options.scheduler_name, random, *decides)
+        )
+        self._announcement = announcement("schedule", settings, rules.profiles.all, features)
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
@@ -170,8 +134,8 @@ class Process:
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
         waits = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
         times = QueueTimes(waits, options.max_unschedulable_seconds)
-        self._loop = compose_loop(self._cycles, cache, ports, metrics, clock, times)
-        put_in_force((cycle.profile for cycle in self._cycles.values()), self._loop.queue.wake)
+        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, times)
+        put_in_force(rules.profiles.all, self._loop.queue.wake)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(Waiting(self._loop.queue.pending, self._loop.queue.refused, writers.waiting))
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
@@ -179,19 +143,17 @@ class Process:
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
-        self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, self._cycles)
-        self._pages = self._page_server(settings, features, metrics, comparer)
+        self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
+        self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, rules.cycles)
+        self._pages = self._page_server(settings, metrics, comparer)
 
-    def _page_server(
-        self, settings: Settings, features: FeatureGates, metrics: SchedulerMetrics, comparer: Comparer
-    ) -> PageServer:
+    def _page_server(self, settings: Settings, metrics: SchedulerMetrics, comparer: Comparer) -> PageServer:
         cache, ready = self._cache, self._ready
         host, _, port = settings.bind.rpartition(":")
         actions: dict[str, Page] = {COMPARE: lambda *_: self._debug(comparer.compare), LOG_LEVEL: change_log_level}
-        profiles = Profiles([cycle.profile for cycle in self._cycles.values()], features)
-        shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
+        shown = live_pages(cache, self._rules.profiles, lambda: ready.waiting_for()["cache"])
         pages = {**self._pages_of(metrics), CONFIGZ: self._configz, **shown, **self._observed.pages}
-        simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
+        simulate = simulation_handler(cache, self._rules.profiles, lambda: ready.waiting_for()["cache"])
         takers = {SIMULATE: simulate} if settings.simulate else {}
         return PageServer(host.strip("[]"), int(port), pages, actions, takers=takers)
 
@@ -205,6 +167,8 @@ class Process:
         self._announcement.start()
         self._feed.start()
         self._comparing.start()
+        if self._settings.policy is not None:
+            self._reloading.start()
         try:
             while any({**self._unready(), **self._feed.waiting_for()}.values()):
                 self._settling.advance()
@@ -222,13 +186,32 @@ class Process:
         """Has the cache compared with the API server soon; safe in a signal handler."""
         self._comparing.wake()
 
+    def read_policy_again(self) -> None:
+        """Has the policy read again soon; safe in a signal handler."""
+        self._reload.request()
+        self._reloading.wake()
+
+    def _adopt(self, policy: Policy, text: str) -> None:
+        self._rules.adopt(policy, self._loop.queue)
+        self._observed.policy_changed(text)
+
+    def _tell_of_policy(self, faults: str) -> None:
+        """Writes an event about this process's own pod, where the settings name it."""
+        note = faults[:NOTE_CHARACTERS] or "the policy was read again"
+        own = self._settings.own_namespace, self._settings.own_name
+        pods = (held.pod for held in self._cache.view.pods().values())
+        found = next((pod for pod in pods if pod and (pod.namespace, pod.name) == own), None)
+        if found and self._scheduling and self._leading():
+            about, reason = Pod(metadata=found.metadata), "PolicyReloadFailed" if faults else "PolicyReloaded"
+            self._writers.events.record(about, "Warning" if faults else "Normal", reason, "Reloading", note)
+
     def _start(self) -> None:
         self._scheduling = True
         self._writers.start(self._loop.queue.has_backlog)
         for ticker in self._tickers:
             ticker.start()
         self._loop.recovery.put_right()
-        _log.info("scheduling pods of %s", ", ".join(self._cycles))
+        _log.info("scheduling pods of %s", ", ".join(self._rules.cycles))
 
     def _stop(self) -> None:
         """Stops everything: what is under way ends first, if it does in time, and the lease is given up last."""
@@ -239,7 +222,8 @@ class Process:
                 ticker.stop(max(0.0, begin + TICKERS_STOP_SECONDS - time.monotonic()))
             self._writers.stop(begin + WRITERS_STOP_SECONDS)
         self._feed.stop()  # which ends the calls that a comparison may be waiting for
-        self._comparing.stop(TICKERS_STOP_SECONDS)
+        for ticker in (self._comparing, self._reloading):
+            ticker.stop(TICKERS_STOP_SECONDS)
         self._client.close()
         self._announcement.stop(TICKERS_STOP_SECONDS)
         self._observed.stop()
@@ -264,7 +248,7 @@ class Process:
         revived = [
             *self._feed.revive(),
             *self._observed.revive(),
-            *(ticker.name for ticker in self._tickers if ticker.revive()),
+            *(ticker.name for ticker in (*self._tickers, self._comparing, self._reloading) if ticker.revive()),
         ]
         return f"{', '.join(revived)} had ended, and is started again" if revived else ""
 

@@ -23,7 +23,8 @@ from extender.app.housekeeping import (
     settle,
 )
 from extender.app.live import announcement
-from extender.app.policies import features_of, log_failure, profiles_of
+from extender.app.policies import policy_of
+from extender.app.policies.reload import PolicyReload, refuse_changes
 from extender.app.readiness import Readiness, Settling, Staleness, take_over
 from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
@@ -37,7 +38,9 @@ from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
-from extender.plugins.users import CountedFailures, put_in_force
+from extender.plugins.users import put_in_force
+from extender.policy.feature_gates import parsed
+from extender.policy.policy import Policy
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
@@ -68,7 +71,8 @@ def serve(settings: Settings) -> None:
     """
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
-    features_of(settings)
+    policy = policy_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
+    parsed(settings.feature_gates, policy.features)
     factory = feed_factory_of(settings)
     in_flight = BindingsInFlight()
     server.serve(settings, lambda: application(settings, factory, in_flight))
@@ -105,20 +109,20 @@ class WebhookProcess:
         clock, left = SystemClock(), in_flight.take_over()
         self.metrics = metrics = Metrics(clock, version("extender"))
         self._observed = observed = Observation(settings, "serve", metrics, clock)
-        features = features_of(settings)
+        self._reload = PolicyReload(settings, metrics)
+        self._policy = policy = self._reload.read()
+        features = parsed(settings.feature_gates, policy.features)
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = factory(cache, metrics, clock)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
-        profiles = profiles_of(
-            settings.policy, settings.provider, CountedFailures(metrics, log_failure), settings.kubeconfig
-        )
+        self._profiles = profiles = Profiles(policy.profiles, features)
         self._traces = traces_of(os.environ)
         self._announcement = announcement("serve", settings, profiles.all, features)
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         limit = TimeLimit(clock, settings.decision_seconds)
         permits = Permits(cache.snapshot)
-        refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
-        put_in_force(profiles, refused.wake)
+        self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
+        put_in_force(profiles.all, refused.wake)
         self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused, permits))
 
         self._ready = ready = Readiness(feed.missing, lambda: self._prepare(left))
@@ -132,7 +136,9 @@ class WebhookProcess:
         simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
         self._takers = {SIMULATE: simulate} if settings.simulate else {}
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
-        self._tickers = (*self._tickers_of(clock, refused, permits), self._comparing)
+        self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
+        reloading = (self._reloading,) if settings.policy else ()
+        self._tickers = (*self._tickers_of(clock, refused, permits), self._comparing, *reloading)
 
     def _tickers_of(self, clock: Clock, refused: RefusedPods, permits: Permits) -> tuple[Ticker, ...]:
         cache, feed, ready = self._cache, self._feed, self._ready
@@ -151,8 +157,22 @@ class WebhookProcess:
         debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
-            self._feed.hand_over, self.revive, self._pages, self.unready, self._takers, self._traces,
+            self._feed.hand_over, self.revive, self._pages, self.unready, self._read_again, self._takers, self._traces,
         )  # fmt: skip
+
+    def _read_again(self) -> None:
+        self._reload.request()
+        self._reloading.wake()
+
+    def _adopt(self, policy: Policy, text: str) -> None:
+        """Decides by this policy from the next call on. Raises ConfigurationError where that needs a restart."""
+        refuse_changes({"featureGates": self._policy.features}, {"featureGates": policy.features})
+        before = self._profiles.all
+        self._profiles.replace(policy.profiles)
+        self._policy = policy
+        put_in_force(self._profiles.all, self._refused.wake, before)
+        self._refused.wake_all()
+        self._observed.policy_changed(text)
 
     def _prepare(self, left: Sequence[BindingInFlight]) -> None:
         take_over(self._cache, left)

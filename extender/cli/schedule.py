@@ -20,6 +20,11 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--kubeconfig", type=_FILE, metavar="FILE", help="kubeconfig; without it the in-cluster service account")
 @click.option("--scheduler-name", metavar="NAME", help="schedulerName of the pods to place  [default: the policy's]")
 @click.option("--policy", type=_FILE, metavar="FILE", help="rules to decide by; also configmap:NAMESPACE/NAME")
+@click.option(
+    "--policy-reload-seconds",
+    metavar="SECONDS",
+    help="between two looks whether the policy has changed; 0: only on SIGHUP  [default: 5]",
+)
 @click.option("--provider", type=_PROVIDER, help="the rules where there is no policy  [default: DefaultProvider]")
 @click.option("--feature-gates", metavar="A=true,B=false", help="feature gates of the kube-scheduler to match")
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="schedule only as the leader")

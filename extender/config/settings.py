@@ -85,6 +85,11 @@ class Settings(BaseModel):
         None,
         description="the rules, a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME",
     )
+    policy_reload_seconds: Seconds = Field(
+        5.0,
+        description="between two looks at the policy and the Python files beside it, which are read again if they have"
+        " changed; where the new rules do not load the old ones stay; 0: only on SIGHUP",
+    )
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = Field(
         "DefaultProvider", description="the rules where there is no policy: kube-scheduler's, or full nodes preferred"
     )

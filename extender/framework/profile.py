@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from extender.framework.permit import ReserveRule
@@ -79,26 +79,27 @@ class Profiles:
 
     def __init__(self, profiles: Sequence[Profile], features: FeatureGates = DEFAULT_FEATURES) -> None:
         self.features = features
-        self._by_name = {profile.name: profile for profile in profiles}
-        self._first = profiles[0]
+        self.replace(profiles)
 
-    def __iter__(self) -> Iterator[Profile]:
-        return iter(self._by_name.values())
+    def replace(self, profiles: Sequence[Profile]) -> None:
+        """Puts these in the place of those before, all at once; a decision goes on by the profile that it has."""
+        self._by_name_and_first = {profile.name: profile for profile in profiles}, profiles[0]
 
     @property
     def names(self) -> Sequence[str]:
         """The schedulerNames that there are profiles for, the first of the configuration first."""
-        return tuple(self._by_name)
+        return tuple(self._by_name_and_first[0])
 
     @property
     def all(self) -> Sequence[Profile]:
         """The profiles, the first of the configuration first."""
-        return tuple(self._by_name.values())
+        return tuple(self._by_name_and_first[0].values())
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns the same profiles, each as `change` makes it."""
-        return Profiles([change(profile) for profile in self], self.features)
+        return Profiles([change(profile) for profile in self.all], self.features)
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile of the pod's schedulerName."""
-        return self._by_name.get(pod.spec.scheduler_name, self._first)
+        by_name, first = self._by_name_and_first
+        return by_name.get(pod.spec.scheduler_name, first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoints, entry_points
 
@@ -14,6 +13,7 @@ from extender.plugins.registry import IN_TREE
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
 from extender.plugins.users.tracing import described
 from extender.policy.faults import Faults
+from extender.policy.modules import search_last
 
 ENTRY_POINT_GROUP = "extender.rules"
 UserRule = PredicateFunction[..., object] | PriorityFunction[..., object] | ReserveFunction[..., object]
@@ -68,8 +68,8 @@ class Library:
         return self._as_plugin(name, found)
 
     def _imported(self, place: str) -> object:
-        if self._folder and self._folder not in sys.path:
-            sys.path.append(self._folder)  # last: what stands there takes the place of no installed module
+        if self._folder:
+            search_last(self._folder)
         module, _, attribute = place.partition(":")
         found: object = importlib.import_module(module)
         for part in attribute.split("."):

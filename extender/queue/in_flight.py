@@ -84,6 +84,11 @@ class InFlight:
         for flight in self._flights.values():
             flight.woken_by.add(rule)
 
+    def wake_all(self) -> None:
+        """Has every pod that is given back tried again."""
+        for flight in self._flights.values():
+            flight.activated = True
+
     def changes_during(self, flight: Flight) -> Iterator[Change]:
         """Yields the changes since this attempt began, until its recording was stopped."""
         if flight.pod.uid in self._not_recording:

@@ -25,6 +25,7 @@ from extender.framework.events.cluster_events import (
     ASSIGNED_POD_DELETE,
     BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
+    POLICY_RELOAD,
     RULE_WAKE,
     SCHEDULE_ATTEMPT_FAILURE,
     UNSCHEDULABLE_TIMEOUT,
@@ -36,7 +37,7 @@ from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
-from extender.queue.sub_queues import PreEnqueue, QueueTelemetry, Strategy, SubQueues
+from extender.queue.sub_queues import PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
@@ -183,17 +184,23 @@ class PriorityQueue:
                         continue
                     if pod.gated_by and not self._hints.interests(pod.gated_by, change.event):
                         continue
-                    self._tiers.requeue(pod, _strategy(pod, rules), change.event.label, now)
+                    self._tiers.requeue(pod, strategy_of(pod, rules), change.event.label, now)
                     moved += 1
         return moved
 
     def wake(self, rule: str) -> None:
         """Has the pods tried again that the rule refused: something that no event tells of may help them."""
         with self.lock:
-            now = self._clock.monotonic()
             self._in_flight.wake(rule)
-            for pod in self._tiers.unschedulable.refused_by(rule):
-                self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, RULE_WAKE, now)
+            self._tiers.retry(self._tiers.unschedulable.refused_by(rule), RULE_WAKE, self._clock.monotonic())
+
+    def rules_changed(self, interests: Mapping[str, Interests]) -> None:
+        """Goes by other rules' interests from now on, and has every pod tried again that the rules before refused."""
+        with self.lock:
+            self._hints.replace(interests)
+            self._in_flight.wake_all()
+            refused = [*self._tiers.unschedulable, *self._tiers.gated]
+            self._tiers.retry(refused, POLICY_RELOAD, self._clock.monotonic())
 
     def nomination_ended(self, info: PodInfo) -> None:
         """Has the pods of the same or a lower priority tried again from which room was kept for the nominated pod."""
@@ -219,7 +226,7 @@ class PriorityQueue:
             ]
             for pod in overdue:
                 pod.flushed_at = now
-                self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
+            self._tiers.retry(overdue, UNSCHEDULABLE_TIMEOUT, now)
             return len(overdue)
 
     # ---- what can be seen
@@ -289,11 +296,4 @@ class PriorityQueue:
     def _strategy_for(self, pod: QueuedPod, change: Change) -> Strategy:
         not_helped = pod.rejection.unresolvable if change.event.frees_room else frozenset()
         rules = (rule for rule in pod.rejection.rules - not_helped if self._hints.help_from(rule, pod.info, change))
-        return _strategy(pod, frozenset(rules))
-
-
-def _strategy(pod: QueuedPod, helped: frozenset[str]) -> Strategy:
-    """Returns what to do with a pod that the rules `helped` may let pass now."""
-    if not helped:
-        return Strategy.SKIP
-    return Strategy.AFTER_BACKOFF if helped.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
+        return strategy_of(pod, frozenset(rules))

@@ -5,7 +5,7 @@ Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEnt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Protocol
@@ -47,6 +47,13 @@ class Strategy(IntEnum):
     """The pod goes on waiting for an event."""
     AFTER_BACKOFF = 1
     AT_ONCE = 2
+
+
+def strategy_of(pod: QueuedPod, helped: frozenset[str]) -> Strategy:
+    """Returns what to do with a pod that the rules `helped` may let pass now."""
+    if not helped:
+        return Strategy.SKIP
+    return Strategy.AFTER_BACKOFF if helped.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
 class SubQueue(Protocol):
@@ -116,6 +123,11 @@ class SubQueues:
         if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(pod, now):
             return self._put(pod, Tier.BACKOFF if self._admits(pod) else Tier.GATED, event)
         return self.activate(pod, event, now, admitted=False)
+
+    def retry(self, pods: Iterable[QueuedPod], event: str, now: float) -> None:
+        """Moves the pods to where they are tried again."""
+        for pod in pods:
+            self.requeue(pod, Strategy.AFTER_BACKOFF, event, now)
 
     def activate(self, pod: QueuedPod, event: str, now: float, *, admitted: bool) -> Tier:
         """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ExtenderError, IllegalTransition, Outdated
-from extender.framework.permit import Permits
+from extender.framework.permit import Permits, ReserveRule
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
@@ -83,23 +83,27 @@ class Scheduler:
 
     def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Unfit:
         try:
-            chosen = self._schedule_pod(pod.info)
-            assumed = chosen if isinstance(chosen, Unfit) else self._assume_and_reserve(pod, chosen, began_at)
+            cycle = self.cycles[pod.info.pod.spec.scheduler_name]  # for the whole attempt: others may take its place
+            assumed: AssumedPod | Chosen | Unfit = self._schedule_pod(pod.info, cycle)
+            if isinstance(assumed, Chosen):
+                assumed = self._assume_and_reserve(pod, assumed, cycle.profile.permit, began_at)
         except Exception as error:  # one pod that cannot be judged must not keep the others waiting
             _log.exception("scheduling %s", pod.info.pod.key)
             return Unfit(f"{type(error).__name__}: {error}")
         self.telemetry.decided(self.clock.monotonic() - began_at)
         return assumed
 
-    def _schedule_pod(self, info: PodInfo) -> Chosen | Unfit:
+    def _schedule_pod(self, info: PodInfo, cycle: SchedulingCycle) -> Chosen | Unfit:
         """Finds a node for the pod as it is nominated by now; its status may not say so yet."""
         nominated_node = self.cache.nominated_node(info.uid)
         if nominated_node != info.pod.status.nominated_node_name:
             info = PodInfo(info.pod.nominated_to(nominated_node))
         with self.cache.snapshot("schedule") as table:
-            return self.cycles[info.pod.spec.scheduler_name].schedule_pod(info, table)
+            return cycle.schedule_pod(info, table)
 
-    def _assume_and_reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Unfit:
+    def _assume_and_reserve(
+        self, pod: QueuedPod, chosen: Chosen, rules: Sequence[ReserveRule], began_at: float
+    ) -> AssumedPod | Unfit:
         """Has the next decision see the pod on its node, with all that it needs there; or nothing of it."""
         try:
             self.cache.assume(pod.info, chosen.node_name)
@@ -111,7 +115,6 @@ class Scheduler:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:
                     reservations.append(reservation)
                     reservation.take()
-            rules = self.cycles[pod.info.pod.spec.scheduler_name].profile.permit
             permit = self.permits.run(rules, pod.info.pod, chosen.node_name)
         except Exception as error:  # whatever it was, nothing must stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):

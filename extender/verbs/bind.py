@@ -30,6 +30,7 @@ from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResul
 from extender.framework.find_fit import find_fit
 from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
+from extender.model.pod import Pod
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
@@ -91,7 +92,8 @@ class Bind:
         """`permits`: rules of Reserve and Permit; its owner calls `settle`. `permit_wait` None: no bind waits."""
         self._permits, self._permit_wait = permits or Permits(cache.snapshot), permit_wait or PermitWait(0.0, 1)
         self._cache, self._binder, self._telemetry, self._limit = cache, binder, telemetry, limit
-        self._profiles = profiles.with_each(at_bind)
+        self._profiles = profiles
+        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # each with what `at_bind` makes of it
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
 
@@ -157,24 +159,25 @@ class Bind:
 
     def _bind_first(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
         info = self._cache.find_pod(request.pod_uid, f"{request.pod_namespace}/{request.pod_name}")
+        profile = None if info is None else self._profile_of(info.pod)
         try:
-            reason = self._assume(request, info, checked)
+            reason = self._assume(request, info, profile, checked)
         except ExtenderError as error:
             return self._end("refused", str(error))
         if reason:
             return self._end("unfit", f"{request.node} {UNFIT}{reason}")
         try:
-            if info is not None and checked:
-                self._permit(info, request.node)
+            if info is not None and profile is not None and checked:
+                self._permit(info, profile, request.node)
             return self._post(request, request.node)
         except (BindingFailed, Refused) as error:
             self._forget(request.pod_uid)
             return self._end("refused", str(error))
 
-    def _permit(self, info: PodInfo, node: str) -> None:
+    def _permit(self, info: PodInfo, profile: Profile, node: str) -> None:
         """Returns once users' rules let the pod be bound. Raises BindingFailed, with the pod still assumed."""
         try:
-            permit = self._permits.run(self._profiles.of(info.pod).permit, info.pod, node)
+            permit = self._permits.run(profile.permit, info.pod, node)
             if permit is not None and not permit.ready():
                 self._permit_wait.wait(permit)
         except BindingFailed:
@@ -198,25 +201,39 @@ class Bind:
         except Refused as error:  # says nothing of the attempt before
             return self._end("unknown", str(error))
 
-    def _assume(self, request: ExtenderBindingArgs, info: PodInfo | None, checked: bool) -> str:
+    def _assume(
+        self, request: ExtenderBindingArgs, info: PodInfo | None, profile: Profile | None, checked: bool
+    ) -> str:
         """Counts the pod on its node; returns the reason against it, or ""."""
         node = request.node
         if info is not None:
-            return self._cache.assume(info, node, lambda table: self._check(info, node, table) if checked else "")
+            return self._cache.assume(
+                info, node, lambda table: self._check(info, node, table, profile) if checked else ""
+            )
         if checked:
             known = f"{request.pod_namespace}/{request.pod_name}"
             raise UnknownPod(f"no pod of UID {request.pod_uid} is known under {known}")
         return ""
 
-    def _check(self, info: PodInfo, node: str, table: Table) -> str:
+    def _check(self, info: PodInfo, node: str, table: Table, profile: Profile | None = None) -> str:
         """Returns the reason why the pod cannot go to the node as the cluster is now, or "".
+
+        Args:
+            profile: to go by; None: the pod's.
 
         Raises DeadlineExceeded.
         """
         row = np.array([table.nodes.row_of[node]], np.intp)
-        fit = find_fit(self._profiles.of(info.pod), info, table, row, self._limit.begin())
+        fit = find_fit(profile or self._profile_of(info.pod), info, table, row, self._limit.begin())
         refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
+
+    def _profile_of(self, pod: Pod) -> Profile:
+        profile = self._profiles.of(pod)
+        known = self._at_bind.get(profile.name)
+        if known is None or known[0] is not profile:
+            known = self._at_bind[profile.name] = profile, at_bind(profile)
+        return known[1]
 
     def _reason_against(self, uid: str, checked: bool) -> str:
         """Returns the reason why the pod of an unknown outcome may not be bound again where it was to go, or ""."""

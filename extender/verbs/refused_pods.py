@@ -27,6 +27,7 @@ MOST_PODS = 1024
 LONGEST_SECONDS = 300.0  # after which kube-scheduler tries every pod again by itself
 WOKEN_SECONDS, _MOST_DOUBLED = 1.0, 6
 MOST_AT_ONCE = 32
+_ANY = ""  # no rule's name
 
 
 class Activator(Protocol):
@@ -85,7 +86,7 @@ class RefusedPods:
         with self._lock:
             known = self._pods.pop(pod.uid, None)
             if refused:
-                woken = any(self._last_wake.get(rule, 0) > wakes for rule in rules)
+                woken = any(self._last_wake.get(rule, 0) > wakes for rule in (_ANY, *rules))
                 fitted = known.fitted if known else 0
                 self._pods[pod.uid] = _Refused(pod.key, rules, self._clock.monotonic(), woken=woken, fitted=fitted)
                 if len(self._pods) > MOST_PODS:
@@ -98,6 +99,14 @@ class RefusedPods:
             self._last_wake[rule] = self.wakes
             for pod in self._pods.values():
                 pod.woken = pod.woken or rule in pod.rules
+
+    def wake_all(self) -> None:
+        """Has every pod judged again: the rules are others."""
+        with self._lock:
+            self.wakes += 1
+            self._last_wake[_ANY] = self.wakes
+            for pod in self._pods.values():
+                pod.woken = True
 
     def fitting(self) -> Iterator[Pod]:
         """Yields the pods whose time has come and that fit some node now; judges MOST_AT_ONCE at most."""

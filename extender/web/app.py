@@ -53,6 +53,7 @@ class Backend:
             there, else {"cache": "waiting for pods, nodes"}.
         start: runs in the worker process, as does `stop`.
         compare: called at SIGUSR2.
+        reload: called at SIGHUP.
         hand_over: called at SIGTERM, while calls are still answered.
         revive: starts threads again that have ended; returns their names.
         pages: further pages by path, which show pods and nodes; to whom, see DebugPages.
@@ -71,6 +72,7 @@ class Backend:
     revive: Callable[[], Sequence[str]] = list
     pages: Mapping[str, Page] = field(default_factory=dict)
     unready: WaitingFor | None = None
+    reload: Callable[[], None] = lambda: None
     takers: Mapping[str, Handler] = field(default_factory=dict)
     traces: Traces = field(default_factory=Traces)
 
@@ -145,8 +147,9 @@ def _lifecycle(
         body_seconds=settings.body_seconds,
     )
     return Lifecycle(
-        routes.admit, start, stop, metrics.rejected, backend.compare, limits, settings.drain_seconds, backend.hand_over
-    )
+        routes.admit, start, stop, metrics.rejected, backend.compare, limits, settings.drain_seconds,
+        backend.hand_over, backend.reload,
+    )  # fmt: skip
 
 
 def _exemptions(settings: Settings) -> Exemptions:

@@ -38,6 +38,10 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type informa
         """Compares the cache, as SIGUSR2 does in kube-scheduler; gunicorn would start a second server."""
         self.kill_workers(signal.SIGUSR2)
 
+    def handle_hup(self) -> None:
+        """Reads the policy again; gunicorn would start another worker, with an empty cache."""
+        self.kill_workers(signal.SIGHUP)
+
     def handle_ttin(self) -> None:
         """Refuses SIGTTIN, with which gunicorn would start a second worker."""
         self.log.warning("SIGTTIN is refused: a second worker would be a second cache")

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
-from extender.app.schedule import Options, cycles_of
+from extender.app.cycles import LoopRules, cycles_of
 from extender.errors import ConfigurationError
 from extender.policy.loading import read
+from extender.queue.priority_queue import PriorityQueue
+from extender.queue.queued_pod import Tier
+from extender.runtime.clock import ManualClock
 from extender.scheduler.extenders import Extenders
 from tests.policy.configurations import profile
+from tests.queue.queueing import Told, info, refused
 
 
 def test_what_cannot_be_switched_off_is_refused_by_name() -> None:
     policy = read(profile(plugins={"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}}))
     with pytest.raises(ConfigurationError, match="SchedulingGates cannot be switched off at preEnqueue"):
-        cycles_of(policy, Options(), Extenders())
-    assert cycles_of(read(profile()), Options(), Extenders()).keys() == {"default-scheduler"}
+        cycles_of(policy, None, Random(1), Extenders())
+    assert cycles_of(read(profile()), None, Random(1), Extenders()).keys() == {"default-scheduler"}
+
+
+class Loop:
+    """The rules of a loop with one pod that they refused."""
+
+    def __init__(self) -> None:
+        policy = read(profile())
+        self.rules = LoopRules(policy, policy.features, lambda policy: cycles_of(policy, None, Random(1), Extenders()))
+        self.queue = PriorityQueue(Told(), ManualClock(), {})
+        self.queue.add(info("p"))
+        pod = self.queue.pop(0)
+        assert pod is not None
+        self.queue.add_unschedulable(pod, refused("NodeName"))
+
+    def waiting(self) -> dict[Tier, int]:
+        return {tier: len(pods) for tier, pods in self.queue.pods().items() if pods}
+
+
+def test_another_policy_is_adopted_and_the_pods_tried_again_that_the_one_before_refused() -> None:
+    loop = Loop()
+    before = loop.rules.cycles["default-scheduler"]
+    loop.rules.adopt(read(profile(plugins={"multiPoint": {"disabled": [{"name": "NodeName"}]}})), loop.queue)
+    now = loop.rules.cycles["default-scheduler"]
+    names = [{rule.name for rule in cycle.profile.predicates} for cycle in (before, now)]
+    assert names[0] - names[1] == {"NodeName"}
+    assert loop.rules.profiles.all == (now.profile,)
+    assert loop.waiting() == {Tier.BACKOFF: 1}
+
+
+EXTENDER = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        pytest.param({"podMaxBackoffSeconds": 20}, "podMaxBackoffSeconds", id="backoff"),
+        pytest.param({"extenders": [EXTENDER]}, "extenders", id="extenders"),
+        pytest.param({"profiles": [{"schedulerName": "other"}]}, "profiles: schedulerName", id="names"),
+        pytest.param({"featureGates": {"DRAFractionalCapacityRange": True}}, "featureGates", id="features"),
+    ],
+)
+def test_what_a_running_loop_was_made_for_cannot_change(fields: dict[str, Any], path: str) -> None:
+    loop = Loop()
+    before = dict(loop.rules.cycles)
+    with pytest.raises(ConfigurationError) as caught:
+        loop.rules.adopt(read({**profile(), **fields}), loop.queue)
+    assert caught.value.faults == (f"{path}: cannot change while the process runs, restart it",)
+    assert (loop.rules.cycles, loop.waiting()) == (before, {Tier.UNSCHEDULABLE: 1})

@@ -1,15 +1,24 @@
-"""What `extender serve` refuses before it serves."""
+"""What `extender serve` refuses before it serves, and rules that change while it does."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from werkzeug.test import Client
 
-from extender.app.serve import serve
+from extender import Cluster
+from extender.app.feed import feed_factory_of
+from extender.app.serve import application, serve
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
+from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.web import server
+from tests.stock.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "extender" / "offline" / "example.yaml"
 
@@ -48,3 +57,72 @@ def test_a_client_ca_without_names_is_warned_of(
     serve(settings(tls_cert="c", tls_key="k", client_ca="ca", client_names=names))
     assert ("clientCa without clientNames" in "".join(capfd.readouterr())) is warned
     assert len(served) == 1
+
+
+POLICY = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{plugins: {filter: {enabled: [{name: "served_rules:rule"}]}}}]
+"""
+RULE = "from extender import predicate\n\n@predicate\ndef rule(pod, node):\n    return %r\n"
+
+
+class Serving:
+    """The application on the shipped cluster, with a policy that is looked at again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("policy.yaml", POLICY)
+        self.write("served_rules.py", RULE % "first")
+        self._settings = settings(policy=folder / "policy.yaml", policy_reload_seconds=0.02)
+        self.app = application(self._settings, feed_factory_of(self._settings), BindingsInFlight())
+        self.client = Client(self.app)
+        self.pod = json.loads(msgspec.json.encode(Cluster.load(EXAMPLE).pod("shop/web-6d5f8-m7d3x")))
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / f"{name}.new").write_text(text)
+        (self.folder / f"{name}.new").rename(self.folder / name)
+
+    def reasons(self) -> set[str]:
+        answer = self.client.post("/scheduler/filter", json={"Pod": self.pod, "NodeNames": ["general-a1"]}).json
+        assert answer is not None
+        return {*answer["FailedNodes"].values(), *answer["FailedAndUnresolvableNodes"].values()}
+
+    def metric(self, sample: str) -> str:
+        lines = self.client.get("/metrics").text.splitlines()
+        return next((line.rpartition(" ")[2] for line in lines if line.startswith(f"{sample} ")), "")
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    path = list(sys.path)
+    made = Serving(tmp_path)
+    made.app.lifecycle.start()
+    yield made
+    made.app.lifecycle.stop()
+    sys.path[:] = path
+    sys.modules.pop("served_rules", None)
+
+
+def test_rules_that_have_changed_decide_the_next_call(serving: Serving) -> None:
+    assert serving.reasons() == {"first"}
+    serving.write("served_rules.py", RULE % "other")
+    assert wait_until(lambda: serving.reasons() == {"other"})
+    assert serving.metric('extender_policy_reloads_total{result="success"}') == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        pytest.param("served_rules.py", "import sys\nsys.exit()\n", id="what does not load"),
+        pytest.param(
+            "policy.yaml", f"{POLICY}featureGates: {{DRAFractionalCapacityRange: true}}\n", id="what needs a restart"
+        ),
+    ],
+)
+def test_rules_that_cannot_be_adopted_change_nothing(serving: Serving, file: str, text: str) -> None:
+    serving.write(file, text)
+    assert wait_until(lambda: serving.metric("extender_policy_last_reload_successful") == "0.0")
+    assert serving.metric('extender_policy_reloads_total{result="failure"}') == "1.0"
+    assert serving.reasons() == {"first"}
+    assert serving.client.get("/livez").status_code == 200

@@ -8,6 +8,7 @@ import pytest
 
 from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
+from extender.framework.events.queueing_hints import Interests
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
@@ -504,3 +505,16 @@ def test_a_pod_in_flight_hears_of_the_wake_when_that_rule_refuses_it(rule: str, 
     pod = rig.pop()
     rig.queue.wake("rules:licence")
     assert rig.fail(pod, refused(rule)) is tier
+
+
+def test_pods_that_other_rules_refused_are_tried_again_by_the_interests_of_those_now() -> None:
+    rig = Rig("p", "other")
+    rig.refuse("rules:a")
+    rig.queue.rules_changed({"rules:b": Interests()})
+    assert rig.tiers() == {"active": ["other", "p"]}
+    assert rig.told.arrivals[-1] == ("active", "PolicyReload")
+    rig.refuse("rules:b")
+    assert rig.queue.move(A_NODE_CAME) == 0
+    pod = rig.pop()
+    rig.queue.rules_changed({})
+    assert rig.fail(pod, refused("rules:b")) is Tier.BACKOFF

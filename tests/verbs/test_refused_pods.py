@@ -129,7 +129,7 @@ class Licensed:
         self.rule = predicate(lambda pod, node: self.server.take())
         profiles = Profiles([Profile("p", [self.rule.rule("rules:licensed", {}, RaisedFailures())], [])])
         self.refused = RefusedPods(cache, profiles, self.clock, after_seconds=0)
-        put_in_force(profiles, self.refused.wake)
+        put_in_force(profiles.all, self.refused.wake)
         self._filter = Filter(cache, profiles, NullTelemetry(), refused=self.refused)
 
     def ask(self) -> None:
@@ -191,3 +191,15 @@ def test_a_pod_that_others_refuse_is_woken_less_and_less_often_and_once_a_minute
         licensed.server.left = 1
         licensed.rule.wake()
         assert (licensed.woken(seconds - 1), licensed.woken(1)) == (0, 1)
+
+
+@pytest.mark.parametrize("while_asked", [False, True])
+def test_other_rules_have_every_refused_pod_judged_again(while_asked: bool) -> None:
+    licensed = Licensed()
+    if while_asked:
+        licensed.server.while_asked = licensed.refused.wake_all
+    licensed.ask()
+    licensed.server.left = 1
+    if not while_asked:
+        licensed.refused.wake_all()
+    assert licensed.woken() == 1

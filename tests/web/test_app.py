@@ -104,6 +104,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.unreadable("Pod", "default/p", "'1Gx' is not a quantity")
     metrics.cache_differed("Pod", "default/p", "is listed, but not held")
     metrics.rule_failed("rules:on_ssd")
+    metrics.policy_reloaded(succeeded=False)
     metrics.write_dropped("events")
     metrics.synced("pods")
     metrics.rejected(400)
@@ -138,3 +139,21 @@ def test_open_metrics_for_those_who_ask() -> None:
     response = Client(make_app().app).get("/metrics", headers={"Accept": "application/openmetrics-text"})
     assert response.content_type.startswith("application/openmetrics-text")
     assert response.data.endswith(b"# EOF\n")
+
+
+def test_the_policy_in_force_is_as_old_as_when_it_was_last_read_with_success() -> None:
+    clock = ManualClock()
+    metrics = Metrics(clock, "1")
+
+    def told() -> tuple[float | None, float | None]:
+        name = "extender_policy_last_reload_success"
+        value = metrics.registry.get_sample_value
+        return value(f"{name}ful"), value(f"{name}_timestamp_seconds")
+
+    started = clock.now()
+    assert told() == (1, started)
+    clock.advance(7)
+    metrics.policy_reloaded(succeeded=False)
+    assert told() == (0, started)
+    metrics.policy_reloaded(succeeded=True)
+    assert told() == (1, started + 7)

@@ -115,6 +115,11 @@ class Observation:
         """Returns the events, and has them heard."""
         return ObservedEvents(events, self.observers) if self.observers else events
 
+    def policy_changed(self, text: str) -> None:
+        """Has what comes from now on recorded in a file of its own: another policy decides it."""
+        if self._recorder is not None:
+            self._recorder.policy_changed(text)
+
     def start(self) -> None:
         """Begins to write, in the process that is recorded."""
         if self._recorder is not None:

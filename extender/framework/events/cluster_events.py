@@ -122,6 +122,7 @@ POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
 FORCE_ACTIVATE = "ForceActivate"
 UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
 RULE_WAKE = "RuleWake"
+POLICY_RELOAD = "PolicyReload"
 
 Room = Callable[[int], Mapping[str, int] | None]
 """priority -> the amounts that one node has free by resource (cpu in milli, else units), lower priorities taken away.

@@ -95,6 +95,10 @@ class QueueingHints:
         self._on_failure = on_failure
         self._known: dict[tuple[str, ClusterEvent], tuple[Interest, ...]] = {}
 
+    def replace(self, interests: Mapping[str, Interests]) -> None:
+        """Goes by these from now on. What was indexed by those before must be indexed anew."""
+        self._by_rule, self._known = interests, {}
+
     def interests(self, rule: str, event: ClusterEvent) -> tuple[Interest, ...]:
         """Returns the interests of `rule` that `event` meets."""
         found = self._known.get((rule, event))

@@ -10,6 +10,12 @@ from extender.scheduler.scheduling_cycle import Chosen, Unfit
 from extender.table import PodInfo
 
 
+class PolicyEntry(NamedTuple):
+    """Another policy decides from here on; `text`: it as it is written."""
+
+    text: str
+
+
 class ChangeEntry(NamedTuple):
     """The cache has noted a change. `present` None: the object is gone."""
 

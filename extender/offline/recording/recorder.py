@@ -8,9 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from extender.cache.changes import Present, Update
 from extender.offline.recording.encoding import LineEncoder
-from extender.offline.recording.entries import ChangeEntry, CheckpointEntry, DroppedEntry, Entry
+from extender.offline.recording.entries import ChangeEntry, CheckpointEntry, DroppedEntry, Entry, PolicyEntry
 from extender.offline.recording.files import RotatingFiles
 from extender.offline.recording.lines import FORMAT_VERSION, HeaderLine, Line, RecordedSettings, encode_line
 from extender.runtime.clock import Clock
@@ -50,7 +52,7 @@ class Recorder:
     ) -> None:
         self._files, self._settings, self._version, self._clock = files, settings, version, clock
         self._dropped, self._limit_bytes = dropped, limit_bytes
-        self._entries: deque[tuple[Entry, int]] = deque()
+        self._entries: deque[tuple[Entry | PolicyEntry, int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = self._lost_changes = self._lost_decisions = 0
         self._encoder = LineEncoder()
@@ -106,6 +108,11 @@ class Recorder:
             else:
                 self._lost_changes += 1
 
+    def policy_changed(self, text: str) -> None:
+        """Has what comes from now on stand in a file of its own, which begins with this policy."""
+        with self._lock:
+            self._append(PolicyEntry(text), 0)
+
     def write(self) -> None:
         """Writes everything that waits; a file that cannot be written is tried again, from what there is then."""
         if self._failed_at is not None and self._clock.monotonic() - self._failed_at < RETRY_SECONDS:
@@ -125,7 +132,11 @@ class Recorder:
             with self._lock:
                 entry, size_bytes = self._entries.popleft()
                 self._waiting_bytes -= size_bytes
-            self._put_lines(self._encoder.lines(entry))
+            if isinstance(entry, PolicyEntry):
+                self._settings = msgspec.structs.replace(self._settings, policy=entry.text)
+                self._begin_file()
+            else:
+                self._put_lines(self._encoder.lines(entry))
         self._files.flush()
 
     def _begin_file(self) -> None:
@@ -141,7 +152,7 @@ class Recorder:
             if number % _AT_ONCE == 0:
                 time.sleep(0)  # calls go first
 
-    def _append(self, entry: Entry, size_bytes: int) -> None:
+    def _append(self, entry: Entry | PolicyEntry, size_bytes: int) -> None:
         self._entries.append((entry, size_bytes))
         self._waiting_bytes += size_bytes
 

@@ -10,6 +10,7 @@ from functools import cache
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     GCCollector,
     Histogram,
     PlatformCollector,
@@ -53,6 +54,11 @@ class Metrics:
         self._not_recorded = self._counter("extender_not_recorded_total")
         self._differences = self._counter("extender_cache_differences_total")
         self._rejected = self._counter("extender_rejected_requests_total")
+        self._policy_reloads = self._counter("extender_policy_reloads_total")
+        self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
+        self._policy_read_at = self._gauge("extender_policy_last_reload_success_timestamp_seconds")
+        self._policy_is_current.set(1)
+        self._policy_read_at.set(clock.now())
         requests = self._counter("rest_client_requests_total")
         durations = self._histogram("rest_client_request_duration_seconds")
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -132,6 +138,13 @@ class Metrics:
         """See ports.Telemetry."""
         self._rule_failures.labels(rule).inc()
 
+    def policy_reloaded(self, *, succeeded: bool) -> None:
+        """See policies.reload.ReloadTelemetry."""
+        self._policy_reloads.labels("success" if succeeded else "failure").inc()
+        self._policy_is_current.set(succeeded)
+        if succeeded:
+            self._policy_read_at.set(self._clock.now())
+
     def unreadable(self, kind: str, key: str, why: str) -> None:
         """See ports.Telemetry."""
         self._unreadable.labels(kind).inc()
@@ -148,6 +161,9 @@ class Metrics:
 
     def _counter(self, name: str) -> Counter:
         return Counter(name, ALL_SERIES[name].help, ALL_SERIES[name].labels, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        return Gauge(name, ALL_SERIES[name].help, registry=self.registry)
 
 
 class _AtScrape(Collector):

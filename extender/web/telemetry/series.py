@@ -85,6 +85,24 @@ SERIES: Mapping[str, Series] = {
         ),
         Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
         Series(
+            "extender_policy_reloads_total",
+            "counter",
+            ("result",),
+            "Times that the policy was read again, by result: success, or failure, after which the one before stays.",
+        ),
+        Series(
+            "extender_policy_last_reload_successful",
+            "gauge",
+            (),
+            "0 while the policy on disk is not the one in force, for it could not be adopted; else 1.",
+        ),
+        Series(
+            "extender_policy_last_reload_success_timestamp_seconds",
+            "gauge",
+            (),
+            "Seconds since the epoch at which the policy in force was read.",
+        ),
+        Series(
             "extender_watch_staleness_seconds",
             "gauge",
             ("kind",),

@@ -25,6 +25,7 @@ class Lifecycle:
         on_stop: undoes it.
         rejected: counts a request that the server refused, by status.
         compare: called at SIGUSR2; must be safe in a signal handler.
+        reload: called at SIGHUP; must be safe in a signal handler.
         hand_over: runs in a thread of its own as the draining begins.
     """
 
@@ -36,6 +37,7 @@ class Lifecycle:
     limits: Limits
     drain_seconds: float
     hand_over: Callable[[], None] = lambda: None
+    reload: Callable[[], None] = lambda: None
     started: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     _stopped: bool = field(default=False, init=False)

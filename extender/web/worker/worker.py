@@ -40,13 +40,15 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
     def init_signals(self) -> None:
         """Sets gunicorn's own handlers, after the fork."""
         super().init_signals()
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # till the application is loaded; by default it would kill
+        for number in (signal.SIGUSR2, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # till the application is loaded; by default they would kill
 
     def run(self) -> None:
         """Accepts until a signal stops it, drains, and stops the application; the main thread's life."""
         application = self.wsgi.lifecycle
         super().init_signals()  # the application may have taken some, not knowing this worker
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
+        signal.signal(signal.SIGHUP, lambda *_: application.reload())
         acceptor = Acceptor(application, self.sockets, self.cfg.worker_connections, self._tls_context())
         try:
             application.start()

@@ -110,3 +110,19 @@ def test_ranges_keep_numbers_and_their_order(numbers: list[int]) -> None:
 
 def test_a_recording_is_for_its_owner_alone(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_another_policy_begins_another_file_with_all_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    server = RecordedServer(path)
+    entries = list(in_order_of_cause("names"))
+    for entry in entries[:60]:
+        server.take(entry)
+    server.recorder.policy_changed("another policy")
+    for entry in entries[60:130]:
+        server.take(entry)
+    server.recorder.stop()
+    before, after = Recording.load(tmp_path / "recording.jsonl.1"), Recording.load(path)
+    assert [each.header.settings.policy for each in (before, after)] == [None, "another policy"]
+    found = {obj.key: node for obj in after.objects(len(after.steps) - 1) if (node := getattr(obj, "node_name", ""))}
+    assert found == standing(server)

@@ -20,7 +20,7 @@ def profiles(**rules: PredicateFunction[..., Any]) -> Profiles:
 
 def test_a_wake_reaches_the_process_with_each_name_of_the_rule() -> None:
     rule, heard = made(), list[str]()
-    put_in_force(profiles(a=rule, b=rule, other=made()), heard.append)
+    put_in_force(profiles(a=rule, b=rule, other=made()).all, heard.append)
     rule.wake()
     assert rule.in_force
     assert heard == ["a", "b"]
@@ -37,8 +37,8 @@ def test_offline_a_wake_reaches_nobody() -> None:
 def test_a_rule_that_is_replaced_reaches_nobody_and_one_that_stays_does() -> None:
     replaced, stays, heard = made(), made(), list[str]()
     before, now = profiles(a=replaced, b=stays), profiles(a=made(), c=stays)
-    put_in_force(before, heard.append)
-    put_in_force(now, heard.append, before)
+    put_in_force(before.all, heard.append)
+    put_in_force(now.all, heard.append, before.all)
     replaced.wake()
     stays.wake()
     assert (replaced.in_force, stays.in_force) == (False, True)

@@ -1,0 +1,102 @@
+"""The rules of `extender schedule`: a scheduling cycle for each schedulerName, and others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from extender.app.policies.reload import refuse_changes
+from extender.app.recording.observation import AttemptObserver, ObservedCycle
+from extender.errors import ConfigurationError
+from extender.framework.profile import Profile, Profiles
+from extender.plugins.registry import interests_of
+from extender.plugins.users import put_in_force
+from extender.policy.extenders import ignoring
+from extender.policy.policy import Policy
+from extender.queue.priority_queue import PriorityQueue
+from extender.scheduler.extenders import Extenders
+from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.timing import ProfileTimer
+from extender.table.features import FeatureGates
+
+
+class LoopRules:
+    """The rules that the loop decides by.
+
+    Attributes:
+        cycles: by schedulerName; a pod is decided on by the one that it meets, from beginning to end.
+        profiles: theirs.
+    """
+
+    def __init__(
+        self, policy: Policy, features: FeatureGates, make_cycles: Callable[[Policy], Mapping[str, SchedulingCycle]]
+    ) -> None:
+        self._policy, self._make_cycles = policy, make_cycles
+        self.cycles = dict(make_cycles(policy))
+        self.profiles = Profiles(_profiles_of(self.cycles), features)
+
+    def adopt(self, policy: Policy, queue: PriorityQueue) -> None:
+        """Decides by this policy from the next pod on, and has all refused pods tried again.
+
+        Raises:
+            ConfigurationError: it needs a restart, or `cycles_of` refuses it.
+        """
+        cycles = self._make_cycles(policy)
+        refuse_changes(_fixed(self._policy, self.cycles), _fixed(policy, cycles))
+        before = self.profiles.all
+        self.cycles.update(cycles)
+        self.profiles.replace(_profiles_of(cycles))
+        self._policy = policy
+        put_in_force(self.profiles.all, queue.wake, before)
+        queue.rules_changed(interests_of(self.profiles.all))
+
+
+def cycles_of(
+    policy: Policy,
+    scheduler_name: str | None,
+    random: Random,
+    extenders: Extenders,
+    observers: Sequence[AttemptObserver] = (),
+    timer: ProfileTimer | None = None,
+) -> Mapping[str, SchedulingCycle]:
+    """Returns the scheduling cycles by schedulerName.
+
+    Args:
+        scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
+
+    Raises:
+        ConfigurationError: there is no such profile, or one switches off what the loop does all the same.
+    """
+    left_to_extenders = frozenset().union(*(each.ignored_resources for each in policy.extenders))
+    profiles = [ignoring(each, left_to_extenders) for each in _chosen(policy, scheduler_name)]
+    if unsupported := [text for each in profiles for text in each.unsupported]:
+        raise ConfigurationError(unsupported)
+    return {each.name: ObservedCycle(each, random, extenders, observers, timer) for each in profiles}
+
+
+def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
+    if scheduler_name is None:
+        return list(policy.profiles)
+    if len(policy.profiles) == 1:
+        return [replace(policy.profiles[0], name=scheduler_name)]
+    named = [profile for profile in policy.profiles if profile.name == scheduler_name]
+    if not named:
+        names = ", ".join(profile.name for profile in policy.profiles)
+        raise ConfigurationError([f"--scheduler-name {scheduler_name}: the policy has profiles for {names}"])
+    return named
+
+
+def _profiles_of(cycles: Mapping[str, SchedulingCycle]) -> list[Profile]:
+    return [cycle.profile for cycle in cycles.values()]
+
+
+def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:
+    """Returns what the queue, the cache and the connections of a loop were made for, by its path in a policy."""
+    return {
+        "profiles: schedulerName": sorted(cycles),
+        "extenders": policy.extenders,
+        "featureGates": policy.features,
+        "podInitialBackoffSeconds": policy.pod_initial_backoff_seconds,
+        "podMaxBackoffSeconds": policy.pod_max_backoff_seconds,
+    }

@@ -1,0 +1,99 @@
+"""The policy read again while a process runs: as a whole, and only where all of it is right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from extender.app.policies.sources import PolicyFiles, log_failure, policy_of
+from extender.config.settings import Settings
+from extender.errors import ClusterError, ConfigurationError
+from extender.plugins.users import CountedFailures
+from extender.policy.modules import imported_anew
+from extender.policy.policy import Policy
+from extender.runtime.ports import Telemetry
+
+_log = logging.getLogger(__name__)
+Adopt = Callable[[Policy, str], None]
+"""Puts a policy, which also comes as text, in force between two decisions.
+
+Raises ConfigurationError, having changed nothing, where a restart is needed.
+"""
+
+
+class ReloadTelemetry(Telemetry, Protocol):
+    """The metrics of reading again."""
+
+    def policy_reloaded(self, *, succeeded: bool) -> None:
+        """The policy was read again; unless it succeeded, the one before is still in force."""
+
+
+class PolicyReload:
+    """Looks whether the policy, or a module beside it, has another content than was last read.
+
+    Args:
+        tell: is told the faults of a policy that was not adopted; none: it was.
+    """
+
+    def __init__(
+        self, settings: Settings, telemetry: ReloadTelemetry, tell: Callable[[str], object] = lambda _: None
+    ) -> None:
+        self._settings, self._telemetry, self._tell = settings, telemetry, tell
+        self._files = PolicyFiles(settings.policy, settings.kubeconfig)
+        self._requested = False
+        self._seen: Mapping[str, bytes] = {}
+        self._read: Mapping[str, bytes] = {}
+
+    def read(self) -> Policy:
+        """Returns the policy as it is now, with its modules imported anew. Raises ConfigurationError."""
+        settings = self._settings
+        failures = CountedFailures(self._telemetry, log_failure)  # logs the first failure of each rule that is new
+        with imported_anew(self._files.folder):
+            try:
+                self._read = self._seen = self._files.contents()
+            except ClusterError as error:
+                raise ConfigurationError([f"policy {settings.policy}: {error}"]) from None
+            return policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
+
+    def request(self) -> None:
+        """Has the next look read the policy again, changed or not; a signal handler may call it."""
+        self._requested = True
+
+    def look(self, adopt: Adopt) -> None:
+        """Reads the policy again if it was asked for, or the files have changed; what is wrong with them is logged."""
+        requested, self._requested = self._requested, False
+        if self._settings.policy is not None and (requested or self._has_changed()):
+            self._reload(adopt)
+
+    def _has_changed(self) -> bool:
+        """Returns whether the files are not as last read, and as at the last look: nobody is about to write them."""
+        try:
+            before, self._seen = self._seen, self._files.contents()
+        except ClusterError as error:  # which says nothing of the policy
+            _log.debug("policy %s: %s", self._settings.policy, error)
+            return False
+        return before == self._seen != self._read
+
+    def _reload(self, adopt: Adopt) -> None:
+        path = self._settings.policy
+        try:
+            with imported_anew(self._files.folder):
+                policy = self.read()
+                adopt(policy, self._read[str(path)].decode(errors="replace"))
+        except ConfigurationError as error:
+            faults = "; ".join(fault.removeprefix(f"policy {path}: ") for fault in error.faults)
+            _log.error("policy %s is not adopted, and the one before stays in force: %s", path, faults)
+            self._telemetry.policy_reloaded(succeeded=False)
+            self._tell(faults)
+        else:
+            _log.info("policy %s was read again, and is in force", path)
+            self._telemetry.policy_reloaded(succeeded=True)
+            self._tell("")
+
+
+def refuse_changes(before: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Raises ConfigurationError for each path of a policy whose value is another one now."""
+    changed = [path for path, value in now.items() if value != before[path]]
+    if changed:
+        raise ConfigurationError([f"{path}: cannot change while the process runs, restart it" for path in changed])
