@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ExtenderError, IllegalTransition, Outdated
@@ -26,6 +26,7 @@ from extender.scheduler.binding.reservations import Reservation, Reserver, undo
 from extender.scheduler.failures import FailureHandler
 from extender.scheduler.ports import Events, SchedulerTelemetry, Workers
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
+from extender.scheduler.timing import PERMIT, RESERVE, UNTIMED, Sample, SampledPodTimer
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Scheduler:
     events: Events
     telemetry: SchedulerTelemetry
     clock: Clock
+    sample: Sample = field(default_factory=Sample)
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
         """Tries one pod, waiting so long for it; returns False where there was none, or the queue was closed."""
@@ -110,12 +112,16 @@ class Scheduler:
         except ExtenderError as error:  # the node, or the pod, has gone in this moment
             return Unfit(f"assume: {error}")
         reservations: list[Reservation] = []
+        profile = pod.info.pod.spec.scheduler_name
+        timer = SampledPodTimer(self.clock, self.telemetry, profile) if self.sample.next() else UNTIMED
         try:
             for reserver in self.reservers:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:
                     reservations.append(reservation)
-                    reservation.take()
-            permit = self.permits.run(rules, pod.info.pod, chosen.node_name)
+                    with timer.plugin(RESERVE, reservation.plugin):
+                        reservation.take()
+            permit = self.permits.run(rules, pod.info.pod, chosen.node_name, timer.plugin)
+            timer.passed(RESERVE, PERMIT)
         except Exception as error:  # whatever it was, nothing must stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):
                 _log.exception("reserving for %s on %s", pod.info.pod.key, chosen.node_name)
@@ -124,4 +130,6 @@ class Scheduler:
             with suppress(IllegalTransition):  # the pod has gone in this moment
                 self.cache.forget(pod.uid)
             return unfit_by(error)
-        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit)
+        finally:
+            timer.tell()
+        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, timer)

@@ -1,12 +1,15 @@
-"""Times the plugins of every hundredth decision (upstream: of every tenth, pluginMetricsSamplePercent)."""
+"""Times the plugins of every hundredth pod, in its decision and after it (upstream: of every tenth,
+pluginMetricsSamplePercent)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol, TypeVar
 
+from extender.errors import BindingFailed, Outdated
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Priority, Scorer, Scores, Verdict
 from extender.framework.status import Refusal
@@ -18,7 +21,10 @@ T = TypeVar("T")
 EVERY = 100  # a timed decision costs twice as much as another
 SUCCESS, SKIP, UNSCHEDULABLE, ERROR = "Success", "Skip", "Unschedulable", "Error"
 PRE_FILTER, FILTER, POST_FILTER = "PreFilter", "Filter", "PostFilter"
-PRE_SCORE, SCORE, BIND = "PreScore", "Score", "Bind"
+PRE_SCORE, SCORE = "PreScore", "Score"
+RESERVE, PERMIT, PRE_BIND, BIND = "Reserve", "Permit", "PreBind", "Bind"
+DEFAULT_BINDER = "DefaultBinder"
+_NOTHING = nullcontext()
 
 
 class PluginTelemetry(Protocol):
@@ -39,6 +45,58 @@ class Sample:
 
     def next(self) -> bool:
         return next(self._count) % EVERY == 0
+
+
+class PodTimer:
+    """Times what a pod passes once a node is chosen; of most pods, as here, nothing."""
+
+    def plugin(self, _point: str, _plugin: str) -> AbstractContextManager[None]:
+        """Times what a plugin does at a point; an error in the block says how that ends."""
+        return _NOTHING
+
+    def passed(self, *points: str) -> None:
+        """Counts the points as passed, also where no plugin has anything to do there."""
+
+    def tell(self) -> None:
+        """Tells the time of each point since the last call."""
+
+
+UNTIMED = PodTimer()
+
+
+class SampledPodTimer(PodTimer):
+    """Times a pod, which one thread at a time is busy with."""
+
+    def __init__(self, clock: Clock, telemetry: PluginTelemetry, profile: str) -> None:
+        self._clock, self._telemetry, self._profile = clock, telemetry, profile
+        self._spent: dict[str, float] = {}
+        self._statuses: dict[str, str] = {}
+
+    @contextmanager
+    def plugin(self, point: str, plugin: str) -> Iterator[None]:
+        """See PodTimer."""
+        status, began_at = SUCCESS, self._clock.monotonic()
+        try:
+            yield
+        except Exception as error:
+            refused = isinstance(error, Outdated) or (isinstance(error, BindingFailed) and error.plugin)
+            status = UNSCHEDULABLE if refused else ERROR
+            raise
+        finally:
+            seconds = self._clock.monotonic() - began_at
+            self._telemetry.plugin_executed(plugin, point, status, seconds)
+            self._spent[point], self._statuses[point] = self._spent.get(point, 0.0) + seconds, status
+
+    def passed(self, *points: str) -> None:
+        """See PodTimer."""
+        for point in points:
+            self._spent.setdefault(point, 0.0)
+
+    def tell(self) -> None:
+        """See PodTimer."""
+        for point, seconds in self._spent.items():
+            self._telemetry.extension_point(point, self._statuses.get(point, SUCCESS), self._profile, seconds)
+        self._spent.clear()
 
 
 class ProfileTimer:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
+from extender import Node, Pod, permit, reserve
 from extender.policy.providers import provider
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.scheduler.timing import EVERY, ProfileTimer
-from tests.builders import make_node, make_pod
+from tests.builders import PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of
+from tests.plugins.users.failures import Remembered
+from tests.scheduler.world import NAME, Telemetry, World
 
 
 class Told:
@@ -56,3 +61,65 @@ def decide(*requests: str) -> tuple[Told, list[Chosen | Unfit]]:
 def test_one_of_a_hundred_is_timed() -> None:
     told, _ = decide(*(f"{1000 + i}m" for i in range(2 * EVERY + 1)))
     assert told.points.count(("Filter", "Success")) == 3
+
+
+AFTER = ("Reserve", "Permit", "PreBind", "Bind")
+
+
+def passed(*pods: PodBuilder, answer: object = None, **objects: Any) -> Telemetry:
+    """A loop with a rule of Reserve and one of Permit, which answers so."""
+
+    @reserve
+    def note(pod: Pod, node: Node) -> None:
+        pass
+
+    @permit
+    def let_pass(pod: Pod, node: Node) -> object:
+        return answer
+
+    rules = [rule.rule(name, {}, Remembered()) for name, rule in (("note", note), ("let-pass", let_pass))]
+    telemetry, profile = Telemetry(), replace(provider("DefaultProvider"), permit=rules if objects else [])
+    node = (
+        make_node("n").capacity(cpu="400", memory="16Gi", pods="400").allocatable(cpu="400", memory="16Gi", pods="400")
+    )
+    world = World(node, *objects.values(), *pods, profile=profile, telemetry=telemetry)
+    world.settle()
+    world.volumes.complete()
+    world.settle()
+    telemetry.points = [each for each in telemetry.points if each[0] in AFTER]
+    telemetry.plugins = [each for each in telemetry.plugins if each[1] in AFTER]
+    return telemetry
+
+
+def pod(name: str) -> PodBuilder:
+    return make_pod(name).uid(name).scheduler(NAME).req(cpu="1")
+
+
+VOLUME = {
+    "kind": make_storage_class("late", provisioner="kubernetes.io/no-provisioner"),
+    "volume": make_pv("v", storage_class="late"),
+    "claim": make_pvc("c", storage_class="late"),
+}
+
+
+def test_what_comes_after_the_decision_is_told_by_point_and_plugin() -> None:
+    told = passed(pod("p").pvc("c"), **VOLUME)
+    assert told.points == [("Reserve", "Success"), ("Permit", "Success"), ("PreBind", "Success"), ("Bind", "Success")]
+    assert told.plugins == [
+        ("VolumeBinding", "Reserve", "Success"),
+        ("note", "Reserve", "Success"),
+        ("let-pass", "Permit", "Success"),
+        ("VolumeBinding", "PreBind", "Success"),
+        ("DefaultBinder", "Bind", "Success"),
+    ]
+
+
+def test_a_pod_that_a_rule_rejects_passes_no_further() -> None:
+    told = passed(pod("p").pvc("c"), answer="not now", **VOLUME)
+    assert told.points == [("Reserve", "Success"), ("Permit", "Unschedulable")]
+
+
+def test_points_where_nothing_is_to_be_done_are_passed_by_one_of_a_hundred() -> None:
+    told = passed(*(pod(f"p{i}") for i in range(EVERY + 1)))
+    assert told.points == 2 * [(point, "Success") for point in AFTER]
+    assert told.plugins == 2 * [("DefaultBinder", "Bind", "Success")]

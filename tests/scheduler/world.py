@@ -41,6 +41,7 @@ class Telemetry(NullTelemetry):
         self.victims: list[int] = []
         self.attempts: list[int] = []
         self.points: list[tuple[str, str]] = []
+        self.plugins: list[tuple[str, str, str]] = []
 
     def bound(self, result: str) -> None:
         self.binds.append(result)
@@ -61,7 +62,7 @@ class Telemetry(NullTelemetry):
         self.points.append((point, status))
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        pass
+        self.plugins.append((plugin, point, status))
 
     def preempted(self, victims: int) -> None:
         self.victims.append(victims)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from extender.table import Table
 from extender.table.pods.matches import PodCountQuery
 
 _READER = "permit"
+Timed = Callable[[str, str], AbstractContextManager[None]]
 
 
 class ReserveRule(Protocol):
@@ -32,6 +33,10 @@ class ReserveRule(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def may_wait(self) -> bool:
+        """True of a rule of Permit."""
 
     def run(self, pod: Pod, node: Node, handle: Handle) -> float:
         """Returns the seconds that the pod has to wait at most, 0: it need not.
@@ -132,8 +137,13 @@ class Permits:
         self._lock = threading.RLock()  # of no pod alone: two that are the last of a gang must not both wait
         self._permits: dict[str, Permit] = {}
 
-    def run(self, rules: Sequence[ReserveRule], pod: Pod, node_name: str) -> Permit | None:
+    def run(
+        self, rules: Sequence[ReserveRule], pod: Pod, node_name: str, timed: Timed = lambda _point, _rule: nullcontext()
+    ) -> Permit | None:
         """Returns the permit of a pod that is assumed on the node, which may have to be waited for; None: no rules.
+
+        Args:
+            timed: each rule is run in the context that this returns for its extension point and name.
 
         Raises:
             BindingFailed: a rule has rejected it, or failed, and everything is unreserved.
@@ -146,7 +156,9 @@ class Permits:
             self._permits[pod.uid] = permit
             try:
                 for rule in rules:
-                    if seconds := rule.run(pod, permit.node, Handle(rule.name, self)):
+                    with timed("Permit" if rule.may_wait else "Reserve", rule.name):
+                        seconds = rule.run(pod, permit.node, Handle(rule.name, self))
+                    if seconds:
                         permit.pending[rule.name] = seconds
             except BaseException:
                 self.unreserve(pod.uid)

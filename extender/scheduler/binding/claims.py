@@ -21,7 +21,7 @@ from extender.model.devices.claims import AllocationResult, PendingClaim, Resour
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.ports import ClaimWriter, Events
-from extender.scheduler.scheduling_cycle import NOTHING_TO_ALLOCATE, Chosen
+from extender.scheduler.scheduling_cycle import DEVICES, NOTHING_TO_ALLOCATE, Chosen
 from extender.table import PodInfo
 
 CLAIM, PENDING = ResourceClaim.__name__, PendingClaim.__name__
@@ -102,6 +102,8 @@ class ClaimReservation:
     Attributes:
         timeout_seconds: the longest time that devices may take to be made ready.
     """
+
+    plugin = DEVICES
 
     def __init__(
         self,

@@ -13,12 +13,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown
 from extender.framework.permit import Permit, Permits
-from extender.model.pod import Pod
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -28,8 +27,7 @@ from extender.scheduler.binding.reservations import Awaited, Reservation, undo
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import ERROR, SCHEDULED, Attempt, Events, SchedulerTelemetry, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
-from extender.scheduler.timing import BIND, SUCCESS, Sample
-from extender.scheduler.timing import ERROR as STATUS_ERROR
+from extender.scheduler.timing import BIND, DEFAULT_BINDER, PRE_BIND, UNTIMED, PodTimer
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +47,7 @@ class AssumedPod:
     began_at: float
     reservations: Sequence[Reservation] = ()
     permit: Permit | None = None
+    timer: PodTimer = UNTIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,6 @@ class BindingCycle:
     handle_failure: Callable[[QueuedPod, Unfit, float], object]
     waiting: WaitingPods
     permits: Permits
-    sample: Sample = field(default_factory=Sample)
 
     def run(self, assumed: AssumedPod) -> None:
         """Binds the pod: now or, where it waits at Permit, for volumes or devices, later and in another thread."""
@@ -89,7 +87,8 @@ class BindingCycle:
         self.queue.stop_recording_events(assumed.pod.uid)  # a failure from here on is no rule's refusal
         try:
             for reservation in assumed.reservations:
-                reservation.write()
+                with assumed.timer.plugin(PRE_BIND, reservation.plugin):
+                    reservation.write()
         except Exception as error:  # whatever it was, nothing must stay reserved
             self._fail(assumed, error)
         else:
@@ -121,9 +120,11 @@ class BindingCycle:
 
     def _bind(self, assumed: AssumedPod) -> None:
         pod, node_name = assumed.pod.info.pod, assumed.node_name
+        assumed.timer.passed(PRE_BIND)
         self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
         try:
-            self._post_binding(pod, node_name)
+            with assumed.timer.plugin(BIND, DEFAULT_BINDER):
+                self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
         except OutcomeUnknown as error:
             # The watch will tell of the pod or, by telling nothing, let it expire; then it is tried again.
             _log.warning("bind of %s to %s: %s", pod.key, node_name, error)
@@ -136,18 +137,6 @@ class BindingCycle:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", SCHEDULED)
-
-    def _post_binding(self, pod: Pod, node_name: str) -> None:
-        if not self.sample.next():
-            self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
-            return
-        status, began_at = STATUS_ERROR, self.clock.monotonic()
-        try:
-            self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
-            status = SUCCESS
-        finally:
-            seconds = self.clock.monotonic() - began_at
-            self.telemetry.extension_point(BIND, status, pod.spec.scheduler_name, seconds)
 
     def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
         with suppress(IllegalTransition):  # the pod was deleted meanwhile
@@ -169,10 +158,12 @@ class BindingCycle:
             self.cache.forget(pod.uid)
         self.handle_failure(pod, unfit_by(error, prefix), assumed.began_at)
         self.telemetry.bound("refused")
+        assumed.timer.tell()
 
     def _count(self, assumed: AssumedPod, bind_result: str, result: str, message: str = "") -> None:
         pod, now = assumed.pod, self.clock.monotonic()
         self.telemetry.bound(bind_result)
+        assumed.timer.tell()
         seconds = now - assumed.began_at
         self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, assumed.node_name, message))
         if result == SCHEDULED and pod.first_attempt_at is not None:

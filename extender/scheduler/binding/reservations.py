@@ -35,7 +35,13 @@ class Awaited(Protocol):
 
 
 class Reservation(Awaited, Protocol):
-    """Something that is reserved for one pod on one node, known to nobody else until it is written."""
+    """Something that is reserved for one pod on one node, known to nobody else until it is written.
+
+    Attributes:
+        plugin: the plugin whose part this is upstream.
+    """
+
+    plugin: str
 
     def take(self) -> None:
         """Reserves it.

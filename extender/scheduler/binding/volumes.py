@@ -22,7 +22,7 @@ from extender.model.volumes.storage import (
 )
 from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
 from extender.scheduler.ports import VolumeWriter
-from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, Chosen
+from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, VOLUME_BINDING, Chosen
 from extender.table import PodInfo
 
 VOLUME, CLAIM = PersistentVolume.__name__, PersistentVolumeClaim.__name__
@@ -43,6 +43,8 @@ class Volumes:
 
 class VolumeReservation:
     """A Reservation: volumes for claims, and claims that volumes are to be provisioned for on the node."""
+
+    plugin = VOLUME_BINDING
 
     def __init__(self, pod: PodInfo, chosen: Chosen, cache: Cache, writer: VolumeWriter) -> None:
         self._pod, self._node_name, self._plan = pod, chosen.node_name, chosen.volumes

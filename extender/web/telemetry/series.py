@@ -160,14 +160,15 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "histogram",
             ("extension_point", "status", "profile"),
             "Seconds that an extension point took with all of its plugins: PreFilter, Filter, PostFilter, PreScore,"
-            " Score, Bind; of every hundredth pod.",
+            " Score, Reserve, Permit, PreBind, Bind; of every hundredth pod.",
             _POINT_BUCKETS,
         ),
         Series(
             "scheduler_plugin_execution_duration_seconds",
             "histogram",
             ("plugin", "extension_point", "status"),
-            "Seconds that a plugin took for all nodes: PreFilter, Filter, PreScore or Score; of every hundredth pod.",
+            "Seconds that a plugin took: at PreFilter, Filter, PreScore and Score for all nodes; at Reserve, Permit,"
+            " PreBind and Bind; of every hundredth pod.",
             _WAIT_BUCKETS,
         ),
         Series("workqueue_depth", "gauge", ("name",), "Writes that wait for their turn: statuses, events."),
