@@ -83,7 +83,7 @@ lun
 renew_time
 
 # A field of what the library returns.
-set_nodes
+set_objects
 
 # Encoded as JSON with the struct or listed with the enum that they belong to.
 signed_by

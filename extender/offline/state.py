@@ -158,21 +158,27 @@ class ClusterState:
         return np.array([self.table.nodes.row_of[name] for name in names], np.intp)
 
     @contextmanager
-    def supposing(self, nodes: Iterable[Node] = (), gone: Iterable[PodInfo] = ()) -> Iterator[None]:
-        """Inside the block the nodes are as given, new ones too, and the pods are gone; then all is as before."""
-        known = self.table.nodes
-        before = [(node, known.node(known.row_of[node.name]) if known.has(node.name) else None) for node in nodes]
+    def supposing(self, objects: Iterable[Object] = (), gone: Iterable[PodInfo] = ()) -> Iterator[None]:
+        """Inside the block nodes, claims and others are as given, and the pods are gone; then all is as before."""
+        before = [(obj, self._as_it_is(obj)) for obj in objects]
         try:
-            for node, _ in before:
-                self.table.set_node(node)
+            for obj, _ in before:
+                self.add(obj)
             with self.table.hypothetically(removed=[info.uid for info in gone]):
                 yield
         finally:
-            for node, old in reversed(before):
-                if old is None:
-                    self.table.remove_node(node.name)
+            for obj, old in reversed(before):
+                if old is not None:
+                    self.add(old)
+                elif isinstance(obj, Node):
+                    self.table.remove_node(obj.name)
                 else:
-                    self.table.set_node(old)
+                    self.table.remove_object(type(obj).__name__, obj.key)
+
+    def _as_it_is(self, obj: Object) -> Object | None:
+        if isinstance(obj, Node):
+            return self.node(obj.name) if self.table.nodes.has(obj.name) else None
+        return self.table.objects.get(type(obj), obj.key)
 
     def _add_pod(self, pod: Pod) -> None:
         if pod.finished:

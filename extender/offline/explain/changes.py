@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from extender.model.node import Node
+from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.explain.pod_changes import POD_CHANGES
 from extender.offline.explain.step import PodChange, Step
@@ -32,13 +32,14 @@ class SuggestedChange:
 
     Attributes:
         kind: "requests", "tolerations", "node-selection", "spread", "pod-affinity", "host-ports", "node-name", several
-            of these joined by "+"; "uncordon", "label-node", "remove-pods", "add-node".
+            of these joined by "+"; "uncordon", "label-node", "remove-pods", "free-devices", "add-node"; "volume-claim",
+            "device-claim".
         text: what is to be done, for people.
         size: what it costs, for comparison: 1 for each term, label or node, 1 and 1 for each pod that goes, 3 for a new
-            node; of requests the part that is given up.
+            node; of requests the part that is given up; 1 for each device less, 2 for data that is lost.
         nodes: the nodes that it opens.
         pod: the pod as it would be, where the pod is to change.
-        set_nodes: nodes as they would be, the new one among them.
+        set_objects: nodes and claims as they would be, new ones among them.
         removed: the pods, by `namespace/name`, that would go.
     """
 
@@ -47,11 +48,11 @@ class SuggestedChange:
     size: float
     nodes: Sequence[str]
     pod: Pod | None = None
-    set_nodes: tuple[Node, ...] = ()
+    set_objects: tuple[Object, ...] = ()
     removed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """{"kind", "text", "size", "nodes": [...], "spec": changed spec of the pod, "removed": [pod, ...]}."""
+        """{"kind", "text", "size", "nodes": [...], "spec": of the changed pod, "removed": [pod, ...], "objects"}."""
         told: dict[str, Any] = {
             "kind": self.kind,
             "text": self.text,
@@ -62,6 +63,9 @@ class SuggestedChange:
             told["spec"] = msgspec.to_builtins(self.pod.spec)
         if self.removed:
             told["removed"] = list(self.removed)
+        if self.set_objects:
+            made = [{"kind": type(obj).__name__, **msgspec.to_builtins(obj)} for obj in self.set_objects]
+            told["objects"] = made
         return told
 
 

@@ -1,19 +1,26 @@
-"""Changes to the cluster that would let a pod run: a node to uncordon, to label or to add, pods to remove."""
+"""Changes to the cluster that would let a pod run: a node to uncordon, to label or to add, pods to remove, claims."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations, islice
 
 import numpy as np
 from msgspec.structs import replace
 
 from extender.framework.node_affinity import required_node_selector
 from extender.framework.topology import HOSTNAME
+from extender.model.devices.claims import ResourceClaim, ResourceClaimStatus
+from extender.model.devices.slices import ResourceSlice
+from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.tolerations import UNSCHEDULABLE_TAINT
+from extender.model.volumes.storage import CSINode
 from extender.offline.explain.changes import SuggestedChange
+from extender.offline.explain.claim_changes import ClaimStep, device_claims, device_steps, volume_steps
 from extender.offline.explain.details import requirement_text
 from extender.offline.explain.selection_changes import NodeSelection, missing_demands
 from extender.offline.quantities import listed
@@ -25,19 +32,32 @@ _HIGHEST_PRIORITY = 2**31 - 1
 _MOST_SHAPES = 64
 _NEW_NODE_SIZE = 3
 _MOST_VICTIMS_DIVIDED = 4
+_MOST_STEPS, _MOST_CLAIMS = 128, 32
+
+ClaimSteps = Callable[[ClusterState, PodInfo], Iterator[ClaimStep]]
 _LABELS_OF_THE_PLATFORM = ("kubernetes.io", "k8s.io")
 
 
 def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """One change of each kind that does, the smallest of its kind."""
-    for search in (_uncordoned, _labelled, _emptied, _added):
+    of_volumes = partial(_of_claims, volume_steps, "volume-claim")
+    of_devices = partial(_of_claims, device_steps, "device-claim")
+    for search in (_uncordoned, _labelled, _emptied, _freed, _added, of_volumes, of_devices):
         change = search(state, pod)
         if change is not None:
             yield change
 
 
-def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
-    with state.supposing([node]):
+def _of_claims(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    for step in islice(steps(state, state.as_if_waiting(pod)), _MOST_STEPS):
+        with state.supposing(step.objects):
+            if names := state.feasible(pod):
+                return SuggestedChange(kind, step.text, step.size, sorted(names), set_objects=step.objects)
+    return None
+
+
+def _fits_after(state: ClusterState, pod: Pod, node: Node, *others: Object) -> bool:
+    with state.supposing([node, *others]):
         return node.name in state.feasible(pod, state.rows_of([node.name]))
 
 
@@ -52,7 +72,7 @@ def _uncordoned(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     fitting = [node for node in opened if node.name in names and _fits_after(state, pod, node)][:1]
     for node in fitting:
         others = f" (or another of {len(names)})" if len(names) > 1 else ""
-        return SuggestedChange("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_nodes=(node,))
+        return SuggestedChange("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_objects=(node,))
     return None
 
 
@@ -77,7 +97,7 @@ def _labelled(state: ClusterState, pod: Pod) -> SuggestedChange | None:
         changed = replace(node, metadata=replace(node.metadata, labels={**node.labels, **dict(labels)}))
         if _fits_after(state, pod, changed):
             text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
-            return SuggestedChange("label-node", text, size, [name], set_nodes=(changed,))
+            return SuggestedChange("label-node", text, size, [name], set_objects=(changed,))
     return None
 
 
@@ -117,6 +137,27 @@ def _emptied(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     return None
 
 
+def _freed(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """The users of one claim to remove, whose devices are free then: preemption leaves devices alone."""
+    info = state.as_if_waiting(pod)
+    if not device_claims(state, info):
+        return None
+    by_uid = {each.uid: each for each in state.infos.values()}
+    held = [each for each in state.table.objects.all(ResourceClaim).values() if each.status.reserved_for]
+    for claim in sorted(held, key=lambda each: (len(each.status.reserved_for or ()), each.key))[:_MOST_CLAIMS]:
+        users = [by_uid[each.uid] for each in claim.status.reserved_for or () if each.uid in by_uid]
+        free = replace(claim, status=ResourceClaimStatus())
+        with state.supposing([free], gone=users):
+            names = state.feasible(pod) if users else []
+        if names:
+            keys = tuple(each.pod.key for each in users)
+            text = f"remove {listed(keys)}, and with it ResourceClaim {claim.key}"
+            return SuggestedChange(
+                "free-devices", text, 1 + len(keys), sorted(names), removed=keys, set_objects=(free,)
+            )
+    return None
+
+
 def _fewer_that_do(
     state: ClusterState, pod: Pod, victims: Sequence[PodInfo]
 ) -> tuple[Sequence[PodInfo], list[str]] | None:
@@ -143,12 +184,29 @@ def _removal_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
 def _added(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Another node like one that is there, empty."""
     for template in _shapes(state):
-        node = copy_of(template, f"{template.name}-copy")
-        if not state.table.nodes.has(node.name) and _fits_after(state, pod, node):
-            return SuggestedChange(
-                "add-node", f"add a node like {template.name}", _NEW_NODE_SIZE, [node.name], set_nodes=(node,)
-            )
+        node, others = like(state, template, f"{template.name}-copy")
+        if not state.table.nodes.has(node.name) and _fits_after(state, pod, node, *others):
+            text = f"add a node like {template.name}"
+            return SuggestedChange("add-node", text, _NEW_NODE_SIZE, [node.name], set_objects=(node, *others))
     return None
+
+
+def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Object]]:
+    """A new node like this one, with what drivers would say of it: its CSINode and its devices."""
+    objects = state.table.objects
+    csi_node = objects.get(CSINode, template.name)
+    reported: list[Object] = []
+    if csi_node is not None:
+        reported.append(replace(csi_node, metadata=replace(csi_node.metadata, name=name, uid=name)))
+    slices = (each for each in objects.all(ResourceSlice).values() if each.spec.node_name == template.name)
+    return copy_of(template, name), [*reported, *(slice_for(each, name) for each in slices)]
+
+
+def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
+    """The same devices on another node, in a pool of its name."""
+    metadata = replace(template.metadata, name=f"{template.name}-{node_name}")
+    pool = replace(template.spec.pool, name=node_name)
+    return replace(template, metadata=metadata, spec=replace(template.spec, node_name=node_name, pool=pool))
 
 
 def copy_of(node: Node, name: str) -> Node:
@@ -160,12 +218,17 @@ def copy_of(node: Node, name: str) -> Node:
 
 
 def _shapes(state: ClusterState) -> list[Node]:
-    """One node of each kind: the same labels but for names, taints and resources."""
+    """One node of each kind: the same labels but for names, taints, resources and devices."""
     nodes, shapes = state.table.nodes, dict[object, Node]()
+    slices = state.table.objects.all(ResourceSlice).values()
+    devices: Counter[str | None] = Counter()
+    for each in slices:
+        devices[each.spec.node_name] += len(each.spec.devices or ())
     for row in nodes.rows.tolist():
         node = nodes.node(row)
         labels = frozenset(item for item in node.labels.items() if item[0] != HOSTNAME and item[1] != node.name)
-        shapes.setdefault((labels, nodes.allocatable[:, row].tobytes(), int(nodes.taint_set[row])), node)
+        resources = nodes.allocatable[:, row].tobytes(), devices[node.name]
+        shapes.setdefault((labels, resources, int(nodes.taint_set[row])), node)
         if len(shapes) == _MOST_SHAPES:
             break
     return list(shapes.values())

@@ -13,7 +13,7 @@ from extender.errors import MalformedCluster, MalformedRequest
 from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
-from extender.offline.explain.cluster_changes import copy_of
+from extender.offline.explain.cluster_changes import copy_of, slice_for
 from extender.offline.manifests.defaults import with_defaults
 from extender.offline.manifests.objects import to_object
 from extender.offline.manifests.templates import required_workload
@@ -116,9 +116,7 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[
                 raise MalformedCluster(f"{place}.node: there is a node {name} in the cluster already")
             state.add(copy_of(node, name))
             for each in slices:
-                pool = with_fields(each.spec.pool, name=name)
-                metadata = with_fields(each.metadata, name=f"{each.name}-{name}")
-                state.add(with_fields(each, metadata=metadata, spec=with_fields(each.spec, node_name=name, pool=pool)))
+                state.add(slice_for(each, name))
             yield name, node.name
 
 

@@ -12,7 +12,7 @@ from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.selectors import Requirement
-from extender.offline.explain.cluster_changes import copy_of, with_cordon
+from extender.offline.explain.cluster_changes import copy_of, like, with_cordon
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import PINNED_OWNERS, Simulation, in_order
@@ -140,7 +140,9 @@ def _add_nodes(state: ClusterState, wanted: str | Node, count: int) -> None:
         number += 1
         name = f"{template.name}-new-{number}"
         if not state.table.nodes.has(name):
-            state.add(copy_of(template, name))
+            node, reported = like(state, template, name) if isinstance(wanted, str) else (copy_of(template, name), [])
+            for obj in (node, *reported):
+                state.add(obj)
             made += 1
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.model.meta import Object as Model
-from extender.model.node import Node
 from extender.model.pod import Pod, Toleration
 from extender.model.requests import pod_requests
 from extender.offline.cluster import Cluster
@@ -218,15 +217,15 @@ def cases(draw: Any, focus: str) -> tuple[Object, list[Object]]:
             if focus == "host-ports":
                 placed.host_port(80 + pod)
             objects.append(placed.obj())
-    return _waiting(draw, focus), objects
+    return waiting(draw, focus).obj(), objects
 
 
-def _waiting(draw: Any, focus: str) -> Object:
+def waiting(draw: Any, focus: str) -> PodBuilder:
     pod = make_pod("p").label(app="x").priority(10).req(cpu="10m", memory="1Ki")
     for demand in FOCUSES[:-1]:
         if focus == demand or (focus == "anything" and draw(st.integers(0, 2)) == 0):
             _demand(draw, demand, pod)
-    return pod.obj()
+    return pod
 
 
 def _demand(draw: Any, demand: str, pod: PodBuilder) -> None:
@@ -260,11 +259,9 @@ def test_each_change_really_does_and_nothing_less_of_its_kind(focus: str, data: 
 
 def fitting(pod: Pod, change: SuggestedChange, objects: list[Object]) -> list[str]:
     """The nodes that take the pod in a cluster made anew, in which the change is done."""
-    changed = {node.name: node for node in change.set_nodes}
-    nodes = [obj for obj in models(*objects) if isinstance(obj, Node)]
-    others = [obj for obj in models(*objects) if not isinstance(obj, Node) and obj.key not in change.removed]
-    nodes = [changed.pop(node.name, node) for node in nodes] + list(changed.values())
-    return Cluster([*nodes, *others]).decide(change.pod or pod).feasible
+    made = {(type(obj), obj.key): obj for obj in (*models(*objects), *change.set_objects)}
+    left = [obj for (kind, key), obj in made.items() if kind is not Pod or key not in change.removed]
+    return Cluster(left).decide(change.pod or pod).feasible
 
 
 def less_of(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
@@ -297,8 +294,8 @@ def _fewer_drops(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]
 
 def _less_skew(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     assert change.pod is not None
-    (before,) = pod.spec.topology_spread_constraints or ()
-    (after,) = change.pod.spec.topology_spread_constraints or ()
+    (before,) = pod.spec.topology_spread_constraints or []
+    (after,) = change.pod.spec.topology_spread_constraints or []
     hard = after.when_unsatisfiable == before.when_unsatisfiable
     less = replace(before, max_skew=after.max_skew - 1 if hard else 1000)
     yield replaced(change, pod=with_spec(pod, topology_spread_constraints=[less]))
