@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from extender.errors import MalformedRequest
-from extender.extender_v1.fields import NULL, UNDECODABLE, RawObject, decode_as, lower_keys, optional_as
+from extender.extender_v1.fields import NULL, UNDECODABLE, RawObject, check_values, decode_as, lower_keys, optional_as
 from extender.extender_v1.types import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -32,7 +32,16 @@ class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_f
     node_names: msgspec.Raw = NULL
 
 
-_ARGS = msgspec.json.Decoder(_ArgsFields)
+class _LowerArgsFields(_ArgsFields, frozen=True, rename={"pod": "pod", "nodes": "nodes", "node_names": "nodenames"}):
+    """As kube-scheduler wrote them before v1.17."""
+
+
+class _NodeList(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] | None = None
+
+
+_ARGS = (msgspec.json.Decoder(_ArgsFields), msgspec.json.Decoder(_LowerArgsFields))
+_NODE_LIST = msgspec.json.Decoder(_NodeList)
 _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 
 
@@ -66,15 +75,14 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
     """
     fields, reader = _args_fields(body), reader or NamesReader()
     names = None if fields.node_names == NULL else reader.read(fields.node_names)
-    listed = optional_as(fields.nodes, RawObject, "Nodes")
     nodes = None
-    if listed is not None and names is None:  # both would be two questions; a scheduler asks one
+    if fields.nodes != NULL and names is None:  # both would be two questions; a scheduler asks one
         _check_text(body)
         _check_values(body, _FEWEST_BYTES_A_NODE_VALUE)
-        items = optional_as(lower_keys(listed).get("items"), list[msgspec.Raw], "Nodes.items")
-        if len(items or ()) > _MOST_NODES:
+        items = _items(fields.nodes)
+        if len(items) > _MOST_NODES:
             raise MalformedRequest(f"Nodes.items: more than {_MOST_NODES} nodes")
-        nodes = [NodeBytes(raw) for raw in items or ()]
+        nodes = [NodeBytes(raw) for raw in items]
     if names is None and nodes is None:
         raise MalformedRequest("neither NodeNames nor Nodes is given")
     return ExtenderArgs(_pod(fields.pod), names, nodes, len(memoryview(fields.pod)))
@@ -124,12 +132,23 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 
 def _args_fields(body: bytes) -> _ArgsFields:
-    try:
-        return _ARGS.decode(body)
-    except UNDECODABLE:
-        pass  # The keys are in another case than Go's, or there are more, or there is a fault to report.
+    for decoder in _ARGS:
+        try:
+            return decoder.decode(body)
+        except UNDECODABLE:
+            pass  # The keys are in another case, or there are more, or there is a fault to report.
     fields = _fields(body, "the body")
     return _ArgsFields(*(fields.get(name, NULL) for name in ("pod", "nodes", "nodenames")))
+
+
+def _items(nodes: msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        if (items := _NODE_LIST.decode(nodes).items) is not None:
+            return items
+    except UNDECODABLE:
+        pass
+    fields = lower_keys(decode_as(nodes, RawObject, "Nodes"))
+    return optional_as(fields.get("items"), list[msgspec.Raw], "Nodes.items") or []
 
 
 def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> None:
@@ -151,6 +170,8 @@ def _victims(raw: msgspec.Raw, node: str) -> NodeVictims:
     fields = lower_keys(optional_as(raw, RawObject, f"victims of {node}") or {})
     listed = optional_as(fields.get("pods"), list[msgspec.Raw], f"victims of {node}: Pods") or []
     violations = optional_as(fields.get("numpdbviolations"), int, f"victims of {node}: NumPDBViolations") or 0
+    if len(listed) > _MOST_VICTIMS:
+        raise MalformedRequest(f"victims of {node}: more than {_MOST_VICTIMS}")
     uids: list[str] = []
     pods: list[Pod] = []
     for item in listed:
@@ -175,6 +196,7 @@ def _pod(raw: msgspec.Raw) -> Pod:
 
 def _fields(body: bytes, where: str) -> RawObject:
     _check_values(body, _FEWEST_BYTES_A_VALUE)
+    check_values(body, where)
     try:
         return lower_keys(_OBJECT.decode(body))
     except UNDECODABLE as error:

@@ -146,6 +146,24 @@ def test_malformed_requests_say_where(body: bytes, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+MILLION = b",".join(b'"%07d":"abcdefgh"' % number for number in range(1_000_002))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"NodeNames":[],%b}' % MILLION, id="fields"),
+        pytest.param(b'{"Pod":{},"NodeNameToVictims":{%b}}' % MILLION, id="nodes"),
+        pytest.param(b'{"Pod":{},"NodeNameToVictims":{"n":{%b}}}' % MILLION, id="fields of a node's victims"),
+        pytest.param(b'{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{%b}]}}}' % MILLION, id="fields of a victim"),
+    ],
+)
+@pytest.mark.parametrize("decode", [decode_args, decode_preemption_args, decode_binding_args])
+def test_a_map_that_would_keep_everybody_waiting_is_refused(body: bytes, decode: Any) -> None:
+    with pytest.raises(MalformedRequest, match=r"the body holds 100000\d values, more than 1000000"):
+        decode(body)
+
+
 def test_a_bind_needs_all_four_fields() -> None:
     with pytest.raises(MalformedRequest, match="PodUID, Node missing or empty"):
         decode_binding_args(b'{"PodName":"p","PodNamespace":"d","PodUID":""}')
