@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,9 +17,10 @@ from extender.cli.main import cli
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.end_to_end.scheduling import placed
 from tests.end_to_end.service import Service
-from tests.manifests.rendering import NAME, NAMESPACE, Object, apply, container_of
+from tests.manifests.rendering import CHART, NAME, NAMESPACE, Object, apply, container_of
 from tests.running import EXTENDER, RunningExtender
 from tests.stock.api_client import ApiClient
+from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
@@ -40,9 +42,8 @@ class InPod(RunningExtender):
 class Pods:
     """What a ReplicaSet and a kubelet make of a Deployment: pods that exist, and processes of the extender in them."""
 
-    def __init__(self, control_plane: ControlPlane, shape: str, directory: Path) -> None:
+    def __init__(self, control_plane: ControlPlane, directory: Path) -> None:
         self._plane, self._directory = control_plane, directory
-        apply(control_plane, shape)
         control_plane.client.create(make_node("n").capacity(cpu="8", memory="8Gi", pods="20").obj())
         self.template = control_plane.client.get("Deployment", NAME, NAMESPACE)
         token = control_plane.service_account_token(NAMESPACE, NAME)
@@ -95,7 +96,8 @@ def _replaced(text: str, pairs: dict[str, str]) -> str:
 
 @pytest.fixture
 def pods(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> Iterator[Pods]:
-    pods = Pods(control_plane, request.param, tmp_path)
+    apply(control_plane, request.param)
+    pods = Pods(control_plane, tmp_path)
     yield pods
     for name in tuple(pods.running):
         pods.running[name].process.stop(grace_seconds=30)
@@ -188,3 +190,65 @@ def test_scheduler(control_plane: ControlPlane, pods: Pods) -> None:
     client.create(asking("after").obj())
     assert wait_until(lambda: placed(control_plane) == {"before": "n", "after": "n"})
     pods.stop("new")
+
+
+class Rollout:
+    """Runs `helm ... --wait`, and tells the API server of replicas as the Deployment's controller would."""
+
+    def __init__(self, binaries: Binaries, control_plane: ControlPlane) -> None:
+        self.helm = [binaries["helm"], "--kubeconfig", control_plane.kubeconfig, "--namespace", NAMESPACE]
+        self._client = control_plane.client
+
+    def begin(self, command: str, *flags: str) -> subprocess.Popen[str]:
+        """Returns the helm that waits, once what it waits for is there."""
+        generation = self._generation() if command == "upgrade" else 0
+        words = [*self.helm, command, NAME, CHART, *flags, "--wait", "--timeout=120s"]
+        helm = subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert wait_until(lambda: self._generation() > generation), helm.communicate()[0]
+        return helm
+
+    def tell(self, ready: int) -> None:
+        """Has so many of two replicas, all of them updated, be ready."""
+        reason = "NewReplicaSetAvailable" if ready == 2 else "ReplicaSetUpdated"
+        conditions = [
+            {"type": "Progressing", "status": "True", "reason": reason},
+            {"type": "Available", "status": str(ready == 2)},
+        ]
+        counts = {"replicas": 2, "updatedReplicas": 2, "readyReplicas": ready, "availableReplicas": ready}
+        status = {"observedGeneration": self._generation(), **counts, "conditions": conditions}
+        self._client.patch("Deployment", NAME, {"status": status}, namespace=NAMESPACE, subresource="status")
+
+    def _generation(self) -> int:
+        found = [each for each in self._client.list("Deployment", NAMESPACE) if each["metadata"]["name"] == NAME]
+        return int(found[0]["metadata"]["generation"]) if found else 0
+
+
+def test_helm_wait_ends_when_the_standby_is_ready_too(
+    control_plane: ControlPlane, stock_binaries: Binaries, tmp_path: Path
+) -> None:
+    """A standby that is never ready would have `helm --wait`, Flux and Argo wait for it until they give up."""
+    make_certificates(tmp_path)
+    rollout = Rollout(stock_binaries, control_plane)
+    helm = rollout.begin("install", "--create-namespace", "--set=shape=service")
+    pods = Pods(control_plane, tmp_path)
+    try:
+        pods.start("old-0", "10.0.0.1", "--drain-seconds=0")
+        rollout.tell(ready=1)
+        pods.start("old-1", "10.0.0.2", "--drain-seconds=0")
+        assert helm.poll() is None
+        rollout.tell(ready=2)
+        assert helm.wait(60) == 0, helm.communicate()[0]
+        helm = rollout.begin("upgrade", "--reset-then-reuse-values", "--set=podAnnotations.rolled=out")
+        for number, address in enumerate(("10.0.0.3", "10.0.0.4")):
+            assert helm.poll() is None
+            pods.start(f"new-{number}", address, "--drain-seconds=0")
+            pods.stop(f"old-{number}")
+        rollout.tell(ready=2)
+        assert helm.wait(60) == 0, helm.communicate()[0]
+        assert wait_until(lambda: led_to(control_plane.client) in ("10.0.0.3", "10.0.0.4"))
+    finally:
+        helm.kill()
+        helm.communicate()
+        for extender in pods.running.values():
+            extender.process.stop(grace_seconds=30)
+        subprocess.run([*rollout.helm, "uninstall", NAME], check=False, capture_output=True)
