@@ -1,9 +1,12 @@
-"""Rules of users in a running process: they wake the pods that they refused."""
+"""Rules of users in a running process: they wake the pods that they refused, and change while it runs."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.end_to_end.conftest import StartExtender, StartScheduler
-from tests.end_to_end.scheduling import condition, placed, sized
+from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import SCHEDULER_NAME
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
@@ -68,3 +71,54 @@ def test_the_loop_tries_a_pod_again_that_the_rule_wakes(
         assert wait_until(lambda: refused(control_plane))
         (licensed / "count").write_text("1")
         assert wait_until(lambda: placed(control_plane) == {"p": "n"})
+
+
+GATE = "from extender import predicate\n\n@predicate\ndef gate(pod, node):\n    return {answer}\n"
+CLOSED, OPEN, BROKEN = (GATE.format(answer=answer) for answer in ('"the gate is closed"', "True", "("))
+
+
+@pytest.fixture
+def gated(control_plane: ControlPlane, tmp_path: Path) -> Path:
+    """A folder with a rule that refuses every node, and its policy; a node, and a pod that waits."""
+    (tmp_path / "gates.py").write_text(CLOSED)
+    (tmp_path / "policy.yaml").write_text(policy_of("gates:gate", {}))
+    control_plane.client.create(sized("n", "4").obj(), make_pod("p").obj())
+    return tmp_path
+
+
+def is_refused_by_the_gate(control_plane: ControlPlane) -> bool:
+    return "the gate is closed" in condition(control_plane, "p").get("message", "")
+
+
+def test_a_webhook_that_is_told_to_reads_its_rules_again(
+    control_plane: ControlPlane, start_extender: StartExtender, gated: Path
+) -> None:
+    flags = ("--policy", str(gated / "policy.yaml"), "--policy-reload-seconds", "0")
+    with start_extender(*flags) as extender, control_plane.scheduler(extender.configuration()):
+        assert wait_until(lambda: is_refused_by_the_gate(control_plane))
+        assert wait_until(lambda: len(extender.calls("filter")) > 1)
+        for text, result in ((BROKEN, "failure"), (OPEN, "success")):
+            (gated / "gates.py").write_text(text)
+            os.kill(extender.process.pid, signal.SIGHUP)
+            sample = f'extender_policy_reloads_total{{result="{result}"}}'
+            assert wait_until(partial(extender.metric, sample)) == 1
+        assert wait_until(lambda: placed(control_plane) == {"p": "n"})
+
+
+def test_a_loop_reads_rules_that_have_changed_again_and_tells_of_those_that_do_not_load(
+    control_plane: ControlPlane, start_scheduler: StartScheduler, gated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXTENDER_OWN_NAMESPACE", "default")
+    monkeypatch.setenv("EXTENDER_OWN_NAME", "own")
+    control_plane.client.create(make_pod("own").scheduler("other").obj())
+    with start_scheduler("--policy", str(gated / "policy.yaml"), "--policy-reload-seconds", "0.1") as scheduler:
+        assert wait_until(lambda: is_refused_by_the_gate(control_plane))
+        (gated / "gates.py").write_text(BROKEN)
+        [event] = wait_until(lambda: events(control_plane, "PolicyReloadFailed"))
+        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "own")
+        assert "gates:gate cannot be imported: gates.py:5: SyntaxError" in event["message"]
+        assert scheduler.metric("extender_policy_last_reload_successful") == 0
+        (gated / "gates.py").write_text(OPEN)
+        assert wait_until(lambda: placed(control_plane) == {"p": "n"})
+        assert scheduler.metric("extender_policy_last_reload_successful") == 1
+        assert wait_until(lambda: events(control_plane, "PolicyReloaded"))
