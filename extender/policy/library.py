@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoints, entry_points
 
@@ -38,6 +39,7 @@ class Library:
         self._rules = rules or {}
         self._failures = failures or RaisedFailures()
         self._folder = folder
+        self._not_importable: set[str] = set()
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
         """Returns the plugin of this name; None where there is none, and that is noted with the path of the name."""
@@ -49,10 +51,15 @@ class Library:
 
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
         """Returns the user's rule of this name, as `find`; `others` are names that may have been meant too."""
+        module = name.partition(":")[0]
+        if module in self._not_importable:  # which is noted already, for the first of its rules
+            return None
         try:
             found = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
         except (Exception, SystemExit) as error:  # importing a user's module runs it, and it may raise anything
             faults.add(path, f"{name} cannot be imported: {described(error)}")
+            if module not in sys.modules:
+                self._not_importable.add(module)
             return None
         if not name:
             faults.require(path)

@@ -66,10 +66,17 @@ def test_the_classic_policy_of_a_file(
         assert place(control_plane) == "a"
 
 
-def test_the_classic_policy_of_a_config_map(control_plane: ControlPlane, start_scheduler: StartScheduler) -> None:
-    control_plane.client.create(config_map("packing", PACKING))
-    with start_scheduler("--policy", "configmap:default/packing"):
+def test_the_classic_policy_of_a_config_map_and_what_it_is_changed_to(
+    control_plane: ControlPlane, start_scheduler: StartScheduler
+) -> None:
+    spreading = {**PACKING, "priorities": [{"name": "LeastRequestedPriority", "weight": 1}]}
+    control_plane.client.create(config_map("mine", PACKING))
+    with start_scheduler("--policy", "configmap:default/mine", "--policy-reload-seconds", "0.1") as scheduler:
         assert place(control_plane) == "a"
+        control_plane.client.patch("ConfigMap", "mine", {"data": config_map("mine", spreading)["data"]})
+        assert wait_until(lambda: scheduler.metric('extender_policy_reloads_total{result="success"}')) == 1
+        control_plane.client.create(make_pod("later").req(cpu="1", memory="1Gi").obj())
+        assert place(control_plane, "later") == "b"
 
 
 @pytest.mark.parametrize(

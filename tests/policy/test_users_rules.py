@@ -162,6 +162,15 @@ def test_one_fault(document: Object, fault: str) -> None:
     assert caught.value.faults == (fault,)
 
 
+def test_a_module_that_cannot_be_imported_is_one_fault_however_many_rules_it_has() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read(policy(predicates=[{"name": "nowhere:a"}, {"name": "nowhere:b"}, {"name": "elsewhere:a"}]))
+    assert [fault.split(" cannot")[0] for fault in caught.value.faults] == [
+        "predicates[0].name: nowhere:a",
+        "predicates[2].name: elsewhere:a",
+    ]
+
+
 def test_arguments_that_nobody_gives_are_missing() -> None:
     with pytest.raises(ConfigurationError) as caught:
         read(configuration({"filter": {"enabled": [{"name": KEEP}]}}))

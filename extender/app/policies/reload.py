@@ -52,7 +52,7 @@ class PolicyReload:
         with imported_anew(self._files.folder):
             try:
                 self._read = self._seen = self._files.contents()
-            except ClusterError as error:
+            except (ClusterError, ConfigurationError) as error:
                 raise ConfigurationError([f"policy {settings.policy}: {error}"]) from None
             return policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
 

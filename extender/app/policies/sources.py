@@ -8,7 +8,7 @@ from pathlib import Path
 
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, read_config_map
-from extender.errors import ClusterError, ConfigurationError
+from extender.errors import ClusterError, ConfigurationError, NotFound
 from extender.framework.profile import Profiles
 from extender.plugins.users import RuleFailures
 from extender.policy.library import Library
@@ -80,9 +80,16 @@ class PolicyFiles:
         if self._policy is None:
             return {}
         if self._client is not None:
-            return {str(self._policy): config_map_text(self._policy, self._client)}
+            return {str(self._policy): _config_map(self._policy, self._client)}
         beside = (path for pattern in _MODULES for path in self._policy.parent.glob(pattern))
         return {str(path): _content(path) for path in (self._policy, *beside)}
+
+
+def _config_map(policy: Path, client: KubeClient) -> bytes:
+    try:
+        return config_map_text(policy, client)
+    except NotFound as error:
+        return str(error).encode()
 
 
 def _content(path: Path) -> bytes:
