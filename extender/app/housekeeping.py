@@ -14,6 +14,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import ClusterError
 from extender.framework.permit import Permits
 from extender.runtime import memory
+from extender.scheduler.preemption import RulePreemption
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
@@ -63,6 +64,13 @@ def activate(refused: RefusedPods, activator: Activator, ready: Readiness, leadi
     if ready.ready and leading():
         for pod in refused.fitting():
             activator.activate(pod)
+
+
+def preempt(refused: RefusedPods, preemption: RulePreemption, ready: Readiness, leading: Callable[[], bool]) -> None:
+    """Makes room for pods that only users' rules have refused, in the process that leads."""
+    if ready.ready and leading():
+        for uid in preemption.run(refused.take(preemption.rules())):
+            refused.give_back(uid)
 
 
 def settle(permits: Permits, cache: Cache) -> None:

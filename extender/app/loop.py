@@ -27,7 +27,7 @@ from extender.scheduler.event_router import EventRouter
 from extender.scheduler.failures import FailureHandler
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.ports import ClaimWriter, Events, Evictor, SchedulerTelemetry, Statuses, VolumeWriter, Workers
-from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor
+from extender.scheduler.preemption import EvictionsInProgress, PreemptionExecutor, VictimEvictor
 from extender.scheduler.scheduler import Scheduler
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
@@ -100,11 +100,11 @@ def compose_loop(
     queue = PriorityQueue(telemetry, clock, interests, (SchedulingGates(), claims_exist, evictions), *queue_times)
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels))
-    nominations = Nominations(cache, queue, statuses)
+    nominations = Nominations(cache, statuses, queue.nomination_ended)
     waiting = WaitingPods(clock, is_there, binders)
     volumes, devices = Volumes(cache, ports.volumes), DeviceClaims(cache, claims, events, clock)
     preemption = PreemptionExecutor(
-        evictions, cache, queue, nominations, evictor, events, telemetry, preemptors, waiting
+        evictions, cache, queue, nominations, VictimEvictor(cache, evictor, events), telemetry, preemptors, waiting
     )  # fmt: skip
     failures = FailureHandler(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from extender.app.feed import FeedFactory, feed_factory_of
+from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
@@ -18,6 +18,7 @@ from extender.app.housekeeping import (
     compare,
     let_expire,
     limit_process,
+    preempt,
     prepare,
     refresh,
     settle,
@@ -28,11 +29,14 @@ from extender.app.policies.reload import PolicyReload, refuse_changes
 from extender.app.readiness import Readiness, Settling, Staleness, take_over
 from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
+from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.debugger.comparer import Comparer
 from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.cluster.election.fence import LeaderBinder
+from extender.cluster.http.credentials import credentials_of
+from extender.cluster.http.kube_client import KubeClient
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
@@ -122,6 +126,7 @@ class WebhookProcess:
         limit = TimeLimit(clock, settings.decision_seconds)
         permits = Permits(cache.snapshot)
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
+        self._preempting = _preempting(settings, cache, profiles, feed, metrics, clock)
         put_in_force(profiles.all, refused.wake)
         self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused, permits))
 
@@ -150,7 +155,11 @@ class WebhookProcess:
             Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
             Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready, self._leading)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
+            *(Ticker("preemption", HOUSEKEEPING_SECONDS, self._preempt(each, refused)) for each in self._preempting),
         )
+
+    def _preempt(self, writers: PreemptionWriters, refused: RefusedPods) -> Callable[[], None]:
+        return lambda: preempt(refused, writers.preemption, self._ready, self._leading)
 
     def backend(self) -> Backend:
         """Returns what the web serves."""
@@ -184,6 +193,8 @@ class WebhookProcess:
         self._observed.start()
         self._announcement.start()
         self._feed.start()
+        for each in self._preempting:
+            each.start()
         for ticker in self._tickers:
             ticker.start()
 
@@ -193,6 +204,8 @@ class WebhookProcess:
         self._feed.stop()
         for ticker in self._tickers:
             ticker.stop()
+        for each in self._preempting:
+            each.stop(END_SECONDS)
         self._announcement.stop(END_SECONDS)
         self._observed.stop()
 
@@ -219,6 +232,16 @@ class WebhookProcess:
         """Returns what stands between this process and an answer, by check; "" where a check passes."""
         self._feed.await_lead()
         return {**self._own_obstacles(), **self._feed.waiting_for()}
+
+
+def _preempting(
+    settings: Settings, cache: Cache, profiles: Profiles, feed: ClusterFeed, metrics: Metrics, clock: Clock
+) -> Sequence[PreemptionWriters]:
+    """Returns the writers that preempt for users' rules; none unless that is asked for, and the cluster live."""
+    if not settings.preempt_for_rules or settings.cluster:
+        return ()
+    client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
+    return (PreemptionWriters(cache, profiles, client, feed.fence, clock),)
 
 
 def verbs_over(

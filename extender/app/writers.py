@@ -1,4 +1,4 @@
-"""Everything of `extender schedule` that writes to the API server, and its threads."""
+"""Everything of `extender schedule`, and for preemption of `serve`, that writes to the API server, and its threads."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from extender.app.loop import LoopPorts
-from extender.cluster.http.kube_client import Caller
+from extender.cache.cache import Cache
+from extender.cluster.election.fence import Fence, LeaderClient
+from extender.cluster.http.kube_client import Caller, KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiStatuses
 from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
+from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
 from extender.runtime.workers import WorkerPool
 from extender.scheduler.ports import Events
+from extender.scheduler.preemption import RulePreemption, VictimEvictor
 
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
 BINDERS, PREEMPTORS = 16, 4
+_PREEMPTION_RATE = 100.0  # statuses, and events, a second
 
 
 class Writers:
@@ -30,10 +35,9 @@ class Writers:
     def __init__(
         self, client: Caller, status_rate: float, event_rate: float, clock: Clock, dropped: Callable[[str], None]
     ) -> None:
-        instance = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.statuses = ApiStatuses(client, bucket(status_rate), clock, dropped)
         self._event_bucket = YieldingBucket(event_rate, _burst(event_rate))
-        self.events = ApiEvents(client, self._event_bucket, clock, instance, dropped)
+        self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
         self.evictor, self.volumes, self.claims = (
             ApiEvictor(client, clock),
             ApiVolumes(client),
@@ -70,9 +74,35 @@ class Writers:
             part.stop(max(0.0, ends_at - time.monotonic()))
 
 
+class PreemptionWriters:
+    """The writers of preemption in `extender serve`, and their threads; `fence` lets the leader's writes pass only."""
+
+    def __init__(self, cache: Cache, profiles: Profiles, client: KubeClient, fence: Fence, clock: Clock) -> None:
+        self._client, fenced = client, LeaderClient(client, fence)
+        self._statuses = ApiStatuses(fenced, bucket(_PREEMPTION_RATE), clock)
+        self._events = ApiEvents(fenced, bucket(_PREEMPTION_RATE), clock, _instance())
+        evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events)
+        self.preemption = RulePreemption(cache, profiles, self._statuses, evictor)
+
+    def start(self) -> None:
+        """Starts the threads."""
+        self._statuses.start()
+        self._events.start()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Ends what is under way."""
+        self._statuses.stop(timeout_seconds)
+        self._events.stop(timeout_seconds)
+        self._client.close()
+
+
 def bucket(per_second: float) -> TokenBucket:
     """Returns what lets so many pass a second, and as many at once."""
     return TokenBucket(per_second, _burst(per_second))
+
+
+def _instance() -> str:
+    return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
 def _burst(per_second: float) -> int:

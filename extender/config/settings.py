@@ -129,6 +129,11 @@ class Settings(BaseModel):
         description="serve: after a pod was refused everywhere and nobody asked again, it is judged once more, and"
         " brought to kube-scheduler's notice if it fits; 0: never",
     )
+    preempt_for_rules: bool = Field(
+        False,
+        description="serve: evict lesser pods for pods that rules with sees_pods alone refuse, for which kube-scheduler"
+        " evicts nobody; the account needs to delete pods",
+    )
     permit_seconds: Seconds = Field(
         3.0,
         description="serve: how long a bind may wait for a rule of Permit before it is refused; 0: not at all;"

@@ -55,18 +55,25 @@ class ProcessedPreemption(NamedTuple):
 
 
 def preempt(
-    profile: Profile, pod: PodInfo, table: Table, fit: Fit, limits: CandidateLimits = ALL_NODES, offset: int = 0
+    profile: Profile,
+    pod: PodInfo,
+    table: Table,
+    fit: Fit,
+    limits: CandidateLimits = ALL_NODES,
+    offset: int = 0,
+    rows: Rows | None = None,
 ) -> Preemption:
     """Finds the pods that have to leave so that `pod` fits (upstream Evaluator.Preempt).
 
     Args:
         fit: the pod's last attempt; only nodes refused as Unschedulable are tried.
         offset: the index among these at which the dry run begins; it matters only within limits.
+        rows: those of these that are tried; None: all.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
     if reason:
         return Preemption(Candidates(table, NO_VICTIMS), None, reason)
-    rows = np.roll(fit.with_code(Code.UNSCHEDULABLE), -offset)
+    rows = np.roll(fit.with_code(Code.UNSCHEDULABLE) if rows is None else rows, -offset)
     candidates = Candidates(table, _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows))))
     return Preemption(candidates, candidates.best, "" if candidates else NOT_HELPFUL)
 

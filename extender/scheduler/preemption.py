@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from extender.cache.cache import Cache
 from extender.errors import ClusterError
+from extender.framework.find_fit import find_fit
+from extender.framework.fit import Fit
+from extender.framework.profile import Profile, Profiles
+from extender.framework.status import Code
+from extender.plugins.users.predicate import CustomPredicate
+from extender.preemption import preempt
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.nominations import Nominations
-from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Workers
-from extender.scheduler.scheduling_cycle import EvictionPlan
+from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, Workers
+from extender.scheduler.scheduling_cycle import EvictionPlan, eviction_plan
 from extender.table import PodInfo
+from extender.table.labels import Rows
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +87,27 @@ class EvictionsInProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class VictimEvictor:
+    """Evicts victims, and tells of it."""
+
+    cache: Cache
+    evictor: Evictor
+    events: Events
+
+    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str) -> None:
+        """Has the victim leave. Raises ClusterError: it may still be there."""
+        scheduler = preemptor.pod.spec.scheduler_name
+        if self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod"):
+            self.cache.evicted(victim.uid)  # the preemptor may be tried before the watch tells: it evicts no others
+            self.record(preemptor, victim, f"on node {node_name}")
+
+    def record(self, preemptor: PodInfo, victim: PodInfo, where: str) -> None:
+        """Records the victim's event."""
+        note = f"Preempted by pod {preemptor.uid} {where}"
+        self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionExecutor:
     """Makes room on nodes.
 
@@ -91,8 +121,7 @@ class PreemptionExecutor:
     cache: Cache
     queue: PriorityQueue
     nominations: Nominations
-    evictor: Evictor
-    events: Events
+    evictor: VictimEvictor
     telemetry: SchedulerTelemetry
     workers: Workers
     waiting: WaitingPods
@@ -135,20 +164,91 @@ class PreemptionExecutor:
             if victim is victims[-1]:
                 self.in_progress.begin_last(preemptor, victim)
             if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
-                self._record(preemptor, victim, f"on node {node_name} before it was bound")
+                self.evictor.record(preemptor, victim, f"on node {node_name} before it was bound")
             else:
-                self._evict(preemptor, victim, node_name)
+                self.evictor.evict(preemptor, victim, node_name)
 
-    def _evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str) -> None:
-        scheduler = preemptor.pod.spec.scheduler_name
-        if self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod"):
-            self.cache.evicted(victim.uid)  # the preemptor may be tried before the watch tells: it evicts no others
-            self._record(preemptor, victim, f"on node {node_name}")
 
-    def _record(self, preemptor: PodInfo, victim: PodInfo, where: str) -> None:
-        note = f"Preempted by pod {preemptor.uid} {where}"
-        self.events.record(victim.pod, "Normal", "Preempted", "Preempting", note, preemptor.pod)
+class RulePreemption:
+    """Makes room for pods that only users' rules keep from all nodes, beside kube-scheduler.
+
+    Its own preemption looks at in-tree plugins alone: where these let a pod pass it evicts nobody (kubernetes#139270).
+    Pods that it can make room for are left to it. One thread at a time calls `run`.
+    """
+
+    def __init__(self, cache: Cache, profiles: Profiles, statuses: Statuses, evictor: VictimEvictor) -> None:
+        self._cache, self._profiles, self._statuses, self._evictor = cache, profiles, statuses, evictor
+        self._nominations = Nominations(cache, statuses)
+        self._victims: dict[str, Sequence[PodInfo]] = {}
+
+    def rules(self) -> frozenset[str]:
+        """Returns the users' rules that evictions may help (sees_pods)."""
+        return frozenset().union(*map(_rules_of, self._profiles.all))
+
+    def run(self, pods: Iterable[tuple[str, str]]) -> list[str]:
+        """Makes room for the pods, (UID, namespace/name), the most important first.
+
+        Returns the UIDs of those that are to be tried again, for the API server has not done all.
+        """
+        self._victims = {uid: left for uid, victims in self._victims.items() if (left := self._leaving(victims))}
+        found = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) and self._may_preempt(info)]
+        failed = []
+        for info in sorted(found, key=lambda info: -info.priority):
+            try:
+                if (plan := self._plan(info)) is not None:
+                    self._carry_out(info, plan)
+            except ClusterError as error:
+                _log.warning("preemption for %s: %s", info.pod.key, error)
+                failed.append(info.uid)
+        return failed
+
+    def _may_preempt(self, info: PodInfo) -> bool:
+        """Returns False for a pod that has a place, or whose victims are leaving."""
+        return not (info.uid in self._victims or info.pod.terminating or self._cache.placement(info.uid))
+
+    def _leaving(self, victims: Iterable[PodInfo]) -> list[PodInfo]:
+        known = [self._cache.find_pod(victim.uid, victim.pod.key) for victim in victims]
+        return [victim for victim in known if victim is not None and victim.pod.terminating]
+
+    def _plan(self, info: PodInfo) -> EvictionPlan | None:
+        """Returns the pods to evict; None: there is room, kube-scheduler can make it, or nobody can."""
+        profile = self._profiles.of(info.pod)
+        info = PodInfo(info.pod.nominated_to(self._cache.nominated_node(info.uid)))
+        with self._cache.snapshot("preemption") as table:
+            fit = find_fit(profile, info, table, table.nodes.rows)
+            rows, other_rows = _may_be_preempted(fit, _rules_of(profile))
+            limits = profile.preemption
+            if limits is None or len(fit.feasible) or not len(rows):
+                return None
+            if len(other_rows) and preempt(profile, info, table, fit, limits, rows=other_rows).candidates:
+                return None
+            found = preempt(profile, info, table, fit, limits, rows=rows)
+            best = found.nominated_node
+            return None if best is None else eviction_plan(profile, info, table, found.candidates[best])
+
+    def _carry_out(self, info: PodInfo, plan: EvictionPlan) -> None:
+        self._victims[info.uid] = plan.victims
+        self._nominations.nominate(info, plan.node_name)
+        self._statuses.nominate(info.pod, plan.node_name)
+        self._nominations.withdraw(plan.outranked)
+        victims = _staying(plan)
+        for victim in victims:
+            self._evictor.evict(info, victim, plan.node_name)
+        names = ", ".join(victim.pod.key for victim in victims)
+        _log.info("%s was refused by rules alone, and preempts %s on %s", info.pod.key, names, plan.node_name)
 
 
 def _staying(plan: EvictionPlan) -> list[PodInfo]:
     return [victim for victim in plan.victims if not victim.pod.terminating]
+
+
+def _rules_of(profile: Profile) -> frozenset[str]:
+    rules = (each for each in profile.predicates if isinstance(each, CustomPredicate))
+    return frozenset(rule.name for rule in rules if rule.code is Code.UNSCHEDULABLE)
+
+
+def _may_be_preempted(fit: Fit, rules: Collection[str]) -> tuple[Rows, Rows]:
+    """Returns the rows that evictions may help: those that the rules alone refused, and the others."""
+    of_rules = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin in rules]
+    rows, by_rules = fit.with_code(Code.UNSCHEDULABLE), fit.rows[np.isin(fit.cause, of_rules)]
+    return np.intersect1d(rows, by_rules), np.setdiff1d(rows, by_rules)

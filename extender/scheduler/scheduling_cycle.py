@@ -25,7 +25,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
 from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
 from extender.plugins.volume_binding.predicate import VolumeBindingFilter
-from extender.preemption import NOT_HELPFUL, Preemption, preempt
+from extender.preemption import NOT_HELPFUL, Candidate, Preemption, preempt
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
@@ -230,10 +230,15 @@ class SchedulingCycle:
         if found.nominated_node is None:
             message = f"{message} {diagnosis.preemption_message(fit, found, pod, table)}"
             return Unfit(message, rejection, nominated_node="" if found.reason == NOT_HELPFUL else None)
-        candidate = found.candidates[found.nominated_node]
-        nominated = table.nominated.get(candidate.node, {}).values()
-        outranked = [each for each in nominated if each.priority < pod.priority and self.profile.awaits(pod, each)]
-        return Unfit(message, rejection, EvictionPlan(candidate.node, candidate.victims, outranked), candidate.node)
+        plan = eviction_plan(self.profile, pod, table, found.candidates[found.nominated_node])
+        return Unfit(message, rejection, plan, plan.node_name)
+
+
+def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candidate) -> EvictionPlan:
+    """Returns what is to be done to have the pod fit the candidate's node."""
+    nominated = table.nominated.get(candidate.node, {}).values()
+    outranked = [each for each in nominated if each.priority < pod.priority and profile.awaits(pod, each)]
+    return EvictionPlan(candidate.node, candidate.victims, outranked)
 
 
 def _statuses(decided: Chosen | Unfit) -> tuple[str, str]:

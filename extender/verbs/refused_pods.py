@@ -8,7 +8,7 @@ once, and refused for what is true no longer. So is what a user's rule reads out
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -45,6 +45,7 @@ class _Refused:
         looked: its time came, and it was judged again.
         woken: one of the rules has said since that it may fit.
         fitted: how often it fitted when it was judged again.
+        taken: room was to be made for it; see `take`.
     """
 
     key: str
@@ -53,6 +54,7 @@ class _Refused:
     looked: bool = False
     woken: bool = False
     fitted: int = 0
+    taken: bool = False
 
 
 class RefusedPods:
@@ -118,6 +120,25 @@ class RefusedPods:
             if self._fits(info):
                 self._fitted(uid)
                 yield info.pod
+
+    def take(self, rules: Set[str]) -> list[tuple[str, str]]:
+        """Returns the pods that one of the rules has refused, as UID and namespace/name, each refusal once.
+
+        They are a second old at least, so that the scheduler has done what it does itself; MOST_AT_ONCE at most.
+        """
+        latest = self._clock.monotonic() - WOKEN_SECONDS
+        with self._lock:
+            refused = ((uid, pod) for uid, pod in self._pods.items() if not pod.taken and pod.at <= latest)
+            taken = list(islice(((uid, pod) for uid, pod in refused if not rules.isdisjoint(pod.rules)), MOST_AT_ONCE))
+            for _, pod in taken:
+                pod.taken = True
+        return [(uid, pod.key) for uid, pod in taken]
+
+    def give_back(self, uid: str) -> None:
+        """Has `take` return the pod again."""
+        with self._lock:
+            if uid in self._pods:
+                self._pods[uid].taken = False
 
     def _fits(self, info: PodInfo) -> bool:
         """Returns whether some node can take the pod; one that takes too long to judge is left alone."""

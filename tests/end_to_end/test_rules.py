@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import make_pod
+from tests.builders import PodBuilder, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import SCHEDULER_NAME
@@ -122,3 +122,59 @@ def test_a_loop_reads_rules_that_have_changed_again_and_tells_of_those_that_do_n
         assert wait_until(lambda: placed(control_plane) == {"p": "n"})
         assert scheduler.metric("extender_policy_last_reload_successful") == 1
         assert wait_until(lambda: events(control_plane, "PolicyReloaded"))
+
+
+PAINT, PAINTERS = "example.com/paint", "painters:one_painter"
+PAINTERS_FILE = """
+from extender import PodInfo, Rows, Table, predicate
+
+
+@predicate(sees_pods=True)
+def one_painter(pod: PodInfo, table: Table, rows: Rows) -> object:
+    taken = table.nodes.requested[table.nodes.resources["example.com/paint"]][rows]
+    return {"node(s) had a painter": (pod.requests.get("example.com/paint", 0) > 0) & (taken > 0)}
+"""
+
+
+def painter(name: str, priority_class: str) -> PodBuilder:
+    return make_pod(name).req({PAINT: "1"}).limit({PAINT: "1"}).priority_class(priority_class)
+
+
+def leaving(control_plane: ControlPlane) -> list[str]:
+    pods = control_plane.client.list("Pod")
+    return [each["metadata"]["name"] for each in pods if "deletionTimestamp" in each["metadata"]]
+
+
+@pytest.fixture
+def painters(control_plane: ControlPlane, tmp_path: Path) -> Path:
+    """The policy of a rule that lets no node have two painters; two nodes that have one each."""
+    (tmp_path / "painters.py").write_text(PAINTERS_FILE)
+    (tmp_path / "policy.yaml").write_text(policy_of(PAINTERS, {}))
+    nodes = [sized(name, "4").capacity({PAINT: "9"}).obj() for name in ("n1", "n2")]
+    classes = [make_priority_class(name, value) for name, value in (("high", 1000), ("low", 1))]
+    lows = [painter(f"low-{name}", "low").node(name).grace(60).obj() for name in ("n1", "n2")]
+    control_plane.client.create(*nodes, *classes, *lows)
+    return tmp_path / "policy.yaml"
+
+
+def test_room_is_made_for_a_pod_that_rules_alone_refuse(
+    control_plane: ControlPlane, start_extender: StartExtender, painters: Path
+) -> None:
+    """kube-scheduler evicts nobody for it: its own plugins let it pass. While one victim leaves no other does."""
+    client, flags = control_plane.client, ("--policy", str(painters), "--preempt-for-rules")
+    with start_extender(*flags) as extender, control_plane.scheduler(extender.configuration()):
+        client.create(painter("p", "high").obj())
+        assert wait_until(lambda: leaving(control_plane))
+        (victim,) = leaving(control_plane)
+        node_name = victim.removeprefix("low-")
+        assert wait_until(lambda: client.get("Pod", "p")["status"].get("nominatedNodeName") == node_name)
+        asked = len(extender.calls("filter"))
+        client.create(sized("n3", "1").taint("for-others", "").obj())  # an event, for which p is tried again
+        assert wait_until(lambda: len(extender.calls("filter")) > asked)
+        assert leaving(control_plane) == [victim]
+        assert wait_until(
+            lambda: [each["involvedObject"]["name"] for each in events(control_plane, "Preempted")] == [victim]
+        )
+        client.delete("Pod", victim)
+        assert wait_until(lambda: placed(control_plane).get("p") == node_name)
+    assert leaving(control_plane) == []

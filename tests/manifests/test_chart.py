@@ -53,6 +53,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "image.pullSecrets": ([{"name": "registry"}], {}),
     "policy": (POLICY, {}),
     "rules": ({"mine.py": "X = 1\n"}, {"policy": POLICY}),
+    "preemptForRules": (True, {"shape": "service"}),
     "extraArgs": (["--log-level=debug"], {}),
     "extraEnv": ([{"name": "TZ", "value": "UTC"}], {}),
     "listenAddress": ("[::]", {}),
@@ -140,6 +141,16 @@ def test_the_readme_tells_the_defaults() -> None:
 def test_every_value_changes_what_is_rendered(rendered: Any, path: str) -> None:
     value, needed = CHANGED[path]
     assert rendered(json.dumps(merged(needed, path, value))) != rendered(json.dumps(needed))
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize(("shape", "asked"), [("beside", True), ("service", True), ("service", False)])
+def test_pods_may_be_deleted_only_where_rules_are_to_preempt(rendered: Any, shape: str, asked: bool) -> None:
+    made = rendered(json.dumps({"shape": shape, "preemptForRules": asked}))
+    granted = [rule for each in made if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    assert any("delete" in rule["verbs"] for rule in granted) is asked
+    deployment = next(each for each in made if each["kind"] == "Deployment")
+    assert ("--preempt-for-rules" in container_of(deployment)["args"]) is asked
 
 
 @pytest.mark.stock

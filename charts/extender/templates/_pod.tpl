@@ -4,6 +4,9 @@ image: {{ include "extender.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
 {{- include "extender.args" . | nindent 0 }}
+{{- if and .Values.preemptForRules (ne .Values.shape "scheduler") }}
+- --preempt-for-rules
+{{- end }}
 {{- with .Values.extraArgs }}
 {{- toYaml . | nindent 0 }}
 {{- end }}

@@ -1,0 +1,194 @@
+"""Preemption for pods that users' rules alone refuse: who goes, when nobody does, and that nobody goes twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender import PodInfo, Rows, Table, predicate
+from extender.errors import Refused
+from extender.framework.profile import Profiles
+from extender.model.pod import Pod
+from extender.plugins.users import RaisedFailures
+from extender.policy.providers import provider
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.scheduler.preemption import RulePreemption, VictimEvictor
+from extender.verbs.filter import Filter
+from extender.verbs.refused_pods import RefusedPods
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pdb, make_pod
+from tests.verbs.cluster import answer, args, cache_of, tell
+
+PAINT = "example.com/paint"
+MARKED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+@predicate(sees_pods=True)
+def one_painter(pod: PodInfo, table: Table, rows: Rows) -> object:
+    """Keeps a node to one pod with paint, whatever the node says that it has room for."""
+    wanted, index = pod.requests.get(PAINT, 0), table.nodes.resources.get(PAINT)
+    taken = 0 if index is None else table.nodes.requested[index][rows]
+    return {"node(s) had a painter": (wanted > 0) & (np.broadcast_to(taken, len(rows)) > 0)}
+
+
+@predicate
+def blind(pod: Pod, node: Any) -> bool:
+    return PAINT not in pod.labels
+
+
+def node(name: str, cpu: str = "4") -> NodeBuilder:
+    return make_node(name).allocatable({PAINT: "9"}, cpu=cpu, memory="4Gi", pods="9")
+
+
+def painter(name: str, priority: int, on: str = "", cpu: str = "1") -> PodBuilder:
+    built = make_pod(name).uid(name).req({PAINT: "1"}, cpu=cpu).priority(priority).label({PAINT: "true"})
+    return built.node(on) if on else built
+
+
+class Webhook:
+    """Filter, and what preempts for its refusals; `faults` are raised by the API server, which else does all."""
+
+    def __init__(self, *built: Any, rule: Any = one_painter, **profile: Any) -> None:
+        default = provider("DefaultProvider")
+        made = rule.rule("painting", {}, RaisedFailures())
+        self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)])
+        self.clock = ManualClock()
+        self.cache = cache_of(*(each if isinstance(each, dict) else each.obj() for each in built), clock=self.clock)
+        self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
+        self.filter = Filter(self.cache, self.profiles, NullTelemetry(), refused=self.refused)
+        evictor: Any = VictimEvictor(self.cache, self, self)
+        statuses: Any = self
+        self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor)
+        self.evicted: list[str] = []
+        self.nominated: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
+        self.faults: list[Refused] = []
+
+    def evict(self, victim: Pod, message: str) -> bool:
+        if self.faults:
+            raise self.faults.pop()
+        self.evicted.append(victim.name)
+        return True
+
+    def nominate(self, pod: Pod, nominated_node: str) -> None:
+        self.nominated.append((pod.name, nominated_node))
+
+    def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
+        self.recorded.append((reason, note))
+
+    def tell(self, built: Any) -> None:
+        tell(self.cache, [built.obj()])
+
+    def ask(self, pod: PodBuilder, *names: str) -> list[str]:
+        """Asks filter as kube-scheduler does, about the nodes that its own plugins let pass."""
+        found: list[str] = answer(self.filter, args(pod.obj(), names=list(names)))["NodeNames"]
+        return found
+
+    def turn(self) -> None:
+        self.clock.advance(1)
+        for uid in self.preemption.run(self.refused.take(self.preemption.rules())):
+            self.refused.give_back(uid)
+
+
+P = painter("p", 10)
+"""As it comes; builders that are changed must not be this one."""
+
+
+def test_the_victim_goes_and_the_pod_is_nominated() -> None:
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
+    assert webhook.ask(P, "n1") == []
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1")])
+    assert webhook.recorded == [("Preempted", "Preempted by pod p on node n1")]
+    assert webhook.cache.nominated_node("p") == "n1"
+
+
+def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() -> None:
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
+    webhook.ask(P, "n1")
+    webhook.turn()
+    webhook.tell(node("n2"))
+    webhook.tell(painter("bystander", 1, "n2"))
+    for nominated in ("n1", ""):
+        webhook.tell(painter("p", 10).nominated(nominated))
+        webhook.cache.nominate("p", nominated)
+        webhook.ask(painter("p", 10).nominated(nominated), "n1", "n2")
+        webhook.turn()
+        webhook.turn()
+    assert webhook.evicted == ["low"]
+
+
+def test_a_leader_that_knows_nothing_of_the_victims_sees_them_leave() -> None:
+    leaving = painter("low", 1, "n1").deleted().status(conditions=[MARKED])
+    nominated = painter("p", 10).nominated("n1")
+    webhook = Webhook(node("n1"), node("n2"), leaving, painter("bystander", 1, "n2"), nominated)
+    webhook.ask(nominated, "n1", "n2")
+    webhook.turn()
+    assert webhook.evicted == []
+
+
+@pytest.mark.parametrize(
+    ("objects", "pod", "options"),
+    [
+        pytest.param([painter("low", 1, "n1")], P, {"rule": blind}, id="a rule that sees no pods"),
+        pytest.param(
+            [painter("low", 1, "n1")], painter("p", 10).preemption_policy("Never"), {}, id="preemptionPolicy Never"
+        ),
+        pytest.param([painter("same", 10, "n1")], P, {}, id="nobody of a lower priority"),
+        pytest.param([painter("low", 1, "n1"), node("n2")], P, {}, id="another node has room by now"),
+        pytest.param([painter("low", 1, "n1")], P, {"preemption": None}, id="preemption is off"),
+        pytest.param(
+            [painter("low", 1, "n1"), node("n2"), make_pod("x").req(cpu="4").priority(1).node("n2")],
+            P,
+            {},
+            id="kube-scheduler can make room elsewhere",
+        ),
+    ],
+)
+def test_nobody_goes(objects: list[Any], pod: PodBuilder, options: dict[str, Any]) -> None:
+    webhook = Webhook(node("n1"), *objects, pod, **options)
+    webhook.ask(pod, "n1")
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == ([], [])
+
+
+def test_pods_that_a_budget_protects_are_spared() -> None:
+    budget = {**make_pdb("b", {"app": "kept"}, minAvailable=1), "status": {"disruptionsAllowed": 0}}
+    kept, free = painter("kept", 1, "n1").label(app="kept"), painter("free", 5, "n2")
+    webhook = Webhook(node("n1"), node("n2"), budget, kept, free, P)
+    webhook.ask(P, "n1", "n2")
+    webhook.turn()
+    assert webhook.evicted == ["free"]
+
+
+def test_the_most_important_pod_comes_first_and_two_do_not_share_a_victim() -> None:
+    less, more = painter("less", 5), painter("more", 10)
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), less, more)
+    webhook.ask(less, "n1")
+    webhook.ask(more, "n1")
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == (["low"], [("more", "n1")])
+
+
+def test_what_the_api_server_refuses_is_tried_again() -> None:
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
+    webhook.faults = [Refused("this process is not the leader: another one writes", 503)]
+    webhook.ask(P, "n1")
+    webhook.turn()
+    assert webhook.evicted == []
+    webhook.turn()
+    webhook.turn()
+    assert webhook.evicted == ["low"]
+
+
+def test_kube_scheduler_has_a_second_to_do_what_it_does_itself() -> None:
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
+    webhook.ask(P, "n1")
+    assert webhook.refused.take(webhook.preemption.rules()) == []
+    webhook.clock.advance(1)
+    assert webhook.refused.take(frozenset(("another",))) == []
+    assert webhook.refused.take(webhook.preemption.rules()) == [("p", "default/p")]
+    assert webhook.refused.take(webhook.preemption.rules()) == []
