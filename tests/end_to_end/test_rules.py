@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import PodBuilder, make_pod, make_priority_class
+from tests.builders import Object, PodBuilder, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import SCHEDULER_NAME
@@ -25,8 +25,8 @@ LICENCE, RULE = "example.com/licence", "licences:licence_left"
 LOOK_SECONDS = 0.1
 
 
-def policy_of(rule: str, arguments: dict[str, Any]) -> str:
-    plugins = {"filter": {"enabled": [{"name": rule}]}}
+def policy_of(rule: str, arguments: dict[str, Any], point: str = "filter") -> str:
+    plugins = {point: {"enabled": [{"name": rule}]}}
     profile = {
         "schedulerName": SCHEDULER_NAME,
         "plugins": plugins,
@@ -178,3 +178,38 @@ def test_room_is_made_for_a_pod_that_rules_alone_refuse(
         client.delete("Pod", victim)
         assert wait_until(lambda: placed(control_plane).get("p") == node_name)
     assert leaving(control_plane) == []
+
+
+def member(name: str, gang: str) -> Object:
+    """A pod of a gang of three."""
+    return make_pod(name).label({"example.com/gang": gang}).annotation({"example.com/gang-size": "3"}).obj()
+
+
+@pytest.fixture
+def gangs(control_plane: ControlPlane, tmp_path: Path) -> Path:
+    """The policy of gangs, whose pods wait a second; a node, and two pods of a gang that is not whole."""
+    shutil.copy(LICENCES.with_name("gang.py"), tmp_path)
+    (tmp_path / "policy.yaml").write_text(policy_of("gang:whole_gang", {"wait_seconds": 1.0}, "permit"))
+    control_plane.client.create(sized("n", "4").obj(), member("a1", "a"), member("a2", "a"))
+    return tmp_path / "policy.yaml"
+
+
+def whole_gangs_are_bound(control_plane: ControlPlane) -> None:
+    def has_waited(name: str) -> bool:
+        return "rejected due to timeout after waiting 1s" in condition(control_plane, name).get("message", "")
+
+    assert wait_until(lambda: has_waited("a1") or has_waited("a2"))
+    control_plane.client.create(*(member(f"b{number}", "b") for number in range(3)), make_pod("alone").obj())
+    assert wait_until(lambda: placed(control_plane) == dict.fromkeys(("alone", "b0", "b1", "b2"), "n"))
+
+
+def test_gangs_wait_in_bind_under_kube_scheduler(
+    control_plane: ControlPlane, start_extender: StartExtender, gangs: Path
+) -> None:
+    with start_extender("--policy", str(gangs)) as extender, control_plane.scheduler(extender.configuration()):
+        whole_gangs_are_bound(control_plane)
+
+
+def test_gangs_wait_in_the_loop(control_plane: ControlPlane, start_scheduler: StartScheduler, gangs: Path) -> None:
+    with start_scheduler("--policy", str(gangs)):
+        whole_gangs_are_bound(control_plane)
