@@ -120,7 +120,7 @@ class Pipeline:
 
     def _exchange(self, requests: list[tuple[str, bytes]]) -> Iterator[Response]:
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=30)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=300)  # on a busy machine
             self._answers = self._socket.makefile("rb")
         self._socket.sendall(b"".join(head(verb, len(body)) + body for verb, body in requests))
         for _ in requests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
@@ -40,6 +40,8 @@ class Fault(Enum):
     """Done by the API server, then silence, then a reset."""
     DONE_YET_FAILED = "done yet failed"
     """Done by the API server, and 500 for an answer."""
+    DELAYED = "delayed"
+    """The API server sees the request after a silence, whatever has become of the client by then."""
 
 
 FAULTS: Mapping[Call, tuple[Fault, ...]] = {
@@ -94,11 +96,15 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Severity:
-    """The chance of a fault for each kind of call, and how long silences and healthy watches last."""
+    """The chance of a fault for each kind of call, and how long silences and healthy watches last.
+
+    A request that arrives late may overfill a node, which nobody can prevent, so it is in no storm.
+    """
 
     chances: Mapping[Call, float]
     hang_seconds: tuple[float, float]
-    watch_seconds: tuple[float, float]
+    watch_seconds: tuple[float, float] = (1.0, 1.0)
+    faults: Mapping[Call, tuple[Fault, ...]] = field(default_factory=lambda: FAULTS)
 
 
 class Injector:
@@ -123,7 +129,7 @@ class Injector:
         random, severity = self._randoms[call], self._severity
         strikes = random.random() < severity.chances.get(call, 0)
         injection = Injection(
-            random.choice(FAULTS[call]),
+            random.choice(severity.faults[call]),
             random.choice((0.0, random.uniform(*severity.watch_seconds))) if call is Call.WATCH else 0.0,
             random.uniform(*severity.hang_seconds),
             random.uniform(0.05, 0.95),

@@ -1,7 +1,8 @@
 """A TLS proxy before the API server that injects faults.
 
 Answers are framed anew, a watch as chunks and anything else by Content-Length, so that a fault can strike at any byte.
-A client that is gone takes its request with it: what the API server has not seen by then, it will not see.
+A client that is gone takes its request with it: what the API server has not seen by then, it will not see, unless the
+request was delayed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class FaultyProxy:
         self._client_context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._late: set[asyncio.Future[bytes]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
 
@@ -64,6 +66,11 @@ class FaultyProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
+
+    @property
+    def late(self) -> int:
+        """The number of delayed requests that the API server has not answered yet."""
+        return len(self._late)
 
     def hold_watches(self) -> None:
         """From now on no watch delivers anything; connections stay as they are."""
@@ -107,6 +114,13 @@ class FaultyProxy:
             case Fault.HUNG:
                 self._count(request, injection)
                 await self._hang(client, injection)
+            case Fault.DELAYED:
+                self._count(request, injection)
+                late = asyncio.ensure_future(self._deliver_late(request, injection.hang_seconds))
+                self._late.add(late)
+                late.add_done_callback(self._late.discard)
+                await client.send(await client.unless_gone(asyncio.shield(late)))
+                return True
             case Fault.GONE | Fault.THROTTLED | Fault.FAILED:
                 self._count(request, injection)
                 await client.send(_refusal(injection.fault))
@@ -117,6 +131,16 @@ class FaultyProxy:
         await client.unless_gone(asyncio.sleep(injection.hang_seconds))
         client.reset()
         raise _Ended
+
+    async def _deliver_late(self, request: Request, seconds: float) -> bytes:
+        await asyncio.sleep(seconds)
+        upstream = await Upstream.dial(self._upstream_port, self._client_context)
+        try:
+            answer = await upstream.ask(request.data)
+            self.answered[request.name, answer.status] += 1
+            return _framed(answer.status, answer.headers, await answer.body())
+        finally:
+            upstream.close()
 
     async def _deliver(
         self, client: Client, request: Request, answer: UpstreamAnswer, injection: Injection | None
