@@ -5,8 +5,9 @@
      |  '--- another holds it: pause, READ      |                    '--- failed: READ at once
      '------------------ failed: pause ---------'
 
-`next` says what to do; what came of it goes back in by `read`, `written` or `failed`. A standby pauses for the retry
-period stretched by up to 1.2 times its length, a leader for the retry period.
+`next` says what to do; what came of it goes back in by `read`, `written` or `failed`. A leader pauses for the retry
+period; who met a failure, for that stretched by up to 1.2 times its length; a standby for a third of it, for while a
+lease is free nobody answers, and to look at it is only a read.
 
 Never two leaders at once: a leader leads until the renew deadline, counted from the START of its last write that
 succeeded. Others see that write later than this, and wait for the whole lease duration from when they saw it, each by
@@ -32,7 +33,7 @@ import msgspec
 
 from extender.cluster.election.lease import Lease, LeaseSpec, micro_time
 
-JITTER_FACTOR = 1.2
+JITTER_FACTOR, STANDBY_SHARE = 1.2, 1 / 3
 _RELEASED_SECONDS = 1
 
 
@@ -162,7 +163,7 @@ class Election:
             self._expelling = lease.holder not in ("", self.identity)
             self._phase = _Phase.WRITE
         else:
-            self._pause(now)
+            self._pause(now, STANDBY_SHARE)
 
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
         """Takes the lease as it was written: asked for at `asked_at`, answered at `now`."""
@@ -219,9 +220,9 @@ class Election:
         duration = self._timing.lease_duration_seconds
         return _with(self._lease, LeaseSpec(self.identity, duration, acquired, time, transitions))
 
-    def _pause(self, now: float) -> None:
+    def _pause(self, now: float, share: float = 1.0) -> None:
         jitter = 0.0 if self.term(now) else JITTER_FACTOR * self._random.random()
-        self._resume_at = now + self._timing.retry_period_seconds * (1 + jitter)
+        self._resume_at = now + share * self._timing.retry_period_seconds * (1 + jitter)
         self._phase = _Phase.READ
 
 

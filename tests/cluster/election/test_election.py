@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.election.election import JITTER_FACTOR, Election, Read, Sleep, Step, Timing, Write
+from extender.cluster.election.election import JITTER_FACTOR, STANDBY_SHARE, Election, Read, Sleep, Step, Timing, Write
 from extender.cluster.election.lease import Lease, LeaseSpec, micro_time
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
@@ -73,6 +73,16 @@ def test_a_free_lease_is_taken_at_once(found: Lease, transitions: int, metadata:
 
 
 @pytest.mark.parametrize(("jitter", "seconds"), [(0.0, 2.0), (1.0, 2.0 * (1 + JITTER_FACTOR))])
+def test_after_a_failure_there_is_a_pause(jitter: float, seconds: float) -> None:
+    election = candidate(jitter)
+    election.read(stored(OTHERS), 0)
+    election.failed(5)
+    assert step(election, 5) == Sleep(pytest.approx(seconds))  # type: ignore[arg-type]  # approx is equal to a float
+
+
+@pytest.mark.parametrize(
+    ("jitter", "seconds"), [(0.0, 2.0 * STANDBY_SHARE), (1.0, 2.0 * STANDBY_SHARE * (1 + JITTER_FACTOR))]
+)
 def test_a_lease_of_another_is_looked_at_again_after_a_pause(jitter: float, seconds: float) -> None:
     election = candidate(jitter)
     election.read(stored(OTHERS), 5)
