@@ -52,6 +52,7 @@ from extender.runtime.ticker import Ticker
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
+from extender.verbs.preemptors import RecentPreemptors
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb
@@ -257,9 +258,10 @@ def verbs_over(
     # Half of the connections stay free for other calls.
     wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
     reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)
+    preemptors = RecentPreemptors(SystemClock())
     return [
-        Filter(cache, profiles, telemetry, reader, limit, refused),
+        Filter(cache, profiles, telemetry, reader, limit, refused, preemptors),
         Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
-        Preempt(cache, profiles, limit),
+        Preempt(cache, profiles, limit, preemptors),
         Bind(cache, profiles, binder, telemetry, limit, permits, wait),
     ]

@@ -13,12 +13,13 @@ from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult
 from extender.extender_v1.validation import validate_filter
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import FITS, Fit
-from extender.framework.profile import Profiles
+from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code, Refusal
 from extender.model.pod import Pod
-from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
+from extender.verbs.preemptors import RecentPreemptors
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.requested_nodes import requested_nodes
 from extender.verbs.verb import Summary
@@ -39,9 +40,12 @@ class Filter:
         reader: NamesReader | None = None,
         limit: TimeLimit = NO_LIMIT,
         refused: RefusedPods | None = None,
+        preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """`refused` is told what the scheduler was told."""
-        self._refused = refused
+        """`refused` is told what the scheduler was told; `preemptors` are not refused
+        before the watch has had the time to tell that their victims are gone.
+        """
+        self._refused, self._preemptors = refused, preemptors
         self._cache, self._profiles, self._telemetry, self._limit = cache, profiles, telemetry, limit
         self._reader = reader or NamesReader()
 
@@ -56,6 +60,20 @@ class Filter:
             info = PodInfo(request.pod)
             self._cache.remember(info, request.pod_bytes)
         profile = self._profiles.of(request.pod)
+        result, rules = self._judge(request, info, profile, deadline)
+        while request.names and not result.passed and self._waits(request):
+            result, rules = self._judge(request, info, profile, deadline)
+        if self._refused is not None:
+            self._refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)
+        return result
+
+    def _waits(self, request: ExtenderArgs) -> bool:
+        return self._preemptors is not None and self._preemptors.wait(request.pod.uid, request.names)
+
+    def _judge(
+        self, request: ExtenderArgs, info: PodInfo, profile: Profile, deadline: Deadline
+    ) -> tuple[ExtenderFilterResult, Set[str]]:
+        """Returns the answer by what is known now, and the rules that refused."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
@@ -65,10 +83,7 @@ class Filter:
                 fit = find_fit(profile, info, part.table, part.rows, deadline)
                 rules |= self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
-        result = _result(request, failed, unresolvable)
-        if self._refused is not None:
-            self._refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)
-        return result
+        return _result(request, failed, unresolvable), rules
 
     def allow_all(self, request: ExtenderArgs) -> ExtenderFilterResult:
         return _result(request, {}, {})

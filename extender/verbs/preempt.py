@@ -19,6 +19,7 @@ from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
+from extender.verbs.preemptors import RecentPreemptors
 from extender.verbs.verb import Summary
 
 
@@ -33,8 +34,15 @@ class Preempt:
 
     name = "preempt"
 
-    def __init__(self, cache: Cache, profiles: Profiles, limit: TimeLimit = NO_LIMIT) -> None:
-        self._cache, self._profiles, self._limit = cache, profiles, limit
+    def __init__(
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        limit: TimeLimit = NO_LIMIT,
+        preemptors: RecentPreemptors | None = None,
+    ) -> None:
+        """`preemptors` are told for whom victims are named."""
+        self._cache, self._profiles, self._limit, self._preemptors = cache, profiles, limit, preemptors
 
     def decode(self, body: bytes) -> ExtenderPreemptionArgs:
         return decode_preemption_args(body)
@@ -56,7 +64,10 @@ class Preempt:
             for node in processed.feasible:
                 given = request.victims[node]
                 answered[node] = _meta_victims(_lesser(given, info, table), given.pdb_violations)
-        return ExtenderPreemptionResult({node: victims for node, victims in answered.items() if victims.pods})
+        result = {node: victims for node, victims in answered.items() if victims.pods}
+        if result and self._preemptors is not None:
+            self._preemptors.note(info.uid, result.keys())
+        return ExtenderPreemptionResult(result)
 
     def allow_all(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         given = {node: _meta_victims(victims.uids, victims.pdb_violations) for node, victims in request.victims.items()}

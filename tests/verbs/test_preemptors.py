@@ -1,0 +1,67 @@
+"""filter waits a moment for the watch where victims were just named: kube-scheduler may know that they are gone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from extender.cache.cache import Cache
+from extender.model.pod import Pod
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import NullTelemetry
+from extender.verbs.filter import Filter
+from extender.verbs.preempt import Preempt
+from extender.verbs.preemptors import PAUSE_SECONDS, SECONDS, RecentPreemptors
+from tests.builders import make_node, make_pod
+from tests.verbs.cluster import PROFILES, answer, args, cache_of, preemption_args
+
+NODES = [make_node(name).allocatable(cpu="2", memory="16Gi", pods="110").obj() for name in ("n", "m", "other")]
+VICTIMS = [make_pod(f"low-{on}").uid(f"low-{on}").node(on).req(cpu="2").obj() for on in ("n", "m", "other")]
+PREEMPTOR = make_pod("high").req(cpu="2").priority(100).obj()
+
+
+class Scheduler:
+    """Both verbs over one cache, whose watch tells that the victim on n is gone after so many pauses of filter."""
+
+    def __init__(self, told_after: int) -> None:
+        self.clock, self.pauses, self._told_after = ManualClock(), 0, told_after
+        self.cache: Cache = cache_of(*NODES, *VICTIMS)
+        preemptors = RecentPreemptors(self.clock, self._pause)
+        self.filter = Filter(self.cache, PROFILES, NullTelemetry(), preemptors=preemptors)
+        self.preempt = Preempt(self.cache, PROFILES, preemptors=preemptors)
+
+    def _pause(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.pauses += 1
+        if self.pauses == self._told_after:
+            self.cache.deleted("Pod", msgspec.convert(VICTIMS[0], Pod))
+
+    def preempts(self) -> None:
+        answered = answer(self.preempt, preemption_args(PREEMPTOR, {"n": ["low-n"], "m": ["low-m"]}))
+        assert answered["NodeNameToMetaVictims"].keys() == {"n", "m"}
+
+    def fits(self, *names: str) -> list[str]:
+        return list(answer(self.filter, args(PREEMPTOR, names=list(names)))["NodeNames"])
+
+
+def test_it_waits_until_the_watch_has_told() -> None:
+    scheduler = Scheduler(told_after=3)
+    scheduler.preempts()
+    assert (scheduler.fits("n"), scheduler.pauses) == (["n"], 3)
+
+
+def test_it_does_not_wait_for_long() -> None:
+    scheduler = Scheduler(told_after=1000)
+    scheduler.preempts()
+    assert scheduler.fits("n") == []
+    pauses = scheduler.pauses
+    assert pauses == pytest.approx(SECONDS / PAUSE_SECONDS, abs=1)
+    assert (scheduler.fits("n"), scheduler.pauses) == ([], pauses)
+
+
+def test_it_does_not_wait_on_other_nodes_or_for_other_pods() -> None:
+    scheduler = Scheduler(told_after=1)
+    assert scheduler.fits("n") == []
+    scheduler.preempts()
+    assert scheduler.fits("other") == []
+    assert scheduler.pauses == 0
