@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from extender.cache.changes import NODE, POD, Changes, Reference
+from extender.cache.changes import NODE, Changes, Reference
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
-from extender.cache.state import CacheState, Listener
+from extender.cache.state import CacheState, Listener, id_of
 from extender.cache.table_pool import TablePool
 from extender.cache.view import CacheSize, CacheView
 from extender.errors import MalformedInput, Outdated
@@ -62,36 +62,30 @@ class Cache:
         """An object was added or modified."""
         for readable in self._all_readable(kind, (obj,)).values():
             with self._notifying("watch"):
-                if isinstance(readable, PodInfo):
-                    self._state.set_pod(readable)
-                else:
-                    self._state.set_object(kind, readable)
+                self._state.set(kind, readable)
 
     def deleted(self, kind: str, obj: Object) -> None:
         """An object is gone."""
         with self._notifying("watch"):
-            self._state.remove_pod(obj.uid) if kind == POD else self._state.remove_object(kind, obj.key)
+            self._state.remove(kind, id_of(kind, obj))
 
     def replaced(self, kind: str, objects: Sequence[Object]) -> None:
         """A full list: what is not in it is gone.
 
         It is taken in part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
         """
-        steps, under_way = self._state.replace(kind, self._all_readable(kind, objects)), True
+        steps, under_way = self._state.replace(kind, objects, self._all_readable), True
         while under_way:
             with self._notifying("watch"):
                 under_way = next(steps, False)
             self._tables.keep_up()
 
-    def _all_readable(self, kind: str, objects: Sequence[Object]) -> dict[str, Object | PodInfo]:
-        """Returns the objects as the cache keeps them, by UID or key; reports and leaves out what makes no sense.
-
-        The lock is not held here, for this is most of the work that a list makes.
-        """
+    def _all_readable(self, kind: str, objects: Iterable[Object]) -> dict[str, Object | PodInfo]:
+        """Returns the objects as the cache keeps them, by UID or key; reports and leaves out what makes no sense."""
         readable: dict[str, Object | PodInfo] = {}
         for obj in objects:
             try:
-                readable[obj.uid if kind == POD else obj.key] = self.readable(obj)
+                readable[id_of(kind, obj)] = self.readable(obj)
             except MalformedInput as error:
                 self._telemetry.unreadable(kind, obj.key, str(error))
         return readable

@@ -5,7 +5,7 @@ Every change is noted twice: in `changes`, for the tables, and among the notific
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +23,10 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.table import PodInfo
 
-_LISTED_AT_ONCE = 200  # a millisecond or two of the lock
+Read = Callable[[str, Iterable[Object]], Mapping[str, Object | PodInfo]]
+"""Returns the objects of a kind as the cache keeps them, by `id_of`."""
+
+_LISTED_AT_ONCE = 50  # a millisecond or two of the lock
 
 
 class Listener(Protocol):
@@ -55,31 +58,45 @@ class CacheState:
         notifications, self._notifications = self._notifications, []
         return notifications
 
-    # ---- lists
+    # ---- what the watches tell of any kind; pods go by UID, all else by key
 
-    def replace(self, kind: str, listed: Mapping[str, Object | PodInfo]) -> Iterator[bool]:
-        """A list tells of all objects of the kind, pods by UID: takes a part of it in before each True."""
+    def replace(self, kind: str, listed: Sequence[Object], read: Read) -> Iterator[bool]:
+        """A list tells of all objects of the kind: takes a part of it in before each True.
+
+        `read` leaves out what makes no sense; nothing is known of such an object from then on.
+        """
         known = self.pods.known() if kind == POD else self.objects.of(kind).keys()
-        for number, key in enumerate(known - listed.keys(), start=1):
-            self.remove_pod(key) if kind == POD else self.remove_object(kind, key)
+        for number, key in enumerate(known - {id_of(kind, obj) for obj in listed}, start=1):
+            self.remove(kind, key)
             if number % _LISTED_AT_ONCE == 0:
                 yield True
-        for number, obj in enumerate(listed.values(), start=1):
-            self._set_if_other(kind, obj)
-            if number % _LISTED_AT_ONCE == 0:
-                yield True
+        for begin in range(0, len(listed), _LISTED_AT_ONCE):
+            news = [obj for obj in listed[begin : begin + _LISTED_AT_ONCE] if self._is_news(kind, obj)]
+            readable = read(kind, news)
+            for key in {id_of(kind, obj) for obj in news} - readable.keys():
+                self.remove(kind, key)
+            for told in readable.values():
+                self.set(kind, told)
+            yield True
         self.changes.note_listed(kind)
 
-    def _set_if_other(self, kind: str, listed: Object | PodInfo) -> None:
-        """A list tells of the object: nothing new, as a rule."""
-        if isinstance(listed, PodInfo):
-            known = self.pods.get(listed.uid)
-            if known is None or _differs(known.pod, listed.pod):
-                self.set_pod(listed)
+    def _is_news(self, kind: str, listed: Object) -> bool:
+        """Returns whether a list tells something new of an object; objects from files have no versions."""
+        if kind == POD:
+            info = self.pods.get(listed.uid)
+            known: Object | None = info.pod if info else None
         else:
-            before = self.objects.get(kind, listed.key)
-            if before is None or _differs(before, listed):
-                self.set_object(kind, listed)
+            known = self.objects.get(kind, listed.key)
+        version = listed.metadata.resource_version
+        return known is None or not version or version != known.metadata.resource_version or listed.uid != known.uid
+
+    def set(self, kind: str, told: Object | PodInfo) -> None:
+        """The watch tells of the object."""
+        self.set_pod(told) if isinstance(told, PodInfo) else self.set_object(kind, told)
+
+    def remove(self, kind: str, key: str) -> None:
+        """The watch tells that the object is gone."""
+        self.remove_pod(key) if kind == POD else self.remove_object(kind, key)
 
     # ---- objects
 
@@ -253,7 +270,6 @@ class CacheState:
             self._notifications.append(partial(self.listener.changed, kind, before, after))
 
 
-def _differs(known: Object, listed: Object) -> bool:
-    """Returns whether a list tells something new of an object; objects from files have no versions."""
-    version = listed.metadata.resource_version
-    return not version or version != known.metadata.resource_version or listed.uid != known.uid
+def id_of(kind: str, obj: Object) -> str:
+    """Returns what the cache knows the object by: pods by UID, all else by key."""
+    return obj.uid if kind == POD else obj.key

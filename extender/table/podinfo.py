@@ -57,7 +57,8 @@ class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> T:
-        found = instance.__dict__[self._name] = self._work(instance)
+        found = self._work(instance)
+        setattr(instance, self._name, found)  # not by way of __dict__, which would be made for each instance
         return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,11 +28,13 @@ class LargeApi:
     """Holds the objects by path and name, and serves them on a port of its own until the block ends.
 
     Attributes:
-        bound_at: when each binding came, in monotonic seconds.
+        clock: what `bound_at` is in.
+        bound_at: when each binding came.
     """
 
     def __init__(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
         self._version, self._lock = 1, threading.Lock()
+        self.clock: Callable[[], float] = time.monotonic
         self.bound_at: list[float] = []
         self._items: dict[str, dict[str, bytes]] = {NODES: {}, PODS: {}}
         self._versions: dict[str, dict[str, int]] = {NODES: {}, PODS: {}}
@@ -91,7 +93,7 @@ class LargeApi:
 
     def bind(self, name: str, node: str) -> None:
         """Binds a pod."""
-        self.bound_at.append(time.monotonic())
+        self.bound_at.append(self.clock())
         self.modify(PODS, name, b'"spec": {', b'"spec": {"nodeName": "%s", ' % node.encode())
 
     def _tell(self, path: str, name: str, item: bytes, event: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import answers, decisions, loop, scale, verbs, webhook
+from tests.bench import answers, conflicts, decisions, loop, scale, verbs, webhook
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
@@ -31,6 +31,16 @@ def test_processes_are_measured_while_the_whole_cluster_changes() -> None:
     figures = list(scale.measured(40, seconds=0.2))
     assert {figure.what.split(":")[0] for figure in figures} == {"loop", "webhook"}
     assert min(figure.value for figure in figures) > 0
+
+
+def test_schedulers_that_share_a_cluster_bind_every_pod_and_lose_where_they_want_the_same() -> None:
+    packing = conflicts.SITUATIONS[-1]
+    alone, shared, again = (conflicts.share(packing, number, nodes=30, pods=200) for number in (1, 4, 4))
+    assert alone.lost == 0
+    assert shared == again
+    assert shared.lost > 0
+    assert shared.binds == shared.lost + 200
+    assert conflicts.chart([alone, shared]).count("<circle") == 2
 
 
 def test_the_loop_places_every_backlog() -> None:

@@ -46,6 +46,7 @@ class Templates:
             return info
         last = self._last.get(info.group, [])
         if any(_share(known, info) for known in last):
+            info.group = last[0].group  # an equal one
             return info
         info.precompute()
         if len(self._last) >= _MOST_GROUPS:
@@ -68,7 +69,8 @@ def _share(one: PodInfo, other: PodInfo) -> bool:
     """Gives the second pod what was computed for the first; returns False where that may not be the same."""
     if one.volumes or other.volumes or not _alike(one.pod, other.pod):
         return False
-    vars(other).update({name: getattr(one, name) for name in _SHARED})
+    for name in _SHARED:  # one by one: so Python keeps the names once for all, not with each
+        setattr(other, name, getattr(one, name))
     return True
 
 
