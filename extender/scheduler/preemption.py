@@ -213,7 +213,6 @@ class RulePreemption:
     def _plan(self, info: PodInfo) -> EvictionPlan | None:
         """Returns the pods to evict; None: there is room, kube-scheduler can make it, or nobody can."""
         profile = self._profiles.of(info.pod)
-        info = PodInfo(info.pod.nominated_to(self._cache.nominated_node(info.uid)))
         with self._cache.snapshot("preemption") as table:
             fit = find_fit(profile, info, table, table.nodes.rows)
             rows, other_rows = _may_be_preempted(fit, _rules_of(profile))

@@ -111,7 +111,7 @@ def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() 
     webhook.ask(P, "n1")
     webhook.turn()
     webhook.tell(node("n2"))
-    webhook.tell(painter("bystander", 1, "n2"))
+    webhook.tell(painter("cheaper", 0, "n2"))
     for nominated in ("n1", ""):
         webhook.tell(painter("p", 10).nominated(nominated))
         webhook.cache.nominate("p", nominated)
@@ -124,7 +124,7 @@ def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() 
 def test_a_leader_that_knows_nothing_of_the_victims_sees_them_leave() -> None:
     leaving = painter("low", 1, "n1").deleted().status(conditions=[MARKED])
     nominated = painter("p", 10).nominated("n1")
-    webhook = Webhook(node("n1"), node("n2"), leaving, painter("bystander", 1, "n2"), nominated)
+    webhook = Webhook(node("n1"), node("n2"), leaving, painter("cheaper", 0, "n2"), nominated)
     webhook.ask(nominated, "n1", "n2")
     webhook.turn()
     assert webhook.evicted == []

@@ -86,7 +86,7 @@ def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding
         policy = policy_of(path, "", kubeconfig=kubeconfig)
     except ConfigurationError as error:
         return None, fail("policy", "; ".join(error.faults), "mend it: `extender reference policy` has every field")
-    rules = sum(len(profile.predicates) + len(profile.priorities) for profile in policy.profiles)
+    rules = sum(len(profile.predicates) + len(profile.priorities) + len(profile.permit) for profile in policy.profiles)
     return policy, ok("policy", f"{len(policy.profiles)} profiles, {rules} rules; all of them load")
 
 
