@@ -116,13 +116,17 @@ def node(look: Look, arguments: Arguments, _: Choices) -> Document:
 
 
 def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
-    """See Comparison.to_dict; the pods that wait are placed. Raises MalformedRequest where nothing has that name."""
+    """See Comparison.to_dict, with "maps"; the pods that wait are placed.
+
+    Raises MalformedRequest where nothing has that name.
+    """
     name = arguments.get("with") or next(iter(choices.others), "")
     if name not in choices.others:
         raise MalformedRequest(f"no configuration {name}: want one of {', '.join(choices.others)}")
     profiles = look.state.profiles
     found = compare(look.state, profiles, choices.others[name], Scenario(), progress=choices.progress)
-    return {"names": [choices.name, name], **found.to_dict()}
+    names = [choices.name, name]
+    return {"names": names, **found.to_dict(), "maps": found.maps(names)}
 
 
 def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:

@@ -129,7 +129,7 @@ class Site:
             begin = look.timeline.step - _STEPS_BEFORE if look.timeline else 0
             return {"begin": max(begin, 0), "shown": document["steps"][max(begin, 0) :][:_MOST_LISTED]}
         if name == "compare":
-            return {"names": document["names"], "choices": list(self._choices.others)}
+            return {"names": document["names"], "choices": list(self._choices.others), "maps": document["maps"]}
         return self._nodes_context(look, document, arguments) if name == "nodes" else {}
 
     def _nodes_context(self, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:

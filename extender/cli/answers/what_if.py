@@ -87,7 +87,9 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
 
     cluster, unread = source.load()
     result = cluster.simulate(_scenario(source, **changes), seed, Progress("pods placed"))
-    _print(as_text(result, every=output == "wide"), result.to_dict(), unread, output, "simulation.html")
+    _print(
+        as_text(result, every=output == "wide"), result.to_dict(), unread, output, "simulation.html", maps=result.maps()
+    )
     sys.exit(0 if result.complete and not result.kept else DOES_NOT_FIT)
 
 
@@ -170,7 +172,7 @@ def compare(
     found = cluster.compare(profiles_of(second), _scenario(source, **changes), seed, Progress("pods placed"))
     names = (first.name if first else "defaults", second.name)
     lines = as_text(found, names, every=output == "wide")
-    _print(lines, found.to_dict(), unread, output, "comparison.html", names=names, choices=())
+    _print(lines, found.to_dict(), unread, output, "comparison.html", names=names, choices=(), maps=found.maps(names))
     beyond = [
         f"{what}: {count}, the limit is {limit}"
         for what, count, limit in (

@@ -75,8 +75,8 @@ class NodeMap:
         return {"columns": columns, "groups": [[[c.name, c.text] for c in group.cells] for group in self.groups]}
 
 
-def by_free_resource(document: Mapping[str, Any], resource: str) -> NodeMap:
-    """The map of `offline.nodes.all_nodes`, coloured by the share of a resource that is free."""
+def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "") -> NodeMap:
+    """The map of `offline.nodes.all_nodes`, coloured by what is free of a resource; `moment`: for the title."""
     cells = []
     for node, (offered, asked) in zip(document["nodes"], column(document, resource), strict=True):
         free = max(offered - asked, 0)
@@ -89,7 +89,8 @@ def by_free_resource(document: Mapping[str, Any], resource: str) -> NodeMap:
     counts = Counter(cell.shade for cell in cells)
     legend = [Key(f"free{at}", _range_text(at), counts[f"free{at}"]) for at in range(_SHADES + 1)]
     legend += [Key(shade, text, counts[shade]) for shade, text in ((CORDONED, "cordoned"), (NONE, f"no {resource}"))]
-    return NodeMap(f"free {resource}", _grouped(document, cells), [key for key in legend if key.nodes])
+    title = f"free {resource}, {moment}" if moment else f"free {resource}"
+    return NodeMap(title, _grouped(document, cells), [key for key in legend if key.nodes])
 
 
 def _range_text(shade: int) -> str:

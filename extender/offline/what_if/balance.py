@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from extender.framework.topology import ZONE
+from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.table.labels import ABSENT, Rows
 
@@ -23,12 +25,14 @@ class Balance:
         imbalance: the standard deviation of the nodes' utilisation.
         zone_imbalance: the same of the zones'.
         fragmentation: the part of what is free that lies on nodes which cannot take one more pod of mean size.
+        nodes: the nodes themselves, see `offline.nodes.all_nodes`; for maps, and not in `to_dict`.
     """
 
     utilisation: dict[str, float]
     imbalance: dict[str, float]
     zone_imbalance: dict[str, float]
     fragmentation: dict[str, float]
+    nodes: Mapping[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """{"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}."""
@@ -57,6 +61,7 @@ def balance_of(state: ClusterState) -> Balance:
         {name: _spread(asked[name], offered[name]) for name in _MEASURED},
         {name: _spread(*_by_zone(state, rows, asked[name], offered[name])) for name in _MEASURED},
         {name: _share(free[name][full].sum(), free[name].sum()) for name in _MEASURED},
+        all_nodes(state),
     )
 
 

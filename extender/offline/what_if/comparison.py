@@ -51,12 +51,19 @@ class Comparison:
             "second": self.second.to_dict(),
         }
 
+    def maps(self, names: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+        """The nodes before, and after by each configuration, for maps of them on a page."""
+        after = [
+            (f"by {name}", result.after.nodes) for name, result in zip(names, (self.first, self.second), strict=True)
+        ]
+        return [("before", self.first.before.nodes), *after]
+
     def _repr_html_(self) -> str:
-        return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=())
+        return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=(), maps=())
 
     def to_html(self, names: tuple[str, str] = ("first", "second")) -> str:
         """Returns the page in one file that needs no other; `names` of the configurations."""
-        return rendering.file("comparison.html", self.to_dict(), names=names, choices=())
+        return rendering.file("comparison.html", self.to_dict(), names=names, choices=(), maps=self.maps(names))
 
 
 def compare(

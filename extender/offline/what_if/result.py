@@ -75,12 +75,16 @@ class SimulationResult:
             "after": self.after.to_dict(),
         }
 
+    def maps(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """The nodes at both moments, for maps of them on a page."""
+        return [("before", self.before.nodes), ("after", self.after.nodes)]
+
     def _repr_html_(self) -> str:
-        return rendering.part("simulation.html", self.to_dict())
+        return rendering.part("simulation.html", self.to_dict(), maps=())
 
     def to_html(self) -> str:
         """Returns the page in one file that needs no other."""
-        return rendering.file("simulation.html", self.to_dict())
+        return rendering.file("simulation.html", self.to_dict(), maps=self.maps())
 
 
 def simulate(
