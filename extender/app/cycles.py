@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from extender.app.policies.reload import refuse_changes
+from extender.app.policies.reload import held_by, refuse_changes
 from extender.app.recording.observation import AttemptObserver, ObservedCycle
 from extender.errors import ConfigurationError
 from extender.framework.profile import Profile, Profiles
@@ -99,4 +99,5 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
         "featureGates": policy.features,
         "podInitialBackoffSeconds": policy.pod_initial_backoff_seconds,
         "podMaxBackoffSeconds": policy.pod_max_backoff_seconds,
+        **held_by(policy.profiles),
     }

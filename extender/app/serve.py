@@ -25,7 +25,7 @@ from extender.app.housekeeping import (
 )
 from extender.app.live import announcement
 from extender.app.policies import policy_of
-from extender.app.policies.reload import PolicyReload, refuse_changes
+from extender.app.policies.reload import PolicyReload, held_by, refuse_changes
 from extender.app.readiness import Readiness, Settling, Staleness, take_over
 from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
@@ -176,11 +176,11 @@ class WebhookProcess:
 
     def _adopt(self, policy: Policy, text: str) -> None:
         """Decides by this policy from the next call on. Raises ConfigurationError where that needs a restart."""
-        refuse_changes({"featureGates": self._policy.features}, {"featureGates": policy.features})
-        before = self._profiles.all
+        before, now = ({"featureGates": each.features, **held_by(each.profiles)} for each in (self._policy, policy))
+        refuse_changes(before, now)
         self._profiles.replace(policy.profiles)
+        put_in_force(policy.profiles, self._refused.wake, self._policy.profiles)
         self._policy = policy
-        put_in_force(self._profiles.all, self._refused.wake, before)
         self._refused.wake_all()
         self._observed.policy_changed(text)
 

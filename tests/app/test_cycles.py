@@ -9,7 +9,10 @@ import pytest
 
 from extender.app.cycles import LoopRules, cycles_of
 from extender.errors import ConfigurationError
+from extender.plugins.users import reserve
+from extender.policy.library import Library
 from extender.policy.loading import read
+from extender.policy.policy import Policy
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
@@ -28,8 +31,8 @@ def test_what_cannot_be_switched_off_is_refused_by_name() -> None:
 class Loop:
     """The rules of a loop with one pod that they refused."""
 
-    def __init__(self) -> None:
-        policy = read(profile())
+    def __init__(self, policy: Policy | None = None) -> None:
+        policy = policy or read(profile())
         self.rules = LoopRules(policy, policy.features, lambda policy: cycles_of(policy, None, Random(1), Extenders()))
         self.queue = PriorityQueue(Told(), ManualClock(), {})
         self.queue.add(info("p"))
@@ -71,3 +74,19 @@ def test_what_a_running_loop_was_made_for_cannot_change(fields: dict[str, Any], 
         loop.rules.adopt(read({**profile(), **fields}), loop.queue)
     assert caught.value.faults == (f"{path}: cannot change while the process runs, restart it",)
     assert (loop.rules.cycles, loop.waiting()) == (before, {Tier.UNSCHEDULABLE: 1})
+
+
+def holding() -> Library:
+    """A library with a rule that reserves something, as another import of its module makes it."""
+    rule = reserve(lambda pod, node: True)
+    rule.unreserve(lambda pod, node: None)
+    return Library(rules={"Holds": rule})
+
+
+def test_a_rule_that_holds_what_pods_have_reserved_cannot_be_replaced_but_taken_out() -> None:
+    document, library = profile(plugins={"reserve": {"enabled": [{"name": "Holds"}]}}), holding()
+    loop = Loop(read(document, library))
+    loop.rules.adopt(read({**document, "percentageOfNodesToScore": 7}, library), loop.queue)
+    with pytest.raises(ConfigurationError, match="Holds: cannot change while the process runs, restart it"):
+        loop.rules.adopt(read(document, holding()), loop.queue)
+    loop.rules.adopt(read(profile()), loop.queue)

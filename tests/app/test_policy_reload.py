@@ -114,6 +114,22 @@ def test_what_has_changed_is_in_force(running: Running, file: str, text: str, an
     assert running.look(3) == [True]
 
 
+def test_modules_that_have_not_changed_keep_what_is_in_their_variables(running: Running) -> None:
+    module = sys.modules["reloaded_rules"]
+    running.write("policy.yaml", f"{POLICY}percentageOfNodesToScore: 7\n")
+    running.reload.request()
+    assert running.look() == [True]
+    assert sys.modules["reloaded_rules"] is module
+
+
+def test_another_policy_is_not_adopted_with_modules_whose_change_was_not(running: Running) -> None:
+    running.write("reloaded_rules.py", "!")
+    assert running.look() == [False]
+    running.write("policy.yaml", f"{POLICY}percentageOfNodesToScore: 7\n")
+    assert running.look() == [False, False]
+    assert running.answer == ("one", "one")
+
+
 def test_a_file_that_is_being_written_is_not_read(running: Running) -> None:
     for part in (20, 40, 60):
         running.write("policy.yaml", POLICY[:part])

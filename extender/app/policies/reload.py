@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Protocol
 
 from extender.app.policies.sources import PolicyFiles, log_failure, policy_of
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError
+from extender.framework.profile import Profile
 from extender.plugins.users import CountedFailures
+from extender.plugins.users.reserve import CustomReserve
 from extender.policy.modules import imported_anew
 from extender.policy.policy import Policy
 from extender.runtime.ports import Telemetry
@@ -44,17 +47,28 @@ class PolicyReload:
         self._requested = False
         self._seen: Mapping[str, bytes] = {}
         self._read: Mapping[str, bytes] = {}
+        self._adopted: Mapping[str, bytes] = {}
 
-    def read(self) -> Policy:
-        """Returns the policy as it is now, with its modules imported anew. Raises ConfigurationError."""
-        settings = self._settings
+    def read(self, adopt: Adopt = lambda _policy, _text: None) -> Policy:
+        """Returns the policy as it is now, which `adopt` has put in force.
+
+        Its modules are imported anew if one of them has changed: what they keep in their variables is to last else.
+
+        Raises:
+            ConfigurationError: everything is as before.
+        """
+        settings, path = self._settings, str(self._settings.policy)
+        try:
+            self._read = self._seen = contents = self._files.contents()
+        except (ClusterError, ConfigurationError) as error:
+            raise ConfigurationError([f"policy {path}: {error}"]) from None
         failures = CountedFailures(self._telemetry, log_failure)  # logs the first failure of each rule that is new
-        with imported_anew(self._files.folder):
-            try:
-                self._read = self._seen = self._files.contents()
-            except (ClusterError, ConfigurationError) as error:
-                raise ConfigurationError([f"policy {settings.policy}: {error}"]) from None
-            return policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
+        changed = {**contents, path: b""} != {**self._adopted, path: b""}
+        with imported_anew(self._files.folder) if changed else nullcontext():
+            policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
+            adopt(policy, contents.get(path, b"").decode(errors="replace"))
+        self._adopted = contents
+        return policy
 
     def request(self) -> None:
         """Has the next look read the policy again, changed or not; a signal handler may call it."""
@@ -78,9 +92,7 @@ class PolicyReload:
     def _reload(self, adopt: Adopt) -> None:
         path = self._settings.policy
         try:
-            with imported_anew(self._files.folder):
-                policy = self.read()
-                adopt(policy, self._read[str(path)].decode(errors="replace"))
+            self.read(adopt)
         except ConfigurationError as error:
             faults = "; ".join(fault.removeprefix(f"policy {path}: ") for fault in error.faults)
             _log.error("policy %s is not adopted, and the one before stays in force: %s", path, faults)
@@ -92,8 +104,14 @@ class PolicyReload:
             self._tell("")
 
 
+def held_by(profiles: Iterable[Profile]) -> Mapping[str, object]:
+    """Returns the functions that give back what users' rules have reserved, and know it by their module's variables."""
+    rules = (rule for profile in profiles for rule in profile.permit if isinstance(rule, CustomReserve))
+    return {rule.name: rule.undo.function.function for rule in rules if rule.undo is not None}
+
+
 def refuse_changes(before: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Raises ConfigurationError for each path of a policy whose value is another one now."""
-    changed = [path for path, value in now.items() if value != before[path]]
+    changed = sorted(path for path in before.keys() & now.keys() if now[path] != before[path])
     if changed:
         raise ConfigurationError([f"{path}: cannot change while the process runs, restart it" for path in changed])
