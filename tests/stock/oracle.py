@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,10 +51,10 @@ class _Conversation:
         self._process.stdin.flush()
 
     def _receive(self) -> Object | None:
-        """Returns the next line; None where the program has ended."""
+        """Returns the next line; None where the program has ended, perhaps in the midst of it."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        return json.loads(line) if line else None
+        return json.loads(line) if line.endswith("\n") else None
 
 
 class Oracle(_Conversation):
@@ -65,14 +66,25 @@ class Oracle(_Conversation):
         A case that cannot be answered has its reason under "error". One that kube-scheduler itself crashes on cannot:
         v1.37.1 does where NodeResourcesBalancedAllocation is to look at devices that a class selects by CEL.
         """
-        self._send({"cluster": {"items": list(objects)}, "pod": pod} | ({} if config is None else {"config": config}))
-        answer = self._receive()
-        if answer is None or answer.get("error", "").startswith("panic"):  # it may answer before the crash ends it
+        question = {"cluster": {"items": list(objects)}, "pod": pod} | ({} if config is None else {"config": config})
+        for _ in range(2):  # the first time it may be the question before that it crashes on, after its answer
+            answer = self._asked(question)
+            if answer is not None:
+                return answer
             self._process.kill()
-            self._process.communicate()
+            with suppress(BrokenPipeError):  # what it has not read of the question
+                self._process.communicate()
             self._start()
-            return {"error": "the plugins crashed"}
-        return answer
+        return {"error": "the plugins crashed"}
+
+    def _asked(self, question: Object) -> Object | None:
+        """Returns the answer; None where the program has ended, or is about to."""
+        try:
+            self._send(question)
+        except BrokenPipeError:
+            return None
+        answer = self._receive()
+        return None if answer is None or answer.get("error", "").startswith("panic") else answer
 
 
 class TimedOracle(_Conversation):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +137,14 @@ def test_a_case_that_kube_scheduler_crashes_on_does_not_end_it(oracle: Oracle) -
     pod = make_pod("p").req({"cpu": "1", "example.com/gpu": "1"}).obj()
     assert oracle.answer(objects, pod, balanced) == {"error": "the plugins crashed"}
     assert oracle.answer([make_node("n").obj()], make_pod("p").obj())["feasible"] == ["n"]
+
+
+@pytest.mark.parametrize("last_words", ["", '{"error": "cut o', '{"error": "panic: no such device"}\n'])
+def test_a_question_is_not_lost_to_the_crash_of_the_one_before(tmp_path: Path, last_words: str) -> None:
+    """A goroutine may bring the program down after it has answered; here it does so after every answer."""
+    program = tmp_path / "oracle"
+    answer_and_die = f"import sys; sys.stdin.readline(); print('{{\"name\": \"n1\"}}'); print({last_words!r}, end='')"
+    program.write_text(f"#!{sys.executable}\n{answer_and_die}\n")
+    program.chmod(0o755)
+    with Oracle(program) as oracle:
+        assert [oracle.answer([], {}) for _ in range(3)] == [{"name": "n1"}] * 3
