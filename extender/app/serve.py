@@ -242,7 +242,7 @@ def _preempting(
     if not settings.preempt_for_rules or settings.cluster:
         return ()
     client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-    return (PreemptionWriters(cache, profiles, client, feed.fence, clock),)
+    return (PreemptionWriters(cache, profiles, client, feed.fence, metrics, clock),)
 
 
 def verbs_over(

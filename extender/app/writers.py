@@ -23,6 +23,7 @@ from extender.runtime.ports import Binder
 from extender.runtime.workers import WorkerPool
 from extender.scheduler.ports import Events
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
+from extender.web.telemetry.metrics import Metrics
 
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
 BINDERS, PREEMPTORS = 16, 4
@@ -77,12 +78,14 @@ class Writers:
 class PreemptionWriters:
     """The writers of preemption in `extender serve`, and their threads; `fence` lets the leader's writes pass only."""
 
-    def __init__(self, cache: Cache, profiles: Profiles, client: KubeClient, fence: Fence, clock: Clock) -> None:
-        self._client, fenced = client, LeaderClient(client, fence)
-        self._statuses = ApiStatuses(fenced, bucket(_PREEMPTION_RATE), clock)
-        self._events = ApiEvents(fenced, bucket(_PREEMPTION_RATE), clock, _instance())
+    def __init__(
+        self, cache: Cache, profiles: Profiles, client: KubeClient, fence: Fence, metrics: Metrics, clock: Clock
+    ) -> None:
+        self._client, fenced, dropped = client, LeaderClient(client, fence), metrics.write_dropped
+        self._statuses = ApiStatuses(fenced, bucket(_PREEMPTION_RATE), clock, dropped)
+        self._events = ApiEvents(fenced, bucket(_PREEMPTION_RATE), clock, _instance(), dropped)
         evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events)
-        self.preemption = RulePreemption(cache, profiles, self._statuses, evictor)
+        self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules)
 
     def start(self) -> None:
         """Starts the threads."""

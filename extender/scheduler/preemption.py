@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,7 +176,16 @@ class RulePreemption:
     Pods that it can make room for are left to it. One thread at a time calls `run`.
     """
 
-    def __init__(self, cache: Cache, profiles: Profiles, statuses: Statuses, evictor: VictimEvictor) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        statuses: Statuses,
+        evictor: VictimEvictor,
+        preempted: Callable[[int], object],
+    ) -> None:
+        """`preempted` is told how many victims have been evicted for a pod."""
+        self._preempted = preempted
         self._cache, self._profiles, self._statuses, self._evictor = cache, profiles, statuses, evictor
         self._nominations = Nominations(cache, statuses)
         self._victims: dict[str, Sequence[PodInfo]] = {}
@@ -233,6 +242,7 @@ class RulePreemption:
         victims = _staying(plan)
         for victim in victims:
             self._evictor.evict(info, victim, plan.node_name)
+        self._preempted(len(victims))
         names = ", ".join(victim.pod.key for victim in victims)
         _log.info("%s was refused by rules alone, and preempts %s on %s", info.pod.key, names, plan.node_name)
 

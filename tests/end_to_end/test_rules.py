@@ -175,6 +175,7 @@ def test_room_is_made_for_a_pod_that_rules_alone_refuse(
         assert wait_until(
             lambda: [each["involvedObject"]["name"] for each in events(control_plane, "Preempted")] == [victim]
         )
+        assert extender.metric("extender_preemption_victims_total") == 1
         client.delete("Pod", victim)
         assert wait_until(lambda: placed(control_plane).get("p") == node_name)
     assert leaving(control_plane) == []

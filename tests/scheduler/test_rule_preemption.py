@@ -61,7 +61,8 @@ class Webhook:
         self.filter = Filter(self.cache, self.profiles, NullTelemetry(), refused=self.refused)
         evictor: Any = VictimEvictor(self.cache, self, self)
         statuses: Any = self
-        self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor)
+        self.counted: list[int] = []
+        self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor, self.counted.append)
         self.evicted: list[str] = []
         self.nominated: list[tuple[str, str]] = []
         self.recorded: list[tuple[str, str]] = []
@@ -103,7 +104,7 @@ def test_the_victim_goes_and_the_pod_is_nominated() -> None:
     webhook.turn()
     assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1")])
     assert webhook.recorded == [("Preempted", "Preempted by pod p on node n1")]
-    assert webhook.cache.nominated_node("p") == "n1"
+    assert (webhook.cache.nominated_node("p"), webhook.counted) == ("n1", [1])
 
 
 def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() -> None:

@@ -50,6 +50,7 @@ class Metrics:
         self._unreadable = self._counter("extender_unreadable_objects_total")
         self._relists = self._counter("extender_relists_total")
         self._rule_failures = self._counter("extender_rule_failures_total")
+        self._victims_for_rules = self._counter("extender_preemption_victims_total")
         self._dropped_writes = self._counter("extender_dropped_writes_total")
         self._not_recorded = self._counter("extender_not_recorded_total")
         self._differences = self._counter("extender_cache_differences_total")
@@ -137,6 +138,10 @@ class Metrics:
     def rule_failed(self, rule: str) -> None:
         """See ports.Telemetry."""
         self._rule_failures.labels(rule).inc()
+
+    def preempted_for_rules(self, victims: int) -> None:
+        """Counts the pods that serve has evicted for another."""
+        self._victims_for_rules.inc(victims)
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
         """See policies.reload.ReloadTelemetry."""

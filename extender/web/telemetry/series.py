@@ -85,6 +85,12 @@ SERIES: Mapping[str, Series] = {
         ),
         Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
         Series(
+            "extender_preemption_victims_total",
+            "counter",
+            (),
+            "Pods that serve has evicted for pods which rules alone refused (--preempt-for-rules).",
+        ),
+        Series(
             "extender_policy_reloads_total",
             "counter",
             ("result",),
