@@ -8,6 +8,7 @@ __getattr__  # lazy names of the package, and names that have moved
 find_spec
 create_module
 exec_module
+get_code
 
 # setup.cfg names it as the console script.
 main
@@ -28,6 +29,7 @@ height
 
 # Gunicorn and http.server call or read them.
 setup
+handle_hup
 handle_usr2
 handle_ttin
 load_config
@@ -110,3 +112,6 @@ NullTelemetry
 
 # Sent as JSON.
 resource_attributes
+
+# Rules of users ask it: examples/rules/licences.py.
+in_force
