@@ -138,7 +138,7 @@ class Process:
         put_in_force(rules.profiles.all, self._loop.queue.wake)
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         metrics.observe_queue(Waiting(self._loop.queue.pending, self._loop.queue.refused, writers.waiting))
-        self._ready = ready = Readiness(feed.missing, lambda: prepare(cache))
+        self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
         self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if feed.leading() else settings.settle_seconds)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         comparer = Comparer(cache, feed.lister, metrics, stopping.wait)

@@ -115,8 +115,12 @@ class TablePool:
             self._idle.append(replica)
 
     def keep_up(self) -> None:
-        """Brings the tables up to date that are not lent, so that the next reader does not have to."""
-        self.refresh(len(self._replicas))
+        """Brings the tables up to date that are not lent, so that the next reader does not have to.
+
+        One that is alone is left to its readers: they would make another while it is taken.
+        """
+        if len(self._replicas) > 1:
+            self.refresh(len(self._replicas))
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
         """Shows every table beside one made anew, both as of one moment; keeps those that are right, and the new one.
