@@ -275,6 +275,8 @@ def _node(given: str) -> tuple[str | Node, int]:
         name, count = given, "1"
     path = Path(name)
     if not path.suffix and not path.is_file():
+        if counted and name == given:
+            raise ConfigurationError([f"--add-node {given}: want NODE=N or FILE=N, as worker-1=3"])
         return name, int(count)
     from extender.model.node import Node
     from extender.offline.manifests.files import load

@@ -12,7 +12,15 @@ from extender import Cluster
 from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
-from tests.builders import Object, make_node, make_pdb, make_pod
+from tests.builders import (
+    Object,
+    make_device_class,
+    make_node,
+    make_pdb,
+    make_pod,
+    make_resource_claim,
+    make_resource_slice,
+)
 from tests.builders.pod import PodBuilder
 
 ZONE = "topology.kubernetes.io/zone"
@@ -192,3 +200,12 @@ def test_the_text_names_what_matters() -> None:
     assert "default/w1  na    drain" in shown
     assert "3 Insufficient cpu" in shown or "2 Insufficient cpu" in shown
     assert "<table>" in simulated(*NODES)._repr_html_()
+
+
+def test_a_copied_node_brings_its_devices() -> None:
+    gpu = [make_node("gpu").obj(), make_resource_slice("gpu", "gpu.example.com", "a"), make_device_class("gpu")]
+    waiting = [make_pod(name).resource_claim(name).obj() for name in ("p", "q")]
+    claims = [make_resource_claim(name, "gpu") for name in ("p", "q")]
+    assert len(homes(simulated(*gpu, *claims, *waiting))) == 1
+    added = simulated(*gpu, *claims, *waiting, add_nodes=[("gpu", 1)])
+    assert sorted(homes(added).values()) == ["gpu", "gpu-new-1"]
