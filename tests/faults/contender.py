@@ -28,6 +28,13 @@ class Contender(MortalExtender):
         except (OSError, http.client.HTTPException):
             return False
 
+    def synced(self) -> bool:
+        """Whether its cache is filled, whoever leads."""
+        try:
+            return "[+]cache ok" in self.running.get("/readyz?verbose")[1]
+        except (OSError, http.client.HTTPException):
+            return False
+
     def signal(self, number: signal.Signals) -> None:
         """To the server and to its worker, for the server would start another worker in the place of a lost one."""
         for pid in filter(None, (self.running.process.pid, self.worker)):
