@@ -16,6 +16,7 @@ from tests.builders import Object, PodBuilder, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import SCHEDULER_NAME
+from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -153,8 +154,21 @@ def painters(control_plane: ControlPlane, tmp_path: Path) -> Path:
     nodes = [sized(name, "4").capacity({PAINT: "9"}).obj() for name in ("n1", "n2")]
     classes = [make_priority_class(name, value) for name, value in (("high", 1000), ("low", 1))]
     lows = [painter(f"low-{name}", "low").node(name).grace(60).obj() for name in ("n1", "n2")]
-    control_plane.client.create(*nodes, *classes, *lows)
+    control_plane.client.create(*nodes, *classes)
+    for low in lows:
+        assert wait_until(partial(is_admitted, control_plane, low))
     return tmp_path / "policy.yaml"
+
+
+def is_admitted(control_plane: ControlPlane, pod: Object) -> bool:
+    """Creates the pod, unless the API server's admission does not know of its priority class yet."""
+    try:
+        control_plane.client.create(pod)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return False
+    return True
 
 
 def test_room_is_made_for_a_pod_that_rules_alone_refuse(
