@@ -21,11 +21,11 @@ class RecentPreemptors:
     """Has filter wait for the watch, for `SECONDS` at most after victims were named.
 
     Args:
-        pause: waits for so many seconds.
+        pause: waits for so many seconds; by default as time.sleep, looked up late: simulations have another.
     """
 
-    def __init__(self, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
-        self._clock, self._pause, self._lock = clock, pause, Lock()
+    def __init__(self, clock: Clock, pause: Callable[[float], object] | None = None) -> None:
+        self._clock, self._pause, self._lock = clock, pause or time.sleep, Lock()
         self._pods: OrderedDict[str, tuple[float, Collection[str]]] = OrderedDict()
 
     def note(self, uid: str, nodes: Collection[str]) -> None:
