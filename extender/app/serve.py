@@ -258,7 +258,7 @@ def verbs_over(
     # Half of the connections stay free for other calls.
     wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
     reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)
-    preemptors = RecentPreemptors(SystemClock())
+    preemptors = None if settings.cluster else RecentPreemptors(SystemClock())  # no watch ever tells of a file's pods
     return [
         Filter(cache, profiles, telemetry, reader, limit, refused, preemptors),
         Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
