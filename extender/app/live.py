@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from extender.cluster.http.credentials import Kubeconfig, credentials_of
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.cluster.watch.decoding import decoders
 from extender.cluster.watch.paging import list_all
 from extender.config.settings import Settings
@@ -98,6 +98,29 @@ def look_at(kubeconfig: Path, context: str | None = None) -> ClusterObjects:
             told = _UNCERTAIN.get(kind.name, "its rules")
             look.notes.append(f"{kind.plural} could not be read ({result}), so nothing is known of {told}")
     return look
+
+
+def readable(settings: Settings) -> tuple[list[str], list[str]]:
+    """Returns the kinds to watch that may be listed, and for people the others.
+
+    Raises:
+        ConfigurationError: the credentials cannot be used.
+        ClusterError: the API server does not answer in `CONNECT_SECONDS`, or gives neither nodes nor pods.
+    """
+    client, names, notes = KubeClient(credentials_of(settings.kubeconfig)), list[str](), list[str]()
+    try:
+        for kind in (KINDS[name] for name in settings.watch_kinds or KINDS if name in KINDS):
+            with client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
+                body = response.read()
+            if response.status not in (401, 403):
+                names.append(kind.name)
+                continue
+            if kind.name in _NEEDED:
+                raise ClusterError(f"{kind.plural} cannot be listed ({error_of(response.status, body)})")
+            notes.append(f"{kind.plural} cannot be listed ({error_of(response.status, body)}): they are left out")
+    finally:
+        client.close()
+    return names, notes
 
 
 def identify(settings: Settings) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from extender.offline.recording.reading import Recording
 from tests.builders import make_node, make_pod
 from tests.cli.test_main import extender
-from tests.cluster.fake_api import PODS, fake_api
+from tests.cluster.fake_api import NODES, PODS, answer, fake_api
 
 SHIPPED = Path(__file__).parents[1] / "recordings/served.jsonl.gz"
 
@@ -28,6 +28,21 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(steps) == [("change", "Node n", "came or has changed"), ("change", "default/p", "is on n")]
     told = extender("replay", str(path))
     assert (told.returncode, told.stdout) == (0, "0 decisions made again: none differs\n")
+
+
+def test_kinds_that_may_not_be_listed_are_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXTENDER_WATCH_KINDS", "Node,Pod,Namespace")
+    path = tmp_path / "recording.jsonl.gz"
+    with fake_api(make_node("n").obj()) as api:
+        config = str(api.kubeconfig(tmp_path))
+        api.fail("/api/v1/namespaces", answer(403, "no"))
+        told = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
+        assert told.returncode == 0
+        assert told.stderr == "note: namespaces cannot be listed (403: no): they are left out\n"
+        assert told.stdout == f"recorded to {path}: 1 nodes and 0 pods in the end\n"
+        api.fail(NODES, answer(403, "no"))
+        told = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
+    assert (told.returncode, told.stderr) == (1, "error: nodes cannot be listed (403: no)\n")
 
 
 def test_the_exit_status_tells_that_decisions_differ(tmp_path: Path) -> None:

@@ -47,8 +47,14 @@ def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_by
         **({"record_bytes": record_bytes} if record_bytes else {}),
     }
     settings = load(None, os.environ, given)
+    from extender.app.live import readable
     from extender.app.recording.record import record as run
 
+    names, notes = readable(settings) if settings.cluster is None else ([], [])
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    if notes:
+        settings = settings.model_copy(update={"watch_kinds": tuple(names)})
     size = run(settings, seconds, _tell)
     click.echo(f"recorded to {file}: {size.nodes} nodes and {size.pods} pods in the end")
 
