@@ -95,7 +95,7 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
         return [node.name for node in self.nodes or ()]
 
 
-class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """The score of one node: an integer of 0..10."""
 
     host: str
