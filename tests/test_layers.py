@@ -149,3 +149,13 @@ def test_no_two_public_classes_have_one_name() -> None:
 
 def test_no_file_is_longer_than_it_can_be_read() -> None:
     assert [name_of(path) for path in MODULES if len(path.read_text().splitlines()) > 300] == []
+
+
+def test_no_constructor_is_longer_than_it_can_be_read() -> None:
+    made = [
+        (f"{name_of(path)}:{node.lineno}", (node.end_lineno or 0) - node.lineno + 1)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    assert [(where, lines) for where, lines in made if lines > 30] == []

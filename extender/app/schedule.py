@@ -43,9 +43,10 @@ from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ticker import Ticker
-from extender.scheduler.extenders import ExtenderBinder
+from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.timing import ProfileTimer
+from extender.table.features import FeatureGates
 from extender.web.answers import Answer, error_answer, health_answer
 from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, change_log_level, configz
 from extender.web.pages import Page, PageServer
@@ -110,19 +111,14 @@ class Process:
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._stopping, self._scheduling, clock = stopping, False, SystemClock()
-        self._settings = settings
-        self._configz = configz(settings, **asdict(options))
+        self._settings, self._configz = settings, configz(settings, **asdict(options))
         self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
         self._reload = PolicyReload(settings, metrics, self._tell_of_policy)
         policy = self._reload.read()
         extenders = extenders_of(policy.extenders)
         self._observed = observed = Observation(settings, "schedule", metrics, clock)
         features = parsed(settings.feature_gates, policy.features)
-        decides = extenders, observed.observers, ProfileTimer(clock, metrics)
-        random = observed.random(options.seed)
-        self._rules = rules = LoopRules(
-            policy, features, lambda policy: cycles_of(policy, options.scheduler_name, random, *decides)
-        )
+        self._rules = rules = self._rules_of(policy, options, features, extenders, ProfileTimer(clock, metrics))
         self._announcement = announcement("schedule", settings, rules.profiles.all, features)
         self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
         self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
@@ -132,12 +128,9 @@ class Process:
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
-        waits = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
-        times = QueueTimes(waits, options.max_unschedulable_seconds)
-        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, times)
+        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options))
         put_in_force(rules.profiles.all, self._loop.queue.wake)
-        metrics.observe(lambda: asdict(cache.size()), feed.leading)
-        metrics.observe_queue(Waiting(self._loop.queue.pending, self._loop.queue.refused, writers.waiting))
+        self._observe()
         self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
         self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if feed.leading() else settings.settle_seconds)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
@@ -146,6 +139,21 @@ class Process:
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, rules.cycles)
         self._pages = self._page_server(settings, metrics, comparer)
+
+    def _rules_of(
+        self, policy: Policy, options: Options, features: FeatureGates, extenders: Extenders, timer: ProfileTimer
+    ) -> LoopRules:
+        random, observers = self._observed.random(options.seed), self._observed.observers
+        return LoopRules(
+            policy,
+            features,
+            lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
+        )
+
+    def _observe(self) -> None:
+        queue = self._loop.queue
+        self._metrics.observe(lambda: asdict(self._cache.size()), self._feed.leading)
+        self._metrics.observe_queue(Waiting(queue.pending, queue.refused, self._writers.waiting))
 
     def _page_server(self, settings: Settings, metrics: SchedulerMetrics, comparer: Comparer) -> PageServer:
         cache, ready = self._cache, self._ready
@@ -281,3 +289,8 @@ class Process:
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
+
+
+def _times_of(policy: Policy, options: Options) -> QueueTimes:
+    waits = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
+    return QueueTimes(waits, options.max_unschedulable_seconds)

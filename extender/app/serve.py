@@ -111,7 +111,7 @@ class WebhookProcess:
     """Everything that `extender serve` runs."""
 
     def __init__(self, settings: Settings, factory: FeedFactory, in_flight: BindingsInFlight) -> None:
-        clock, left = SystemClock(), in_flight.take_over()
+        self._settings, clock, left = settings, SystemClock(), in_flight.take_over()
         self.metrics = metrics = Metrics(clock, version("extender"))
         self._observed = observed = Observation(settings, "serve", metrics, clock)
         self._reload = PolicyReload(settings, metrics)
@@ -123,9 +123,8 @@ class WebhookProcess:
         self._profiles = profiles = Profiles(policy.profiles, features)
         self._traces = traces_of(os.environ)
         self._announcement = announcement("serve", settings, profiles.all, features)
-        binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
+        binder, permits = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight), Permits(cache.snapshot)
         limit = TimeLimit(clock, settings.decision_seconds)
-        permits = Permits(cache.snapshot)
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
         self._preempting = _preempting(settings, cache, profiles, feed, metrics, clock)
         put_in_force(profiles.all, refused.wake)
@@ -137,18 +136,14 @@ class WebhookProcess:
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         self._calls_follow_leader, self._stopping = bool(settings.leader_service), threading.Event()
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
-        shown = live_pages(cache, profiles, lambda: ready.waiting_for()["cache"])
-        self._pages = {**shown, **observed.pages}
-        simulate = simulation_handler(cache, profiles, lambda: ready.waiting_for()["cache"])
-        self._takers = {SIMULATE: simulate} if settings.simulate else {}
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
-        reloading = (self._reloading,) if settings.policy else ()
-        self._tickers = (*self._tickers_of(clock, refused, permits), self._comparing, *reloading)
+        self._tickers = self._tickers_of(clock, refused, permits)
 
     def _tickers_of(self, clock: Clock, refused: RefusedPods, permits: Permits) -> tuple[Ticker, ...]:
         cache, feed, ready = self._cache, self._feed, self._ready
         expiry = Expiry(cache, feed.survey, clock)
+        reloading = (self._reloading,) if self._settings.policy else ()
         return (
             Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
@@ -157,6 +152,8 @@ class WebhookProcess:
             Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready, self._leading)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
             *(Ticker("preemption", HOUSEKEEPING_SECONDS, self._preempt(each, refused)) for each in self._preempting),
+            self._comparing,
+            *reloading,
         )
 
     def _preempt(self, writers: PreemptionWriters, refused: RefusedPods) -> Callable[[], None]:
@@ -164,11 +161,17 @@ class WebhookProcess:
 
     def backend(self) -> Backend:
         """Returns what the web serves."""
-        debug = Debug(self._comparer.compare, lambda: dump(self._cache), lambda: self._ready.waiting_for()["cache"])
+        debug = Debug(self._comparer.compare, lambda: dump(self._cache), self._out_of_sync)
+        pages = {**live_pages(self._cache, self._profiles, self._out_of_sync), **self._observed.pages}
+        simulate = simulation_handler(self._cache, self._profiles, self._out_of_sync)
+        takers = {SIMULATE: simulate} if self._settings.simulate else {}
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, debug, self._comparing.wake,
-            self._feed.hand_over, self.revive, self._pages, self.unready, self._read_again, self._takers, self._traces,
+            self._feed.hand_over, self.revive, pages, self.unready, self._read_again, takers, self._traces,
         )  # fmt: skip
+
+    def _out_of_sync(self) -> str:
+        return self._ready.waiting_for()["cache"]
 
     def _read_again(self) -> None:
         self._reload.request()

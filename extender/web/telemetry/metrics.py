@@ -28,6 +28,9 @@ from extender.web.telemetry.series import ALL_SERIES, SERIES, Series
 _log = logging.getLogger(__name__)
 
 
+# Nobody reads the _created series, and they are a third of all.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
+
 Sizes = Callable[[], Mapping[str, int]]
 Leading = Callable[[], Mapping[str, bool]]
 """Returns True for each lease, by name, by which this process leads; nothing where there is no election."""
@@ -37,8 +40,6 @@ class Metrics:
     """The series of one process; implements `ports.Telemetry` and `calls.CallTelemetry`."""
 
     def __init__(self, clock: Clock, version: str) -> None:
-        # Nobody reads the _created series, and they are a third of all.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
         self.registry = CollectorRegistry()
         self._clock, self._version = clock, version
         self._synced_at: dict[str, float] = {}
@@ -60,17 +61,14 @@ class Metrics:
         self._policy_read_at = self._gauge("extender_policy_last_reload_success_timestamp_seconds")
         self._policy_is_current.set(1)
         self._policy_read_at.set(clock.now())
-        requests = self._counter("rest_client_requests_total")
-        durations = self._histogram("rest_client_request_duration_seconds")
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         # prometheus-client looks a child up under a lock, by its labels made to strings: once each is enough.
-        self._call_child = cache(self._calls.labels)
-        self._wait_child = cache(self._waits.labels)
-        self._refused_child = cache(self._refused.labels)
-        self._bind_child = cache(self._binds.labels)
+        self._call_child, self._wait_child = cache(self._calls.labels), cache(self._waits.labels)
+        self._refused_child, self._bind_child = cache(self._refused.labels), cache(self._binds.labels)
         self._event_child = cache(self._events.labels)
-        self._request_child, self._request_duration_child = cache(requests.labels), cache(durations.labels)
+        self._request_child = cache(self._counter("rest_client_requests_total").labels)
+        self._request_duration_child = cache(self._histogram("rest_client_request_duration_seconds").labels)
 
     def observe(self, sizes: Sizes, leading: Leading = dict) -> None:
         """Has both asked at each scrape; `sizes`: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
