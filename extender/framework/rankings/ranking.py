@@ -123,29 +123,33 @@ class Ranking:
 
     def _look_again(self, rows: Sequence[int]) -> None:
         moved = False
-        for row in rows:
-            fits, score = self._asked_about(row)
+        for row, (fits, score) in zip(rows, self._asked_about(rows), strict=True):
             moved |= fits != self._fits[row]
             self._fits[row], self._own[row] = fits, self._fixed[row] + score
             self._total[row] = self._own[row] + self._even[row] if fits else _OUT
         if moved:  # what is normalised may differ on all rows
             self._sum_up()
 
-    def _asked_about(self, row: int) -> tuple[bool, int]:
-        """Returns whether the row fits, and its score, by the rules that look at pods.
+    def _asked_about(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
+        """Returns whether each row fits, and its score, by the rules that look at pods.
 
-        Nodes of one kind fill up in the same steps, so it is known as a rule.
+        Nodes of one kind fill up in the same steps, so it is known as a rule; they are asked about the others at once.
         """
-        fingerprint = self._table.nodes.fingerprint(row) if self._by_resources else b""
-        known = self._known.get(fingerprint)
-        if known is None:
-            at = np.array([row], np.intp)
-            known = bool(_fits(self._moving_checks, at)[0]), int(_sum(self._moving_scorers, at)[0])
-            if self._by_resources:
-                if len(self._known) >= _MOST_FINGERPRINTS:
-                    self._known.clear()  # nodes that fill up together pass by the same ones at about the same time
-                self._known[fingerprint] = known
-        return known
+        if not self._by_resources:
+            return self._judged(rows)
+        kinds = [self._table.nodes.fingerprint(row) for row in rows]
+        new = {kind: row for kind, row in zip(kinds, rows, strict=True) if kind not in self._known}
+        judged = dict(zip(new, self._judged(list(new.values())), strict=True)) if new else {}
+        answers = [judged[kind] if kind in judged else self._known[kind] for kind in kinds]
+        if len(self._known) + len(judged) > _MOST_FINGERPRINTS:
+            self._known.clear()  # nodes that fill up together pass by the same ones at about the same time
+        self._known.update(judged)
+        return answers
+
+    def _judged(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
+        at = np.array(rows, np.intp)
+        fits, scores = _fits(self._moving_checks, at), _sum(self._moving_scorers, at)
+        return list(zip(fits.tolist(), scores.tolist(), strict=True))
 
     def best(self, pod: PodInfo) -> Best | None:
         """Returns the best of the rows that the other rules leave; None: there are none, or a rule could not tell."""
