@@ -30,6 +30,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option(
     "--mode", type=click.Choice(("serve", "schedule")), default="serve", show_default=True, help="the command that runs"
 )
+@click.option("--preempt-for-rules", is_flag=True, help="`extender serve` runs with this flag, and may evict pods")
 @click.option("--account", default="", metavar="NAMESPACE/NAME", help="its service account, where you are another user")
 @click.option("--lease", default="", metavar="NAMESPACE/NAME", help="the lease that one of its replicas should hold")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True)
@@ -40,6 +41,7 @@ def doctor(
     url: str | None,
     policy: Path | None,
     mode: str,
+    preempt_for_rules: bool,
     account: str,
     lease: str,
     output: str,
@@ -56,7 +58,7 @@ def doctor(
 
     Exit status: 0 where nothing fails, 1 where something does, 2 for wrong usage or input.
     """
-    from extender.app.doctor.diagnosis import Subject, diagnose
+    from extender.app.doctor.diagnosis import SERVE, SERVE_PREEMPTING, Subject, diagnose
 
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
@@ -64,6 +66,7 @@ def doctor(
     chosen = kubeconfig_of(kubeconfig)
     if not (chosen or url or scheduler_config or policy):
         raise ConfigurationError(["nothing to examine: give --kubeconfig, --scheduler-config, --url or --policy"])
+    mode = SERVE_PREEMPTING if preempt_for_rules and mode == SERVE else mode
     subject = Subject(mode, chosen, context, account, lease, scheduler_config, _extender(url), policy)
     findings = []
     for finding in diagnose(subject):

@@ -9,7 +9,7 @@ from pathlib import Path
 from extender.app.doctor.cluster import WAIT_SECONDS, check_cluster
 from extender.app.doctor.endpoint import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok
-from extender.app.doctor.rights import SCHEDULE, SERVE, check_rights
+from extender.app.doctor.rights import SCHEDULE, SERVE, SERVE_PREEMPTING, check_rights
 from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,
@@ -33,7 +33,7 @@ class Subject:
     """The installation to examine; a part that is None is left out.
 
     Attributes:
-        mode: SERVE or SCHEDULE: whose rights are needed.
+        mode: SERVE, SERVE_PREEMPTING or SCHEDULE: whose rights are needed.
         account: NAMESPACE/NAME of the service account that runs it; empty: whoever the kubeconfig speaks for.
         lease: NAMESPACE/NAME of the lease that somebody should hold; empty: no leader election.
         url: the extender's prefix, where no scheduler_config names it.
@@ -90,4 +90,4 @@ def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding
     return policy, ok("policy", f"{len(policy.profiles)} profiles, {rules} rules; all of them load")
 
 
-__all__ = ["SCHEDULE", "SERVE", "WAIT_SECONDS", "Subject", "diagnose"]
+__all__ = ["SCHEDULE", "SERVE", "SERVE_PREEMPTING", "WAIT_SECONDS", "Subject", "diagnose"]

@@ -13,7 +13,7 @@ from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.cluster.http.kube_client import KubeClient
 from extender.model.kinds import KINDS
 
-SERVE, SCHEDULE = "serve", "schedule"
+SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
 _AT_ONCE = 8
 
 
@@ -40,19 +40,20 @@ _READ = [
 ]
 _BIND = _rights("", "pods/binding", "create")
 _STATUS = _rights("", "pods/status", "patch")
+_PREEMPT = [*_rights("", "pods", "delete"), *_rights("events.k8s.io", "events", "create", "patch")]
 NEEDED = {
     SERVE: [*_READ, *_BIND, *_STATUS],
+    SERVE_PREEMPTING: [*_READ, *_BIND, *_STATUS, *_PREEMPT],
     SCHEDULE: [
         *_READ,
         *_BIND,
-        *_rights("", "pods", "delete"),
         *_STATUS,
+        *_PREEMPT,
         *_rights("", "persistentvolumes", "patch"),
         *_rights("", "persistentvolumeclaims", "patch"),
         *_rights("resource.k8s.io", "resourceclaims", "get", "create", "delete", "patch"),
         *_rights("resource.k8s.io", "resourceclaims/status", "patch"),
         *_rights("resource.k8s.io", "resourceclaims/binding", "patch"),
-        *_rights("events.k8s.io", "events", "create", "patch"),
     ],
 }
 _MORE_THAN_NEEDED = [
@@ -98,7 +99,7 @@ def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: s
     """Yields what the account lacks and what it has beyond need.
 
     Args:
-        mode: SERVE or SCHEDULE.
+        mode: SERVE, SERVE_PREEMPTING or SCHEDULE.
         account: NAMESPACE/NAME of a service account; empty: whoever the client speaks for.
         lease_namespace: the namespace of the lease; empty: there is none.
     """

@@ -140,6 +140,13 @@ FAULTS = [
         id="right to bind",
     ),
     pytest.param(
+        with_flags("--preempt-for-rules"),
+        "fail",
+        "rights",
+        r"may not delete pods$",
+        id="right to evict",
+    ),
+    pytest.param(
         set_in("cluster", REVIEW, allowing(lambda _: True)),
         "warn",
         "too-many-rights",
