@@ -10,6 +10,7 @@ from extender.app.doctor.cluster import WAIT_SECONDS, check_cluster
 from extender.app.doctor.endpoint import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok
 from extender.app.doctor.rights import SCHEDULE, SERVE, SERVE_PREEMPTING, check_rights
+from extender.app.doctor.rule_costs import check_rule_costs
 from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,
@@ -25,6 +26,7 @@ from extender.cluster.watch.paging import list_all
 from extender.errors import ClusterError, ConfigurationError
 from extender.model.extenders import ExtenderConfig
 from extender.model.kinds import KINDS
+from extender.model.node import Node
 from extender.policy.policy import Policy
 
 
@@ -51,13 +53,14 @@ class Subject:
 
 def diagnose(subject: Subject) -> Iterator[Finding]:
     """Yields the findings as they are made. Raises ConfigurationError where the subject cannot be read."""
-    names: Sequence[str] = ()
+    nodes: Sequence[Node] = ()
     if subject.kubeconfig is not None:
         client = KubeClient(Kubeconfig(subject.kubeconfig, subject.context))
         try:
             yield from check_cluster(client, subject.lease)
             yield from check_rights(client, subject.mode, subject.account, subject.lease.partition("/")[0])
-            names = [node.metadata.name for node in list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]]
+            listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
+            nodes = [node for node in listed if isinstance(node, Node)]
         except ClusterError as error:
             yield fail("api-server", str(error), "see the server and the user of the kubeconfig's context")
         finally:
@@ -66,6 +69,8 @@ def diagnose(subject: Subject) -> Iterator[Finding]:
     if subject.policy is not None:
         policy, finding = _policy(subject.policy, subject.kubeconfig)
         yield finding
+        if policy is not None and nodes:
+            yield from check_rule_costs(policy.profiles, nodes)
     extenders = [subject.url] if subject.url else []
     if subject.scheduler_config is not None:
         document = read_scheduler_config(subject.scheduler_config)
@@ -78,7 +83,7 @@ def diagnose(subject: Subject) -> Iterator[Finding]:
         if subject.mode == SCHEDULE and policy is not None:
             yield from check_names(document, [profile.name for profile in policy.profiles])
     for config in extenders:
-        yield from check_endpoint(config, names)
+        yield from check_endpoint(config, [node.name for node in nodes])
 
 
 def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding]:

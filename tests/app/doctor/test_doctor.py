@@ -361,3 +361,24 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
     finally:
         control_plane.client.request("DELETE", f"{group}/clusterroles/doctor-test")
         control_plane.client.request("DELETE", f"{group}/clusterrolebindings/doctor-test")
+
+
+@pytest.mark.parametrize(
+    ("body", "level", "told"),
+    [
+        pytest.param("True", "ok", r"costly takes \d+\.\d us a node, \d+\.\d ms on all 1$", id="quick"),
+        pytest.param("time.sleep(0.15) is None", "warn", r"costly takes \d{6,}\.\d us a node", id="slow"),
+        pytest.param("1 / 0", "warn", "costly fails for an empty pod: .*rule_costs_.*ZeroDivisionError", id="failing"),
+    ],
+)
+def test_what_a_rule_costs_on_the_nodes(
+    installation: Installation, tmp_path: Path, body: str, level: str, told: str, request: pytest.FixtureRequest
+) -> None:
+    module = f"rule_costs_{request.node.callspec.id}"
+    lines = ["import time", "from extender import predicate", "@predicate", f"def costly(pod, node): return {body}"]
+    (tmp_path / f"{module}.py").write_text("\n".join(lines))
+    plugins = {"filter": {"enabled": [{"name": f"{module}:costly"}]}}
+    installation.policy += yaml.safe_dump({"profiles": [{"plugins": plugins}]})
+    (found,) = [each for each in installation.examined() if each["check"] == "rule-cost"]
+    assert found["level"] == level
+    assert re.search(told, found["message"]), found
