@@ -85,7 +85,7 @@ class RuleFailed(ExtenderError):
 
 
 class BindingFailed(ExtenderError):
-    """What a pod needs could not be reserved or bound before its Binding, or it was rejected there.
+    """The needs of a pod could not be reserved or bound before its Binding, or it was rejected there.
 
     `plugin` has rejected the pod, which waits for what may change its mind; empty: the pod is simply tried again.
     """

@@ -54,7 +54,7 @@ class _BindInProgress:
 
 
 class PermitWait:
-    """How binds wait at Permit: for so many seconds each at most, and so many at once; others are refused then."""
+    """Has binds wait at Permit: for so many seconds each at most, and so many at once; others are refused then."""
 
     def __init__(self, most_seconds: float, most_pods: int) -> None:
         self.most_seconds = most_seconds

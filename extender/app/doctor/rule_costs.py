@@ -1,4 +1,4 @@
-"""What the users' rules of a policy cost on the nodes of the cluster."""
+"""The cost of the users' rules of a policy on the nodes of the cluster."""
 
 from __future__ import annotations
 

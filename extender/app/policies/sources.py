@@ -63,7 +63,7 @@ def log_failure(rule: str, error: BaseException) -> None:
 
 
 class PolicyFiles:
-    """What a policy is read from.
+    """The files, or the ConfigMap, that a policy is read from.
 
     Attributes:
         folder: where modules of users' rules may stand; "" for a ConfigMap of the cluster.

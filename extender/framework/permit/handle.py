@@ -75,7 +75,7 @@ class WaitingPod:
 
 
 class Handle:
-    """What a rule of Reserve or Permit sees besides its pod and node; it may be kept, and used by any thread."""
+    """The means of a rule of Reserve or Permit besides its pod and node; it may be kept, and used by any thread."""
 
     def __init__(self, rule: str, waiting: PendingPermits) -> None:
         self._rule, self._waiting = rule, waiting
