@@ -11,6 +11,7 @@
     ├── UnknownNode, UnknownPod a name that the cache does not hold
     ├── Outdated                an object is no longer what a decision was made on
     ├── DeadlineExceeded        a decision takes longer than it may
+    │   └── RuleUnanswered      a user's rule is still at work
     ├── RuleFailed              a rule raised, or cannot judge the pod, where that ends the work
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be had
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
@@ -78,6 +79,10 @@ class Outdated(ExtenderError):
 
 class DeadlineExceeded(ExtenderError):
     """A decision takes longer than it may; raised between two of its steps, so that nothing is left half done."""
+
+
+class RuleUnanswered(DeadlineExceeded):
+    """A user's rule is still at work, in a thread of its own and on the table that it was given."""
 
 
 class RuleFailed(ExtenderError):

@@ -137,8 +137,8 @@ class Cache:
         """Counts the pod on the node from now on, unless `check` gives a reason against it; returns that reason or "".
 
         Nothing that concerns the node changes between the table that `check` is shown and the pod's being assumed. It
-        may take long, so it is not asked under the lock, but again where something has changed, and only if it is quick
-        under the lock. Who decides alone needs none.
+        may take long, so it is not asked under the lock, but again where something has changed, and only at last, if it
+        is quick, under the lock. Who decides alone needs none.
 
         Raises:
             UnknownNode: the node is not in the cache.
@@ -149,7 +149,7 @@ class Cache:
             with self._locked("assume"):
                 self._state.assume(info, node_name)
             return ""
-        for _ in range(_CHECKS):
+        for left in reversed(range(_CHECKS)):
             with self._locked("assume"):
                 self._state.check_assumable(info, node_name)
             begin = self._clock.monotonic()
@@ -157,7 +157,7 @@ class Cache:
             is_quick = self._clock.monotonic() - begin < _QUICK_SECONDS
             with self._locked("assume"):
                 if self._state.changes.concern(node_name, cursor):
-                    if not is_quick:
+                    if left or not is_quick:
                         continue
                     self._state.check_assumable(info, node_name)
                     reason = self._tables.ask_locked(check)

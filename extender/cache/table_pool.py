@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from extender.cache.changes import Changes, Update, apply
-from extender.errors import DeadlineExceeded
+from extender.errors import DeadlineExceeded, RuleUnanswered
 from extender.table import Table
 from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
@@ -211,4 +211,5 @@ class _Loan(AbstractContextManager[Table]):
 
 
 def _spoils(error: BaseException) -> bool:
-    return not isinstance(error, DeadlineExceeded)  # it comes between two steps, and one pod may cause many
+    """Returns whether a table may be half changed, or in use still; a deadline comes between two steps."""
+    return not isinstance(error, DeadlineExceeded) or isinstance(error, RuleUnanswered)

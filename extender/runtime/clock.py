@@ -41,7 +41,16 @@ class Deadline:
     def check(self, step: str) -> None:
         """Is called between steps; `step` is the next one. Raises DeadlineExceeded."""
         if self._clock.monotonic() > self._ends_at:
-            raise DeadlineExceeded(f"no decision within {self._seconds:g} s: {step} is still to come")
+            raise DeadlineExceeded(self.told(f"{step} is still to come"))
+
+    @property
+    def left_seconds(self) -> float:
+        """The seconds that are left, below 0 when it is over; inf: there is no end."""
+        return self._ends_at - self._clock.monotonic()
+
+    def told(self, reason: str) -> str:
+        """Returns the reason as an error has it."""
+        return f"no decision within {self._seconds:g} s: {reason}"
 
 
 class TimeLimit:

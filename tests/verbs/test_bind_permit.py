@@ -41,9 +41,9 @@ class WithRules:
         self, cache: Cache, binder: Any, wait: PermitWait | None, **rules: ReserveFunction[..., object]
     ) -> None:
         made = [rule.rule(name, dict(rule.arguments()), Remembered()) for name, rule in rules.items()]
-        profiles = Profiles([replace(default_profile(), permit=made)])
+        self.profiles = Profiles([replace(default_profile(), permit=made)])
         self.cache, self.permits = cache, Permits(cache.snapshot)
-        self.verb = Bind(cache, profiles, binder, NullTelemetry(), permits=self.permits, permit_wait=wait)
+        self.verb = Bind(cache, self.profiles, binder, NullTelemetry(), permits=self.permits, permit_wait=wait)
 
     def bind(self, pod: Object) -> str:
         error: str = answer(self.verb, binding(pod, "n"))["Error"]
@@ -100,6 +100,28 @@ def test_reserve_and_permit_run_before_the_binding(
     assert given.bind(POD) == told
     assert (licences.held, given.cache.placement("p") is not None) == (held, bool(held))
     assert binder.bound == ([("p", "n")] if told == "" else [])
+
+
+def test_a_rule_that_hangs_holds_up_no_pod_without_rules() -> None:
+    asked, end = threading.Event(), threading.Event()
+
+    @reserve
+    def hanging(_: Pod, __: Node) -> None:
+        asked.set()
+        end.wait(LONG)
+
+    other = make_pod("other").uid("other").scheduler("plain").req(cpu="1").obj()
+    given = WithRules(cache_of(NODE, POD, other), FakeBinder(), None, hanging=hanging)
+    given.profiles.replace([*given.profiles.all, replace(default_profile(), name="plain")])
+    with ThreadPoolExecutor() as threads:
+        hangs = threads.submit(given.bind, POD)
+        try:
+            assert asked.wait(LONG)
+            assert threads.submit(given.bind, other).result(60) == ""
+            assert not hangs.done()
+        finally:
+            end.set()
+        assert hangs.result() == ""
 
 
 def test_what_is_reserved_for_an_unknown_outcome_is_taken_back_when_the_pod_expires() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Event
 
 import numpy as np
 import pytest
 
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profile, Profiles, WeightedPriority
+from extender.model.node import Node
+from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
 from extender.plugins.users import RaisedFailures, predicate, priority
-from extender.runtime.clock import ManualClock, TimeLimit
+from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import NullTelemetry
 from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import Rows
@@ -131,3 +134,59 @@ def test_the_table_is_lent_again_after_a_late_decision() -> None:
         world.filter.decide(world.filter.decode(args(world.pod, names=["n1"])))
     with world.cache.snapshot("after") as table:
         assert table is before
+
+
+@dataclass
+class _HangingRule:
+    """The verbs over three nodes by a user's rule that hangs until `end` is set, on n1 only, and in real time."""
+
+    end: Event
+
+    def __post_init__(self) -> None:
+        @predicate
+        def hanging(_: Pod, node: Node) -> bool:
+            return node.name != "n1" or self.end.wait(60)
+
+        @priority
+        def hanging_too(_: Pod, node: Node) -> int:
+            return int(node.name != "n1" or self.end.wait(60))
+
+        clock, telemetry, limit = SystemClock(), NullTelemetry(), TimeLimit(SystemClock(), 0.1)
+        scored = WeightedPriority(hanging_too.rule("HangingToo", {}, RaisedFailures()))
+        profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [scored])])
+        self.pods = [make_pod("web").obj(), make_pod("other").obj()]
+        self.cache = cache_of(*(make_node(name).obj() for name in _NODES), *self.pods, clock=clock)
+        self.binder = FakeBinder()
+        self.filter = Filter(self.cache, profiles, telemetry, limit=limit)
+        self.prioritize = Prioritize(self.cache, profiles, limit=limit)
+        self.bind = Bind(self.cache, profiles, self.binder, telemetry, limit)
+
+
+@pytest.fixture
+def hanging() -> Iterator[_HangingRule]:
+    rule = _HangingRule(Event())
+    yield rule
+    rule.end.set()
+
+
+@pytest.mark.parametrize(("verb", "rule"), [("filter", "Hanging"), ("prioritize", "HangingToo")])
+def test_the_caller_of_a_rule_that_hangs_is_answered_in_time(hanging: _HangingRule, verb: str, rule: str) -> None:
+    chosen = getattr(hanging, verb)
+    with hanging.cache.snapshot("before") as before:
+        pass
+    with pytest.raises(DeadlineExceeded, match=f"no decision within 0.1 s: {rule} has not answered"):
+        chosen.decide(chosen.decode(args(hanging.pods[0], names=_NODES)))
+    assert not hanging.end.is_set()
+    chosen.decide(chosen.decode(args(hanging.pods[1], names=["n2", "n3"])))
+    with hanging.cache.snapshot("after") as after:
+        assert after is not before  # the rule may look at it still
+
+
+def test_a_bind_whose_rule_hangs_binds_nothing_and_holds_no_other_up(hanging: _HangingRule) -> None:
+    first, other = hanging.pods
+    result = hanging.bind.decide(hanging.bind.decode(binding(first, "n1")))
+    assert result.error == "no decision within 0.1 s: Hanging has not answered"
+    assert hanging.bind.decide(hanging.bind.decode(binding(other, "n2"))).error == ""
+    hanging.end.set()
+    assert hanging.bind.decide(hanging.bind.decode(binding(first, "n1"))).error == ""
+    assert hanging.binder.bound == [(other["metadata"]["uid"], "n2"), (first["metadata"]["uid"], "n1")]

@@ -169,6 +169,8 @@ class Permits:
 
     def unreserve(self, uid: str) -> None:
         """Has all rules take back what they reserved, the last first; a pod that is not known is passed over."""
+        if uid not in self._permits:  # one without rules waits for no other's
+            return
         with self._lock:
             permit = self._permits.pop(uid, None)
             if permit is None:
@@ -178,6 +180,8 @@ class Permits:
 
     def finish(self, uid: str, *, certain: bool) -> None:
         """Ends the passage of a pod that was bound; if nobody is certain of it, `settle` does."""
+        if uid not in self._permits:
+            return
         with self._lock:
             if certain:
                 self._permits.pop(uid, None)

@@ -17,6 +17,7 @@ from extender.framework.status import Code, Refusal, unresolvable
 from extender.plugins.users.events import interests_of
 from extender.plugins.users.failures import RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -134,9 +135,15 @@ class _CustomCheck(Check):
         self._rule, self._pod, self._table = rule, pod, table
         self.sees_pods = rule.code is Code.UNSCHEDULABLE
 
+    def refuse(self, rows: Rows) -> Verdict:
+        return answer_of(self._rule.name, partial(self._judge, rows), self._table.deadline)
+
+    def _judge(self, rows: Rows) -> Verdict:
+        raise NotImplementedError
+
 
 class _PlainCheck(_CustomCheck):
-    def refuse(self, rows: Rows) -> Verdict:
+    def _judge(self, rows: Rows) -> Verdict:
         by_reason: dict[str, list[int]] = {}
         broken: list[int] = []
         first_error: BaseException | None = None
@@ -168,7 +175,7 @@ class _PlainCheck(_CustomCheck):
 
 
 class _ColumnsCheck(_CustomCheck):
-    def refuse(self, rows: Rows) -> Verdict:
+    def _judge(self, rows: Rows) -> Verdict:
         try:
             return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
         except DeadlineExceeded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from extender.errors import DeadlineExceeded
 from extender.framework.rules import MAX_SCORE, Priority, Scorer, Scores
 from extender.plugins.users.failures import RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -67,7 +69,8 @@ class CustomPriority:
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         try:
-            numbers = _numbers(self._answers(pod, table, rows), len(rows))
+            answers = answer_of(self.name, partial(self._answers, pod, table, rows), table.deadline)
+            numbers = _numbers(answers, len(rows))
             return _Scorer(_spread(numbers) if self.normalise else numbers)
         except DeadlineExceeded:
             raise

@@ -1,0 +1,46 @@
+"""A rule's thread: what it returns or raises comes back, and one that hangs is left behind."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from extender.errors import DeadlineExceeded, RuleUnanswered
+from extender.plugins.users.unanswered import MOST_AT_WORK, answer_of
+from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
+from tests.stock.waiting import wait_until
+
+
+def deadline(seconds: float = 60.0) -> Deadline:
+    return Deadline(SystemClock(), seconds)
+
+
+@pytest.mark.parametrize("end", [NO_DEADLINE, deadline()], ids=["without an end", "with one"])
+def test_the_rule_s_own_answer_and_error_come_back(end: Deadline) -> None:
+    def times_out() -> None:
+        raise TimeoutError("the licence server")
+
+    assert answer_of("Rule", lambda: 5, end) == 5
+    with pytest.raises(TimeoutError, match="the licence server"):
+        answer_of("Rule", times_out, end)
+
+
+def test_rules_that_hang_for_good_are_not_asked_for_ever() -> None:
+    end = Event()
+    try:
+        for _ in range(MOST_AT_WORK):
+            with pytest.raises(RuleUnanswered, match=r"no decision within 0.02 s: Rule has not answered"):
+                answer_of("Rule", lambda: end.wait(60), deadline(0.02))
+        with pytest.raises(RuleUnanswered, match=f"Rule is not asked: {MOST_AT_WORK} rules have yet to answer"):
+            answer_of("Rule", lambda: end.wait(60), deadline())
+    finally:
+        end.set()
+    assert wait_until(answered, 30)
+
+
+def answered() -> bool:
+    try:
+        return answer_of("Rule", lambda: True, deadline())
+    except DeadlineExceeded:
+        return False
