@@ -45,6 +45,7 @@ _TEMPLATES = {"compare": "comparison.html"}
 _ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 _STATUSES = ((UnknownPod, 404), (UnknownNode, 404), (MalformedRequest, 400), (ClusterError, 503))
 _MOST_LISTED, _MOST_KEPT, _STEPS_BEFORE = 200, 8, 20
+_NODES_LISTED = 50  # all of them are laid out at each step of zooming, for they begin below the map
 _PATIENCE_SECONDS = 30.0
 
 
@@ -141,14 +142,18 @@ class Site:
             drawn = by_verdict(document, self._document("pod", look, {"pod": key}))
         found = [{**each, "at": at} for at, each in enumerate(document["nodes"]) if find in each["name"]]
         pending = sorted(info.pod.key for info in look.state.pending)[:_MOST_LISTED]
+        begin = _begin(arguments.get("from", "0"), len(found))
         return {
             "by": by,
             "pod": key,
             "find": find,
             "pending": pending,
             "drawn": drawn,
-            "listed": found[:_MOST_LISTED],
+            "begin": begin,
+            "listed": found[begin : begin + _NODES_LISTED],
             "found": len(found),
+            "before": max(begin - _NODES_LISTED, 0) if begin else None,
+            "after": begin + _NODES_LISTED if begin + _NODES_LISTED < len(found) else None,
         }
 
     @contextmanager
@@ -164,6 +169,13 @@ class Site:
 def _kept(arguments: Arguments) -> Arguments:
     """The arguments that lead from page to page: the moment of a recording."""
     return {"step": arguments["step"]} if "step" in arguments else {}
+
+
+def _begin(given: str, count: int) -> int:
+    """The position in a list that is asked for. Raises MalformedRequest."""
+    if not (given.isdecimal() and int(given) < max(count, 1)):
+        raise MalformedRequest(f"?from={given}: want a position in the list, from 0 to {max(count - 1, 0)}")
+    return int(given)
 
 
 def pointed_at(document: Any, pointer: str) -> Any:

@@ -19,6 +19,7 @@ from extender.ui.site import Site
 from extender.web.answers import Answer
 from extender.web.debug import UI
 from extender.web.pages import Page
+from tests.builders import make_node
 from tests.offline.recording.recorded import record_timeline
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
@@ -124,6 +125,23 @@ def test_what_is_not_there_is_said(example: Mapping[str, Page], address: str, st
     name, _, query = address.partition("?")
     answer = get(example, f"{name}.json?{query}")
     assert (answer.status, told in json.loads(answer.body)["error"]) == (status, True)
+
+
+def test_all_nodes_are_listed_some_at_a_time() -> None:
+    nodes = [make_node(f"n{number:03}").obj() for number in range(120)]
+    site = pages(look_at_cluster(Cluster.from_objects(nodes), "a cluster", ()))
+    listed, address = list[str](), "nodes?find=n"
+    while address:
+        links = Links(get(site, address)).found
+        listed += [text for target, text in links if target.startswith("node?")]
+        address = next((target.partition("#")[0] for target, text in links if text == "on"), "")
+    assert listed == [node["metadata"]["name"] for node in nodes]
+
+
+@pytest.mark.parametrize("begin", ["-1", "20", "x", "\u00b2"])
+def test_a_position_in_the_list_that_is_none(example: Mapping[str, Page], begin: str) -> None:
+    answer = get(example, f"nodes?from={begin}")
+    assert (answer.status, b"want a position in the list, from 0 to 19" in answer.body) == (400, True)
 
 
 @pytest.mark.parametrize("step", ["-1", "100000", "x", "\u00b2"])
