@@ -119,9 +119,7 @@ class ApiServer:
         if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in FINISHED:
             self.remove(PODS, key)
         elif "deletionTimestamp" not in pod["metadata"]:
-            pod = self.put(PODS, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": DELETED_AT}})
-            grace = self._simulation.random.uniform(0, LONGEST_GRACE_SECONDS)
-            self._simulation.after(grace, lambda: self._end(key, pod["metadata"]["uid"]))
+            self._terminate(self.put(PODS, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": DELETED_AT}}))
 
     def compact(self) -> None:
         """Forgets what has happened so far."""
@@ -134,11 +132,17 @@ class ApiServer:
     def restore(self, copy: tuple[int, dict[str, dict[str, Json]]]) -> None:
         """Everything is as it was then, versions too; what has happened since never did."""
         self.version, self.collections = copy
+        self.forgotten = min(self.forgotten, self.version + 1)
         self._log = [event for event in self._log if event.version <= self.version]
+        for pod in [each for each in self.pods() if "deletionTimestamp" in each["metadata"]]:
+            self._terminate(pod)  # as a kubelet would
+
+    def _terminate(self, pod: Json) -> None:
+        grace = self._simulation.random.uniform(0, LONGEST_GRACE_SECONDS)
+        self._simulation.after(grace, lambda: self._end(key_of(pod), pod["metadata"]["uid"]))
 
     def _end(self, key: str, uid: str) -> None:
-        pod = self.collections[PODS].get(key)
-        if pod and pod["metadata"]["uid"] == uid:
+        if self.collections[PODS].get(key, {"metadata": {"uid": ""}})["metadata"]["uid"] == uid:
             self.remove(PODS, key)
 
     def _note(self, event: Event) -> None:

@@ -14,6 +14,10 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import NullTelemetry
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
+from tests.simulation.api_server import LONGEST_GRACE_SECONDS, PODS, ApiServer
+from tests.simulation.judge import Judge
+from tests.simulation.network import Network, Stream, Weather
+from tests.simulation.tasks import Process, Simulation
 
 
 class LateWatch:
@@ -59,3 +63,19 @@ def test_a_preemptor_knows_its_nomination_before_the_watch_does() -> None:
     world.preemptors.work()
     assert world.pod("p2").terminating
     assert not world.pod("p1").terminating
+
+
+def test_a_server_that_is_restored_serves_watches_again_and_ends_the_pods_that_were_to_end() -> None:
+    simulation = Simulation(0)
+    server = ApiServer(simulation, Judge(simulation), [PODS])
+    server.put(PODS, make_pod("p").uid("p").node("n").obj())
+    server.delete_pod("default/p")
+    copy = server.snapshot()
+    simulation.run(LONGEST_GRACE_SECONDS)
+    server.compact()
+    assert server.pods() == []
+    server.restore(copy)
+    stream = Stream(Network(simulation, server, Weather()), Process("extender"), PODS, 60.0)
+    assert server.watch(f"{PODS}?resourceVersion={server.version}&timeoutSeconds=60", stream) is None
+    simulation.run(LONGEST_GRACE_SECONDS)
+    assert server.pods() == []
