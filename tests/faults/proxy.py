@@ -21,7 +21,7 @@ from tests.faults.upstream import Upstream, UpstreamAnswer
 from tests.stock.control_plane import ControlPlane
 
 _HEAD_BYTES = 64 * 1024
-_KEPT_HEADERS = (b"content-type", b"retry-after", b"audit-id")
+_KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after", b"audit-id")
 _LAST_CHUNK = b"0\r\n\r\n"
 
 _REASONS = {Fault.GONE: (410, "Expired"), Fault.THROTTLED: (429, "TooManyRequests")}
