@@ -1,21 +1,27 @@
-"""The rules of `extender schedule`: a scheduling cycle for each schedulerName, and others in their place."""
+"""The rules of `extender schedule`: a scheduling cycle for each schedulerName, and the other extenders that it asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 
 from extender.app.policies.reload import held_by, refuse_changes
 from extender.app.recording.observation import AttemptObserver, ObservedCycle
+from extender.cache.cache import Cache
+from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ConfigurationError
 from extender.framework.profile import Profile, Profiles
+from extender.model.extenders import ExtenderConfig
+from extender.model.node import Node
+from extender.model.pod import Pod
 from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
 from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
 from extender.queue.priority_queue import PriorityQueue
-from extender.scheduler.extenders import Extenders
+from extender.scheduler.extenders import Extender, Extenders, in_turn
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates
@@ -101,3 +107,28 @@ def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str
         "podMaxBackoffSeconds": policy.pod_max_backoff_seconds,
         **held_by(policy.profiles),
     }
+
+
+def extenders_of(configs: Sequence[ExtenderConfig]) -> Extenders:
+    """Returns the extenders, each over HTTP. Raises ConfigurationError where certificates cannot be read."""
+    extenders = [Extender(config, HttpExtender(config)) for config in configs]
+    asked = sum(bool(config.prioritize_verb) for config in configs)
+    side_by_side = ThreadPoolExecutor(asked, "prioritize").map if asked > 1 else in_turn
+    return Extenders(extenders, side_by_side)
+
+
+def sent_whole(configs: Iterable[ExtenderConfig]) -> frozenset[str]:
+    """Returns the kinds of objects that the extenders are sent whole, and not by name."""
+    by_name = [config.node_cache_capable for config in configs]
+    kinds = [Pod, Node] if not all(by_name) else [Pod] if by_name else []
+    return frozenset(kind.__name__ for kind in kinds)
+
+
+def assumed_pod_of(cache: Cache) -> Callable[[str], Pod | None]:
+    """Returns what finds an assumed pod by its UID."""
+
+    def pod_of(uid: str) -> Pod | None:
+        placement = cache.placement(uid)
+        return placement.info.pod if placement else None
+
+    return pod_of

@@ -8,26 +8,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 
 import msgspec
 
-from extender.app.cycles import LoopRules, cycles_of
-from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
+from extender.app.cycles import LoopRules, assumed_pod_of, cycles_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, compare, let_expire, limit_process, prepare
-from extender.app.live import announcement
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare
 from extender.app.loop import QueueTimes, compose_loop
-from extender.app.policies.reload import PolicyReload
-from extender.app.readiness import Readiness, Settling, Staleness
-from extender.app.recording.observation import Observation
-from extender.app.ui import SIMULATE, live_pages, simulation_handler
+from extender.app.process import CacheProcess
 from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
-from extender.cache.debugger.comparer import Comparer
-from extender.cache.debugger.dump import dump
 from extender.cache.expiry import Expiry
 from extender.cluster.election.fence import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
@@ -37,7 +31,6 @@ from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
-from extender.policy.feature_gates import parsed
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
@@ -46,10 +39,8 @@ from extender.runtime.ticker import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.timing import ProfileTimer
-from extender.table.features import FeatureGates
-from extender.web.answers import Answer, error_answer, health_answer
-from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, change_log_level, configz
-from extender.web.pages import Page, PageServer
+from extender.web.answers import Answer, Page
+from extender.web.pages import PageServer, probe_pages
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.telemetry.tracing import traces_of
@@ -94,7 +85,7 @@ def schedule(settings: Settings, options: Options) -> None:
     """
     log.configure(settings.log_format, settings.log_level)
     stopping = threading.Event()
-    process = Process(settings, options, stopping)
+    process = SchedulerProcess(settings, options, stopping)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     signal.signal(signal.SIGUSR2, lambda *_: process.compare())
@@ -102,7 +93,7 @@ def schedule(settings: Settings, options: Options) -> None:
     process.run()
 
 
-class Process:
+class SchedulerProcess(CacheProcess):
     """Everything that `extender schedule` runs; `stopping` ends it.
 
     Raises:
@@ -110,18 +101,16 @@ class Process:
     """
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
-        self._stopping, self._scheduling, clock = stopping, False, SystemClock()
-        self._settings, self._configz = settings, configz(settings, **asdict(options))
+        self._scheduling, clock = False, SystemClock()
         self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
-        self._reload = PolicyReload(settings, metrics, self._tell_of_policy)
-        policy = self._reload.read()
+        super().__init__("schedule", settings, metrics, clock, stopping)
+        policy, observed = self._policy, self._observed
         extenders = extenders_of(policy.extenders)
-        self._observed = observed = Observation(settings, "schedule", metrics, clock)
-        features = parsed(settings.feature_gates, policy.features)
-        self._rules = rules = self._rules_of(policy, options, features, extenders, ProfileTimer(clock, metrics))
-        self._announcement = announcement("schedule", settings, rules.profiles.all, features)
-        self._cache = cache = Cache(clock, metrics, settings.assumed_ttl_seconds, features, observed.changes)
-        self._feed = feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
+        self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics))
+        cache = Cache(clock, metrics, settings.assumed_ttl_seconds, self._features, observed.changes)
+        feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
+        prepared = partial(prepare, cache, TABLES)
+        self._follow(cache, feed, rules.profiles, metrics, prepared, settle=not feed.leading())
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
         fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
         self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped)
@@ -129,56 +118,35 @@ class Process:
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
         self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options))
-        put_in_force(rules.profiles.all, self._loop.queue.wake)
-        self._observe()
-        self._ready = ready = Readiness(feed.missing, lambda: prepare(cache, TABLES))
-        self._settling = Settling(cache, ready, feed.survey, clock, 0.0 if feed.leading() else settings.settle_seconds)
-        self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
-        comparer = Comparer(cache, feed.lister, metrics, stopping.wait)
-        self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
-        self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
-        self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, self._loop.queue, clock, rules.cycles)
-        self._pages = self._page_server(settings, metrics, comparer)
+        queue = self._loop.queue
+        put_in_force(rules.profiles.all, queue.wake)
+        metrics.observe_queue(Waiting(queue.pending, queue.refused, writers.waiting))
+        self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, queue, clock, rules.cycles)
+        self._pages = self._page_server(asdict(options))
 
-    def _rules_of(
-        self, policy: Policy, options: Options, features: FeatureGates, extenders: Extenders, timer: ProfileTimer
-    ) -> LoopRules:
+    def _rules_of(self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
         random, observers = self._observed.random(options.seed), self._observed.observers
         return LoopRules(
             policy,
-            features,
+            self._features,
             lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
         )
 
-    def _observe(self) -> None:
-        queue = self._loop.queue
-        self._metrics.observe(lambda: asdict(self._cache.size()), self._feed.leading)
-        self._metrics.observe_queue(Waiting(queue.pending, queue.refused, self._writers.waiting))
-
-    def _page_server(self, settings: Settings, metrics: SchedulerMetrics, comparer: Comparer) -> PageServer:
-        cache, ready = self._cache, self._ready
-        host, _, port = settings.bind.rpartition(":")
-        actions: dict[str, Page] = {COMPARE: lambda *_: self._debug(comparer.compare), LOG_LEVEL: change_log_level}
-        shown = live_pages(cache, self._rules.profiles, lambda: ready.waiting_for()["cache"])
-        pages = {**self._pages_of(metrics), CONFIGZ: self._configz, **shown, **self._observed.pages}
-        simulate = simulation_handler(cache, self._rules.profiles, lambda: ready.waiting_for()["cache"])
-        takers = {SIMULATE: simulate} if settings.simulate else {}
-        return PageServer(host.strip("[]"), int(port), pages, actions, takers=takers)
+    def _page_server(self, options: Mapping[str, object]) -> PageServer:
+        host, _, port = self._settings.bind.rpartition(":")
+        private = self.private_pages(**options)
+        queue_status: dict[str, Page] = {"/debug/pods": lambda *_: self._queue_status()}
+        pages = {**probe_pages(self._metrics, self.revive, self._own_obstacles), **private.pages, **queue_status}
+        return PageServer(host.strip("[]"), int(port), pages, private.actions, takers=private.takers)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
-        limit_process()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
         self._metrics.attempt_log.start()
-        self._observed.start()
-        self._announcement.start()
-        self._feed.start()
-        self._comparing.start()
-        if self._settings.policy is not None:
-            self._reloading.start()
+        self._start_following()
         try:
-            while any({**self._unready(), **self._feed.waiting_for()}.values()):
+            while any(self.waiting_for().values()):
                 self._settling.advance()
                 if self._stopping.wait(PAUSE_SECONDS):
                     return
@@ -189,15 +157,6 @@ class Process:
                 self._loop.scheduler.schedule_one(POP_SECONDS)
         finally:
             self._stop()
-
-    def compare(self) -> None:
-        """Has the cache compared with the API server soon; safe in a signal handler."""
-        self._comparing.wake()
-
-    def read_policy_again(self) -> None:
-        """Has the policy read again soon; safe in a signal handler."""
-        self._reload.request()
-        self._reloading.wake()
 
     def _adopt(self, policy: Policy, text: str) -> None:
         self._rules.adopt(policy, self._loop.queue)
@@ -229,12 +188,8 @@ class Process:
             for ticker in self._tickers:
                 ticker.stop(max(0.0, begin + TICKERS_STOP_SECONDS - time.monotonic()))
             self._writers.stop(begin + WRITERS_STOP_SECONDS)
-        self._feed.stop()  # which ends the calls that a comparison may be waiting for
-        for ticker in (self._comparing, self._reloading):
-            ticker.stop(TICKERS_STOP_SECONDS)
+        self._stop_following(TICKERS_STOP_SECONDS)
         self._client.close()
-        self._announcement.stop(TICKERS_STOP_SECONDS)
-        self._observed.stop()
         self._metrics.attempt_log.stop()
         self._pages.stop()
 
@@ -249,42 +204,8 @@ class Process:
             Ticker("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
-            Ticker("threads", REVIVAL_SECONDS, self._ended),
+            Ticker("threads", REVIVAL_SECONDS, self.revive),
         )
-
-    def _ended(self) -> str:
-        revived = [
-            *self._feed.revive(),
-            *self._observed.revive(),
-            *(ticker.name for ticker in (*self._tickers, self._comparing, self._reloading) if ticker.revive()),
-        ]
-        return f"{', '.join(revived)} had ended, and is started again" if revived else ""
-
-    def _leading(self) -> bool:
-        return all(self._feed.leading().values())
-
-    def _unready(self) -> Mapping[str, str]:
-        """Returns what stands between this process and readiness; not the lease, for nobody calls a scheduler."""
-        parts = (self._ready, self._settling, self._freshness)
-        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
-
-    def _pages_of(self, metrics: SchedulerMetrics) -> Mapping[str, Page]:
-        return {
-            "/livez": lambda query, _: self._livez(query),
-            "/healthz": lambda query, _: self._livez(query),
-            "/readyz": lambda query, _: health_answer("readyz", {"ping": "", **self._unready()}, "verbose" in query),
-            "/metrics": lambda _, accept: Answer(200, *metrics.render(accept)),
-            "/debug/pods": lambda *_: self._queue_status(),
-            DUMP: lambda *_: self._debug(lambda: dump(self._cache)),
-        }
-
-    def _livez(self, query: Mapping[str, list[str]]) -> Answer:
-        return health_answer("livez", {"ping": "", "threads": self._ended()}, "verbose" in query)
-
-    def _debug(self, look: Callable[[], object]) -> Answer:
-        if missing := self._ready.waiting_for()["cache"]:
-            return error_answer(503, f"the scheduler is not ready: {missing}")
-        return Answer(200, msgspec.json.encode(look()) + b"\n")
 
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()

@@ -22,8 +22,7 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
 from extender.ui.documents import Arguments, Choices, Look, half_time
 from extender.ui.site import Site
-from extender.web.answers import Answer, error_answer
-from extender.web.pages import Page
+from extender.web.answers import Answer, Page, error_answer
 from extender.web.worker.application import Handler
 
 MOST_JUDGED = 200

@@ -13,11 +13,9 @@ from msgspec import structs
 
 from extender.cache.assumed_objects import AssumedObjects, version_of
 from extender.cache.changes import NODE, POD, Changes
-from extender.cache.nominations import DecidedNominations
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, after
-from extender.cache.remembered_pods import RememberedPods
-from extender.cache.watched import WatchedObjects, WatchedPods
+from extender.cache.watched import DecidedNominations, RememberedPods, WatchedObjects, WatchedPods
 from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
 from extender.model.pod import Pod

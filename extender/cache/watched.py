@@ -1,8 +1,10 @@
-"""Everything that the watches have told: objects by kind and key, pods by UID."""
+"""Everything that is known of objects and pods without their places: what the watches, and schedulers, have told."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import KeysView
+from typing import NamedTuple
 
 from extender.cache.changes import NODE
 from extender.model.meta import Object
@@ -74,3 +76,70 @@ class WatchedPods:
         if info is not None and self._uid_of.get(info.pod.key) == uid:
             del self._uid_of[info.pod.key]
         return info
+
+
+class _Decision(NamedTuple):
+    """The pod with the nomination that was decided, and what its status said at the time."""
+
+    info: PodInfo
+    status: str
+
+
+class DecidedNominations:
+    """Decisions by UID; each stands until the pod's status says something else than it did."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[str, _Decision] = {}
+
+    def decide(self, info: PodInfo, node_name: str) -> None:
+        """Nominates the pod, given as the watch describes it, to the node; "": to none."""
+        status = info.pod.status.nominated_node_name
+        self._decisions[info.uid] = _Decision(PodInfo(info.pod.nominated_to(node_name)), status)
+
+    def told(self, info: PodInfo) -> None:
+        """Takes in how the watch describes the pod now."""
+        decision = self._decisions.pop(info.uid, None)
+        if decision and not info.pod.node_name and info.pod.status.nominated_node_name == decision.status:
+            self.decide(info, decision.info.pod.status.nominated_node_name)
+
+    def effective(self, info: PodInfo) -> PodInfo:
+        """Returns the pod, given as the watch describes it, with the nomination that counts."""
+        decision = self._decisions.get(info.uid)
+        return info if decision is None else decision.info
+
+    def drop(self, uid: str) -> None:
+        """Forgets the decision, if there is one."""
+        self._decisions.pop(uid, None)
+
+
+MOST_PODS = 4096
+MOST_BYTES = 16 * 1024 * 1024  # as JSON; in memory a pod takes several times as much
+
+
+class RememberedPods:
+    """Pods by UID; ever new or ever larger pods push the oldest out, and take up no more room."""
+
+    def __init__(self) -> None:
+        self._pods: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def put(self, info: PodInfo, size_bytes: int) -> None:
+        """Adds or replaces the pod; `size_bytes`: of its JSON."""
+        self.drop(info.uid)
+        self._pods[info.uid] = info, size_bytes
+        self._bytes += size_bytes
+        while len(self._pods) > MOST_PODS or self._bytes > MOST_BYTES:
+            self.drop(next(iter(self._pods)))
+
+    def get(self, uid: str) -> PodInfo | None:
+        """Returns the pod as it was last described."""
+        found = self._pods.get(uid)
+        return found[0] if found else None
+
+    def drop(self, uid: str) -> None:
+        """Removes the pod, if it is known."""
+        _, size_bytes = self._pods.pop(uid, (None, 0))
+        self._bytes -= size_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -26,6 +26,10 @@ class Answer(NamedTuple):
     body: bytes
     content_type: str = JSON
     headers: Headers = ()
+
+
+Page = Callable[[Mapping[str, list[str]], str], Answer]
+"""(query, Accept header) -> answer."""
 
 
 def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:

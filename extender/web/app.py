@@ -15,27 +15,15 @@ from werkzeug.exceptions import HTTPException
 
 from extender.config.settings import Settings
 from extender.verbs.verb import Verb
-from extender.web.access import PROBES, ClientAuthorizer
-from extender.web.answers import Answer, answer_headers, error_answer, health_answer
-from extender.web.calls import Call, Calls, WaitingFor, report
-from extender.web.debug import (
-    COMPARE,
-    CONFIGZ,
-    DUMP,
-    LOG_LEVEL,
-    Debug,
-    DebugPages,
-    change_log_level,
-    configz,
-    refusal,
-)
+from extender.web.answers import Answer, Headers, Page, answer_headers, error_answer
+from extender.web.calls import Call, Calls, Exemptions, WaitingFor, report
+from extender.web.debug import PrivatePages, refusal
 from extender.web.environ import ADMITTED, environ_of
-from extender.web.exempt import Exemptions
-from extender.web.pages import Page, PageServer
-from extender.web.routes import Routes, VerbHandler, unreadable
+from extender.web.pages import PageServer, probe_pages
+from extender.web.routes import PROBES, ClientAuthorizer, Routes, VerbHandler, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.refusals import log_refusal
+from extender.web.telemetry.refusals import refuse
 from extender.web.telemetry.tracing import Traces
 from extender.web.tls import ReloadingContext, server_context
 from extender.web.worker.application import Handler, Lifecycle
@@ -56,24 +44,21 @@ class Backend:
         reload: called at SIGHUP.
         hand_over: called at SIGTERM, while calls are still answered.
         revive: starts threads again that have ended; returns their names.
-        pages: further pages by path, which show pods and nodes; to whom, see DebugPages.
+        private: further pages.
         unready: asked at /readyz in the place of `waiting_for`: a standby may be ready though it has no answers.
         traces: those of calls; their spans are sent till the end.
-        takers: what is answered to a body that is posted there, to the same callers.
     """
 
     verbs: Sequence[Verb[Any, Any]]
     waiting_for: WaitingFor
     start: Callable[[], None]
     stop: Callable[[], None]
-    debug: Debug | None = None
+    private: PrivatePages = PrivatePages()  # noqa: RUF009  frozen
     compare: Callable[[], None] = lambda: None
     hand_over: Callable[[], None] = lambda: None
     revive: Callable[[], Sequence[str]] = list
-    pages: Mapping[str, Page] = field(default_factory=dict)
     unready: WaitingFor | None = None
     reload: Callable[[], None] = lambda: None
-    takers: Mapping[str, Handler] = field(default_factory=dict)
     traces: Traces = field(default_factory=Traces)
 
 
@@ -91,7 +76,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings))
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
     routes = Routes(handlers, authorizer, partial(_dispatch, app))
-    pages = _pages(app, backend, metrics, notifier)
+    pages = probe_pages(metrics, backend.revive, partial(_unready, app, backend), notifier.catch_up)
     server = _page_server(pages, settings)
     app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics, server)
     for path, handler in handlers.items():
@@ -99,13 +84,12 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
     for path, page in pages.items():
         app.add_url_rule(path, path, partial(_view, page))
-    if backend.debug is not None:
-        _add_debug(app, DebugPages(backend.debug, authorizer))
-    for path, page in {**backend.pages, CONFIGZ: configz(settings)}.items():
+    for path, page in backend.private.pages.items():
         app.add_url_rule(path, path, partial(_shown, page, authorizer))
-    level = partial(_shown, change_log_level, authorizer)
-    app.add_url_rule(LOG_LEVEL, LOG_LEVEL, level, methods=["POST"], provide_automatic_options=False)
-    for path, taker in backend.takers.items():
+    for path, page in backend.private.actions.items():
+        view = partial(_shown, page, authorizer)
+        app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
+    for path, taker in backend.private.takers.items():
         view = partial(_taken, taker, authorizer, settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
     app.before_request(partial(_before, app.lifecycle, authorizer))
@@ -147,7 +131,7 @@ def _lifecycle(
         body_seconds=settings.body_seconds,
     )
     return Lifecycle(
-        routes.admit, start, stop, metrics.rejected, backend.compare, limits, settings.drain_seconds,
+        routes.admit, start, stop, partial(_refused, metrics), backend.compare, limits, settings.drain_seconds,
         backend.hand_over, backend.reload,
     )  # fmt: skip
 
@@ -201,29 +185,9 @@ def _post(handler: Handler, limit_bytes: int) -> Response:
     return _response(handler(body))
 
 
-def _pages(app: ExtenderApp, backend: Backend, metrics: Metrics, notifier: BatchedNotifier[Call]) -> Mapping[str, Page]:
-    """Returns what probes and Prometheus ask for, by path."""
-
-    def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
-        ended = ", ".join(backend.revive())
-        checks = {"ping": "", "threads": f"{ended} had ended, and is started again" if ended else ""}
-        return health_answer("livez", checks, "verbose" in query)
-
-    def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
-        draining = "shutting down" if app.lifecycle.draining else ""
-        checks = {"ping": "", **(backend.unready or backend.waiting_for)(), "shutdown": draining}
-        return health_answer("readyz", checks, "verbose" in query)
-
-    def scraped(_query: Mapping[str, list[str]], accept: str) -> Answer:
-        notifier.catch_up()
-        try:
-            body, content_type = metrics.render(accept)
-        except (TypeError, ValueError):  # the library trips over a version that is none
-            metrics.rejected(406)
-            return error_answer(406, "no format of metrics that this Accept header asks for is known")
-        return Answer(200, body, content_type)
-
-    return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}
+def _unready(app: ExtenderApp, backend: Backend) -> Mapping[str, str]:
+    draining = "shutting down" if app.lifecycle.draining else ""
+    return {**(backend.unready or backend.waiting_for)(), "shutdown": draining}
 
 
 def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | None:
@@ -243,17 +207,6 @@ def _view(page: Page) -> Response:
     return _response(answer)
 
 
-def _add_debug(app: ExtenderApp, pages: DebugPages) -> None:
-    def compare() -> Response:
-        return _response(pages.compare(request.environ))
-
-    def dump() -> Response:
-        return _response(pages.dump(request.environ))
-
-    app.add_url_rule(COMPARE, COMPARE, compare, methods=["POST"])
-    app.add_url_rule(DUMP, DUMP, dump)
-
-
 def _shown(page: Page, authorizer: ClientAuthorizer) -> Response:
     if refused := refusal(request.environ, authorizer):
         return _response(error_answer(403, refused))
@@ -268,14 +221,17 @@ def _taken(taker: Handler, authorizer: ClientAuthorizer, limit_bytes: int) -> Re
 
 def _error(metrics: Metrics, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.code is not None:
-        answer = error_answer(error.code, _message(error), _kept(error))
+        kept = tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
         asked = f"{request.method} {request.path}"
-        log_refusal(error.code, request.remote_addr or "", asked, _message(error))
-    else:
-        _log.exception("%s %s failed", request.method, request.path)
-        answer = error_answer(500, "internal error: the extender's log has the cause")
-    metrics.rejected(answer.status)
-    return _response(answer)
+        return _response(_refused(metrics, error.code, request.remote_addr or "", asked, _message(error), kept))
+    _log.exception("%s %s failed", request.method, request.path)
+    metrics.rejected(500)
+    return _response(error_answer(500, "internal error: the extender's log has the cause"))
+
+
+def _refused(metrics: Metrics, status: int, client: str, asked: str, reason: str, headers: Headers = ()) -> Answer:
+    metrics.rejected(status)
+    return refuse(status, client, asked, reason, headers)
 
 
 def _message(error: HTTPException) -> str:
@@ -284,10 +240,6 @@ def _message(error: HTTPException) -> str:
     if error.code == 405:
         return f"{request.path} does not take {request.method}"
     return error.description or error.name
-
-
-def _kept(error: HTTPException) -> tuple[tuple[str, str], ...]:
-    return tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
 
 
 def _response(answer: Answer) -> Response:

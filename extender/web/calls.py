@@ -6,15 +6,69 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from extender.errors import DeadlineExceeded, MalformedInput, MalformedRequest
-from extender.extender_v1.types import ExtenderBindingResult, ExtenderFilterResult
+from extender.extender_v1.types import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+)
+from extender.model.meta import NO_LABELS
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import CLOSE, Answer, error_answer
-from extender.web.exempt import Exemptions, PodReference
 from extender.web.telemetry.log import inform
 from extender.web.telemetry.tracing import Traces, Work
+
+_WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
+
+
+class PodReference(NamedTuple):
+    """The pod that a request is about, as far as the request describes it."""
+
+    uid: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+    @classmethod
+    def of(cls, request: object) -> PodReference | None:
+        """Returns None for a request of no known form. A bind request holds no labels."""
+        if isinstance(request, _WITH_POD):
+            pod = request.pod
+            return cls(pod.uid, pod.namespace, pod.name, pod.labels)
+        if isinstance(request, ExtenderBindingArgs):
+            return cls(request.pod_uid, request.pod_namespace, request.pod_name, NO_LABELS)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Exemptions:
+    """An extender that checked its own pods could not be started anew where it is the only way to a node.
+
+    Own pods are those of `own_namespace` that are called `own_name` or, for other replicas, carry all of `own_labels`
+    (none given: no pod).
+    """
+
+    namespaces: frozenset[str] = frozenset()
+    own_namespace: str = ""
+    own_name: str = ""
+    own_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def cover(self, pod: PodReference | None) -> bool:
+        """Returns True if `pod` passes."""
+        if pod is None:
+            return False
+        return pod.namespace in self.namespaces or (bool(self.own_namespace) and self._own(pod))
+
+    def _own(self, pod: PodReference) -> bool:
+        if pod.namespace != self.own_namespace:
+            return False
+        labelled = bool(self.own_labels) and self.own_labels.items() <= pod.labels.items()
+        return labelled or (bool(self.own_name) and pod.name == self.own_name)
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,19 +1,20 @@
-"""Pages for people who doubt the cache: a comparison with the API server, and a dump of all that it counts."""
+"""Pages for people who doubt the process: what its cache counts, its settings, its log level; and who may see them."""
 
 from __future__ import annotations
 
 import ipaddress
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from extender.config.settings import API_VERSION, OPTIONS, Settings
-from extender.web.access import ClientAuthorizer
-from extender.web.answers import JSON, Answer, error_answer
+from extender.web.answers import JSON, Answer, Page, error_answer
+from extender.web.routes import ClientAuthorizer
 from extender.web.telemetry import log
+from extender.web.worker.application import Handler
 
 _log = logging.getLogger(__name__)
 
@@ -26,35 +27,29 @@ ONLY_LOCAL = "only from this machine and by its name, as by kubectl port-forward
 
 
 @dataclass(frozen=True)
-class Debug:
-    """Each returns dataclasses, which are answered as JSON. `waiting_for`: what must be there before, "" if it is."""
+class PrivatePages:
+    """Pages for this machine alone, or for clients with a certificate: they show pods and nodes, or change something.
 
-    compare: Callable[[], object]
-    dump: Callable[[], object]
-    waiting_for: Callable[[], str]
+    Attributes:
+        pages: by path, for GET.
+        actions: by path, for POST.
+        takers: by path, what is answered to a body that is posted there.
+    """
+
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    actions: Mapping[str, Page] = field(default_factory=dict)
+    takers: Mapping[str, Handler] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DebugPages:
-    """Answers clients with a certificate, as verbs do; where none is required, those on this machine only."""
+def when_ready(look: Callable[[], object], waiting_for: Callable[[], str]) -> Page:
+    """Returns the page of what `look` finds, as JSON; `waiting_for`: what must be there before, "" if it is."""
 
-    debug: Debug
-    authorizer: ClientAuthorizer
+    def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
+        if missing := waiting_for():
+            return error_answer(503, f"not ready: {missing}")
+        return Answer(200, msgspec.json.encode(look()) + b"\n")
 
-    def compare(self, environ: Mapping[str, Any]) -> Answer:
-        """Compares the cache with the API server and puts right what differs; the answer lists the differences."""
-        return self._answer(environ, self.debug.compare)
-
-    def dump(self, environ: Mapping[str, Any]) -> Answer:
-        """Returns everything that the cache holds."""
-        return self._answer(environ, self.debug.dump)
-
-    def _answer(self, environ: Mapping[str, Any], look: Callable[[], object]) -> Answer:
-        if refused := refusal(environ, self.authorizer):
-            return error_answer(403, refused)
-        if missing := self.debug.waiting_for():
-            return error_answer(503, f"the extender is not ready: {missing}")
-        return Answer(200, msgspec.json.encode(look()) + b"\n", JSON)
+    return page
 
 
 def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
@@ -68,7 +63,7 @@ def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
     return Answer(200, msgspec.json.encode({"level": level}) + b"\n", JSON)
 
 
-def configz(settings: Settings, **others: object) -> Callable[[Mapping[str, list[str]], str], Answer]:
+def configz(settings: Settings, **others: object) -> Page:
     """Returns the page with the settings in force, by their keys in the file of --config, and what else is set.
 
     Secrets are in files, of which the settings hold no more than the paths.

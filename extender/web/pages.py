@@ -7,19 +7,17 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import parse_qs
 
-from extender.web.access import PROBES, ClientAuthorizer
-from extender.web.answers import Answer, error_answer
+from extender.web.answers import Answer, Page, error_answer, health_answer
 from extender.web.debug import ONLY_LOCAL, SHOWN_TO_FEW, is_local_call, is_loopback
-from extender.web.telemetry.refusals import log_refusal
+from extender.web.routes import PROBES, ClientAuthorizer
+from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.refusals import refuse
 from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.http1 import Head, Limits, RequestRefused
-
-Page = Callable[[Mapping[str, list[str]], str], Answer]
-"""(query, Accept header) -> answer."""
 
 _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
 _MOST_CONNECTIONS = 64
@@ -58,7 +56,7 @@ class PageServer:
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
         self.port = int(listener.getsockname()[1])
-        lifecycle = Lifecycle(self._admit, _nothing, _nothing, _nothing, _nothing, limits, drain_seconds=0.0)
+        lifecycle = Lifecycle(self._admit, _nothing, _nothing, refuse, _nothing, limits, drain_seconds=0.0)
         self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS, tls_context)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -86,8 +84,7 @@ class PageServer:
         action = self._actions.get(head.path) if taker is None else lambda *_: taker(body)
         page, methods = (action, ("POST",)) if action else (self._pages.get(head.path), ("GET", "HEAD"))
         if page is None:
-            log_refusal(404, client, f"{head.method} {head.path}", "nothing is served there")
-            return error_answer(404, f"nothing is served at {head.path}")
+            return refuse(404, client, f"{head.method} {head.path}", f"nothing is served at {head.path}")
         if head.method not in methods:
             return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))
         host = head.fields.get(b"host", b"").decode("latin-1")
@@ -101,5 +98,39 @@ class PageServer:
             return error_answer(500, "internal error: the log has the cause")
 
 
-def _nothing(*_: object) -> None:
+def probe_pages(
+    metrics: Metrics,
+    revive: Callable[[], Sequence[str]],
+    unready: Callable[[], Mapping[str, str]],
+    before_scrape: Callable[[], object] = lambda: None,
+) -> Mapping[str, Page]:
+    """Returns what probes and Prometheus ask for, by path.
+
+    Args:
+        revive: starts threads again that have ended; returns their names.
+        unready: returns what stands between the process and readiness, by check.
+        before_scrape: called before metrics are rendered.
+    """
+
+    def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
+        ended = ", ".join(revive())
+        checks = {"ping": "", "threads": f"{ended} had ended, and is started again" if ended else ""}
+        return health_answer("livez", checks, "verbose" in query)
+
+    def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
+        return health_answer("readyz", {"ping": "", **unready()}, "verbose" in query)
+
+    def scraped(_query: Mapping[str, list[str]], accept: str) -> Answer:
+        before_scrape()
+        try:
+            body, content_type = metrics.render(accept)
+        except (TypeError, ValueError):  # the library trips over a version that is none
+            metrics.rejected(406)
+            return error_answer(406, "no format of metrics that this Accept header asks for is known")
+        return Answer(200, body, content_type)
+
+    return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}
+
+
+def _nothing() -> None:
     pass

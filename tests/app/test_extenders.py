@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.app.extenders import assumed_pod_of, extenders_of, sent_whole
+from extender.app.cycles import assumed_pod_of, extenders_of, sent_whole
 from extender.cache.cache import Cache
 from extender.model.extenders import ExtenderConfig
 from extender.runtime.clock import ManualClock

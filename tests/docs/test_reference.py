@@ -13,18 +13,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from extender.app.schedule import Process as SchedulerProcess
-from extender.app.serve import build
+from extender.app.feed import feed_factory_of
+from extender.app.schedule import SchedulerProcess
+from extender.app.serve import WebhookProcess, build
 from extender.cli.endpoints import endpoints
 from extender.config.settings import Settings
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
+from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.runtime.clock import SystemClock
 from extender.scheduler.ports import Attempt
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
-from extender.web.calls import Call, report
-from extender.web.exempt import PodReference
+from extender.web.calls import Call, PodReference, report
+from extender.web.pages import probe_pages
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
@@ -56,10 +58,15 @@ def test_every_path_of_the_webhook_is_listed_with_its_method() -> None:
 
 
 def test_every_page_of_the_loop_is_listed() -> None:
-    paths = re.findall(r'^ +"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._pages_of), re.MULTILINE)
+    settings = Settings(cluster=EXAMPLE, simulate=True)
+    private = WebhookProcess(settings, feed_factory_of(settings), BindingsInFlight()).private_pages()
+    own = re.findall(r'"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._page_server))
+    probes = probe_pages(Metrics(SystemClock(), "0"), list, dict)
+    shown = {*own, *probes, *private.pages, *private.actions, *private.takers}
+    paths = {path for path in shown if not path.startswith("/ui")}
     listed = {row["PATH"] for row in endpoints() if "schedule" in row["SERVED BY"].split(", ")}
-    assert len(paths) > 3
-    assert set(paths) <= listed
+    assert own
+    assert paths == {path for path in listed if not path.startswith("/ui")}
 
 
 def test_every_field_of_a_log_line_is_listed() -> None:

@@ -60,7 +60,7 @@ class OwnScheduler:
         self._stopping = vars(schedule)["threading"].Event()  # the simulated one
         options = schedule.Options(seed=self._seed)
         try:
-            self._whole = schedule.Process(self._settings, options, self._stopping)
+            self._whole = schedule.SchedulerProcess(self._settings, options, self._stopping)
             self._whole.run()
         except ClusterError as error:
             self._simulation.tell(f"{self.process.name}: {error}")

@@ -16,9 +16,8 @@ from extender.app.view import LookOf, look_at_cluster, look_at_recording
 from extender.offline.cluster import state_of
 from extender.ui.documents import Choices, half_time
 from extender.ui.site import Site
-from extender.web.answers import Answer
+from extender.web.answers import Answer, Page
 from extender.web.debug import UI
-from extender.web.pages import Page
 from tests.builders import make_node
 from tests.offline.recording.recorded import record_timeline
 

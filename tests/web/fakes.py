@@ -154,5 +154,5 @@ def make_app(running: Running | None = None, **settings: Any) -> Fixture:
     verbs = {name: ScriptedVerb(name) for name in ("filter", "prioritize", "preempt", "bind")}
     metrics = Metrics(SystemClock(), "0.0.test")
     metrics.observe(lambda: {"nodes": 3, "pods": 5, "assumed_pods": 1}, lambda: {"lease": True})
-    service = Backend(tuple(verbs.values()), running.waiting_for, running.start, running.stop, None, running.compare)
+    service = Backend(tuple(verbs.values()), running.waiting_for, running.start, running.stop, compare=running.compare)
     return Fixture(create_app(service, Settings(**settings), metrics), metrics, running, verbs)

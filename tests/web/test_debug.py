@@ -13,9 +13,19 @@ from werkzeug.test import Client
 from extender.cache.debugger.comparer import CacheDifference, Report
 from extender.config.settings import OPTIONS, Settings
 from extender.runtime.clock import SystemClock
-from extender.web.access import ClientAuthorizer
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.debug import COMPARE, DUMP, Debug, DebugPages, configz
+from extender.web.debug import (
+    COMPARE,
+    CONFIGZ,
+    DUMP,
+    LOG_LEVEL,
+    PrivatePages,
+    change_log_level,
+    configz,
+    refusal,
+    when_ready,
+)
+from extender.web.routes import ClientAuthorizer
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -34,14 +44,18 @@ class Asked:
         self.done.append("dump")
         return {"nodes": []}
 
-    def debug(self) -> Debug:
-        return Debug(self.compare, self.dump, lambda: self.missing)
+    def waiting_for(self) -> str:
+        return self.missing
+
+    def private(self, settings: Settings) -> PrivatePages:
+        pages = {DUMP: when_ready(self.dump, self.waiting_for), CONFIGZ: configz(settings)}
+        return PrivatePages(pages, {COMPARE: when_ready(self.compare, self.waiting_for), LOG_LEVEL: change_log_level})
 
 
-def app_over(asked: Asked) -> ExtenderApp:
-    metrics = Metrics(SystemClock(), "0.0.test")
-    service = Backend((), lambda: {"cache": asked.missing}, lambda: None, lambda: None, asked.debug())
-    return create_app(service, Settings.model_validate({}), metrics)
+def app_over(asked: Asked, **given: str) -> ExtenderApp:
+    metrics, settings = Metrics(SystemClock(), "0.0.test"), Settings.model_validate(given)
+    service = Backend((), lambda: {"cache": asked.missing}, lambda: None, lambda: None, asked.private(settings))
+    return create_app(service, settings, metrics)
 
 
 def client(asked: Asked, address: str = "127.0.0.1") -> Client:
@@ -120,16 +134,17 @@ def test_without_certificates_only_this_machine_may_look(path: str, address: str
     assert bool(asked.done) == (status == 200)
 
 
-def test_with_certificates_the_guard_of_all_routes_has_let_the_caller_in() -> None:
-    pages = DebugPages(Asked().debug(), ClientAuthorizer(certificate_required=True))
-    assert pages.compare({"REMOTE_ADDR": "10.0.0.7"}).status == 200
+def test_with_certificates_the_guard_of_all_routes_lets_the_caller_in() -> None:
+    environ = {"REMOTE_ADDR": "10.0.0.7"}
+    assert refusal(environ, ClientAuthorizer(certificate_required=False))
+    assert not refusal(environ, ClientAuthorizer(certificate_required=True))
 
 
 def test_before_the_first_sync_there_is_nothing_to_compare() -> None:
     asked = Asked(missing="waiting for the first list of Pod")
     answer = client(asked).post("/debug/cache/compare")
     assert answer.status_code == 503
-    assert answer.json == {"error": "the extender is not ready: waiting for the first list of Pod"}
+    assert answer.json == {"error": "not ready: waiting for the first list of Pod"}
     assert asked.done == []
 
 

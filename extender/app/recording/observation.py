@@ -25,7 +25,7 @@ from extender.scheduler.timing import ProfileTimer
 from extender.table import PodInfo, Table
 from extender.verbs.observed import ObservedVerb
 from extender.verbs.verb import Verb
-from extender.web.pages import Page
+from extender.web.answers import Page
 from extender.web.telemetry.metrics import Metrics
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 
+from extender.web.answers import Answer, Headers, error_answer
+
 MOST_A_SECOND = 10
 _log = logging.getLogger(__name__)
 
 
-def log_refusal(status: int, client: str, request: str, reason: str) -> None:
-    """Logs who asked for what, and why it was refused; so many a second that nobody fills the disk with them."""
+def refuse(status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
+    """Returns the answer to what `client` asked for, and logs it; so many a second that nobody fills the disk."""
     _log.warning("%d to %s: %s: %s", status, client or "a client without address", request or "no request", reason)
+    return error_answer(status, reason, headers)
 
 
 class _Pace(logging.Filter):

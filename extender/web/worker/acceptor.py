@@ -81,7 +81,7 @@ class Acceptor:
             return
         except OSError as error:  # out of file descriptors, as a rule
             _log.error("cannot accept a connection: %s", error)
-            self._application.rejected(503)
+            self._application.refuse(503, "", "", "no connection can be accepted")
             _make_way(self._open.copy())
             time.sleep(_PAUSE_SECONDS)  # not to spin until one is free
             return
@@ -89,7 +89,7 @@ class Acceptor:
         if client:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not (self._has_room(client) and self._start(accepted, client)):
-            self._application.rejected(503)
+            self._application.refuse(503, client, "", "no room for another connection")
             accepted.close()
 
     def _start(self, accepted: socket.socket, client: str) -> bool:

@@ -23,7 +23,7 @@ class Lifecycle:
     Attributes:
         on_start: runs what must not run before the fork (threads die in it): watches, timers.
         on_stop: undoes it.
-        rejected: counts a request that the server refused, by status.
+        refuse: returns the answer to a request that the server refuses: by status, client, request and reason.
         compare: called at SIGUSR2; must be safe in a signal handler.
         reload: called at SIGHUP; must be safe in a signal handler.
         hand_over: runs in a thread of its own as the draining begins.
@@ -32,7 +32,7 @@ class Lifecycle:
     admit: Admit
     on_start: Callable[[], None]
     on_stop: Callable[[], None]
-    rejected: Callable[[int], None]
+    refuse: Callable[[int, str, str, str], Answer]
     compare: Callable[[], None]
     limits: Limits
     drain_seconds: float

@@ -11,8 +11,7 @@ from contextlib import suppress
 from enum import IntEnum
 from math import ceil
 
-from extender.web.answers import CLOSE, error_answer, render
-from extender.web.telemetry.refusals import log_refusal
+from extender.web.answers import CLOSE, render
 from extender.web.worker.application import Lifecycle
 from extender.web.worker.http1 import Budget, Head, RequestReader, RequestRefused
 
@@ -44,7 +43,7 @@ class ClientConnection:
     ) -> None:
         self.client, self.tls = client, tls
         self._socket, self._application, self._budget = accepted, application, budget
-        self._finishing, self._timeout_seconds = False, 0
+        self._finishing, self._timeout_seconds, self._asked = False, 0, ""
         self.phase, self.since = Phase.NEW, time.monotonic()
 
     @property
@@ -103,7 +102,7 @@ class ClientConnection:
         )
         try:
             while not self._finishing and reader.wait():
-                self.phase = Phase.BUSY
+                self.phase, self._asked = Phase.BUSY, ""
                 head = reader.read_head()
                 if head is None or not self._exchange(head, reader):
                     return
@@ -115,12 +114,9 @@ class ClientConnection:
 
     def _exchange(self, head: Head, reader: RequestReader) -> bool:
         """Answers one request. Returns whether another may follow."""
-        try:
-            handler = self._application.admit(head, self._socket)
-            body = reader.read_body(head)
-        except RequestRefused as refused:
-            refused.request = f"{head.method} {head.path}"
-            raise
+        self._asked = f"{head.method} {head.path}"
+        handler = self._application.admit(head, self._socket)
+        body = reader.read_body(head)
         self.phase = Phase.BUSY
         answer = handler(body)
         keep = head.keep_alive and not (CLOSE in answer.headers or self._finishing or self._application.draining)
@@ -130,9 +126,7 @@ class ClientConnection:
         return keep
 
     def _refuse(self, refused: RequestRefused) -> None:
-        self._application.rejected(refused.status)
-        log_refusal(refused.status, self.client, refused.request, refused.message)
-        answer = error_answer(refused.status, refused.message)
+        answer = self._application.refuse(refused.status, self.client, self._asked, refused.message)
         with suppress(OSError):
             self._send(render(answer, "close"))
             # Closing with unread bytes resets the connection, and the client would lose the answer.

@@ -9,6 +9,7 @@ scheduler's do, are parsed once.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,12 +26,11 @@ _END_OF_HEAD = b"\r\n\r\n"
 _PIECE_BYTES, _BODY_PIECE_BYTES = 64 * 1024, 1024 * 1024
 _LARGEST_CACHED_HEAD_BYTES, _LONGEST_CHUNK_LINE_BYTES, _MOST_CHUNKS = 1024, 1024, 16 * 1024
 
-_REQUEST_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9]\.[0-9])")
+_REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) ([!-~]+) HTTP/([0-9]\.[0-9])")
 _FIELD = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
 _ABSOLUTE = re.compile(rb"https?://(?:[-.0-9A-Za-z_~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?(/[^?]*)?(?:\?(.*))?")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[ -~\t\x80-\xff]*)?")
 _ONCE = (b"content-type", b"content-encoding", b"transfer-encoding", b"content-length", b"host")
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class RequestRefused(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status, self.message = status, message
-        self.request = ""  # its method and path, where they could be read
 
 
 class Budget:
@@ -63,24 +62,24 @@ class Budget:
 
     def __init__(self, body_bytes: int, most: int, most_of_client: int) -> None:
         self._left, self._client_bytes = most * body_bytes, most_of_client * body_bytes
-        self._taken: dict[str, int] = {}
+        self._taken = Counter[str]()
         self._lock = Lock()
 
     def take(self, client: str, size: int) -> None:
         """Raises RequestRefused (503) where `size` more bytes would be too many."""
         with self._lock:
-            taken = self._taken.get(client, 0) + size
-            if size > self._left or taken > self._client_bytes:
+            if size > self._left or self._taken[client] + size > self._client_bytes:
                 raise RequestRefused(503, "too many large requests at once: try again")
             self._left -= size
-            self._taken[client] = taken
+            self._taken[client] += size
 
     def give_back(self, client: str, size: int) -> None:
         """Returns what `take` took."""
         with self._lock:
             self._left += size
-            if taken := self._taken.pop(client) - size:
-                self._taken[client] = taken
+            self._taken[client] -= size
+            if not self._taken[client]:
+                del self._taken[client]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +124,7 @@ class RequestReader:
         """Returns the head whose first bytes `wait` saw; None when the client left before it was complete.
 
         Raises:
-            RequestRefused: it is malformed, too large or too slow, or announces too large a body.
+            RequestRefused: it is malformed, too large or too slow.
         """
         buffer, deadline, most = self._buffer.lstrip(b"\r\n"), None, self._limits.head_bytes
         while (end := buffer.find(_END_OF_HEAD)) < 0 and len(buffer) <= most:
@@ -138,12 +137,7 @@ class RequestReader:
             raise RequestRefused(431, f"the request's head is longer than {most} bytes")
         self._buffer = buffer[end + len(_END_OF_HEAD) :]
         parse = _cached_head if end <= _LARGEST_CACHED_HEAD_BYTES else parse_head
-        head = parse(buffer[:end], self._limits.fields)
-        if head.content_length > self._limits.body_bytes:
-            refused = self._too_large(f"{head.content_length} bytes")
-            refused.request = f"{head.method} {head.path}"
-            raise refused
-        return head
+        return parse(buffer[:end], self._limits.fields)
 
     def read_body(self, head: Head) -> bytes:
         """Returns the whole body that follows `head`; it counts in the budget until `release`.
@@ -153,6 +147,8 @@ class RequestReader:
         """
         if not head.chunked and not head.content_length:
             return b""
+        if head.content_length > self._limits.body_bytes:
+            raise self._too_large(f"{head.content_length} bytes")
         if head.expects_continue and not self._buffer:
             self._send(_CONTINUE)
         deadline = self._monotonic() + self._limits.body_seconds
@@ -234,7 +230,7 @@ def parse_head(raw: bytes, most_fields: int) -> Head:
     """Returns the head in `raw`, which ends before the empty line. Raises RequestRefused."""
     first, *lines = raw.split(b"\r\n")
     said = _REQUEST_LINE.fullmatch(first)
-    if said is None or said[1].decode() not in _METHODS:
+    if said is None:
         raise RequestRefused(400, "malformed request line")
     method, target, version = said[1].decode(), said[2], said[3].decode()
     if version not in ("1.1", "1.0"):

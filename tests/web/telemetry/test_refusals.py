@@ -10,7 +10,7 @@ import pytest
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from extender.web.telemetry import refusals
-from extender.web.telemetry.refusals import MOST_A_SECOND, log_refusal
+from extender.web.telemetry.refusals import MOST_A_SECOND, refuse
 from tests.web.servers import Wire, post
 
 _TOO_MUCH = b"POST /simulate HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n"
@@ -42,5 +42,5 @@ def test_a_line_says_who_asked_for_what(request_bytes: bytes, line: str, caplog:
 
 def test_many_leave_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(50 * MOST_A_SECOND):
-        log_refusal(404, "10.0.0.7", "GET /nope", "nothing is served there")
+        refuse(404, "10.0.0.7", "GET /nope", "nothing is served there")
     assert len(caplog.messages) < 20 * MOST_A_SECOND

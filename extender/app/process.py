@@ -1,0 +1,129 @@
+"""The part that `serve` and `schedule` share: a cache that a feed fills, what looks after it, and its pages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from extender.app.feed import ClusterFeed
+from extender.app.housekeeping import compare, limit_process
+from extender.app.live import announcement
+from extender.app.policies.reload import PolicyReload
+from extender.app.readiness import Readiness, Settling, Staleness
+from extender.app.recording.observation import Observation
+from extender.app.ui import SIMULATE, live_pages, simulation_handler
+from extender.cache.cache import Cache
+from extender.cache.debugger.comparer import Comparer
+from extender.cache.debugger.dump import dump
+from extender.config.settings import Settings
+from extender.framework.profile import Profiles
+from extender.policy.feature_gates import parsed
+from extender.policy.policy import Policy
+from extender.runtime.clock import Clock
+from extender.runtime.ticker import Ticker
+from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
+from extender.web.telemetry.metrics import Metrics
+from extender.web.telemetry.start_log import Command
+
+
+class CacheProcess:
+    """A process that follows a cluster: settings and a policy first, then `_follow` with what they call for.
+
+    Raises:
+        ConfigurationError, OSError: it cannot be set up.
+    """
+
+    def __init__(
+        self, command: Command, settings: Settings, metrics: Metrics, clock: Clock, stopping: threading.Event
+    ) -> None:
+        self._command, self._settings, self._clock, self._stopping = command, settings, clock, stopping
+        self._observed = Observation(settings, command, metrics, clock)
+        self._reload = PolicyReload(settings, metrics, self._tell_of_policy)
+        self._policy = self._reload.read()
+        self._features = parsed(settings.feature_gates, self._policy.features)
+        self._tickers: tuple[Ticker, ...] = ()
+
+    def _follow(
+        self, cache: Cache, feed: ClusterFeed, profiles: Profiles, metrics: Metrics, prepare: Callable[[], None],
+        *, settle: bool,
+    ) -> None:  # fmt: skip
+        """Makes what looks after the cache.
+
+        Args:
+            prepare: is called once the cache is filled.
+            settle: a process before may have bound pods that nobody knows of.
+        """
+        self._cache, self._feed, self._profiles, settings, clock = cache, feed, profiles, self._settings, self._clock
+        metrics.observe(lambda: asdict(cache.size()), feed.leading)
+        self._announcement = announcement(self._command, settings, profiles.all, self._features)
+        self._ready = ready = Readiness(feed.missing, prepare)
+        self._settling = Settling(cache, ready, feed.survey, clock, settings.settle_seconds if settle else 0.0)
+        self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
+        self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
+        self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
+        self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
+
+    def _start_following(self) -> None:
+        limit_process()
+        self._observed.start()
+        self._announcement.start()
+        self._feed.start()
+        self._comparing.start()
+        if self._settings.policy is not None:
+            self._reloading.start()
+
+    def _stop_following(self, timeout_seconds: float) -> None:
+        self._feed.stop()  # first, for that ends the calls that the others may be waiting for
+        for ticker in (self._comparing, self._reloading):
+            ticker.stop(timeout_seconds)
+        self._announcement.stop(timeout_seconds)
+        self._observed.stop()
+
+    def compare(self) -> None:
+        """Has the cache compared with the API server soon; safe in a signal handler."""
+        self._comparing.wake()
+
+    def read_policy_again(self) -> None:
+        """Has the policy read again soon; safe in a signal handler."""
+        self._reload.request()
+        self._reloading.wake()
+
+    def revive(self) -> list[str]:
+        """Starts threads again that have ended; returns their names."""
+        tickers = (*self._tickers, self._comparing, self._reloading)
+        revived = [ticker.name for ticker in tickers if ticker.revive()]
+        return [*self._feed.revive(), *self._observed.revive(), *revived]
+
+    def private_pages(self, **options: object) -> PrivatePages:
+        """Returns what only this machine, or a client with a certificate, may see or do; `options`: see `configz`."""
+        cache, profiles, out_of_sync = self._cache, self._profiles, self._out_of_sync
+        pages = {CONFIGZ: configz(self._settings, **options), DUMP: when_ready(lambda: dump(cache), out_of_sync)}
+        actions = {COMPARE: when_ready(self._comparer.compare, out_of_sync), LOG_LEVEL: change_log_level}
+        takers = {SIMULATE: simulation_handler(cache, profiles, out_of_sync)} if self._settings.simulate else {}
+        return PrivatePages(
+            {**pages, **live_pages(cache, profiles, out_of_sync), **self._observed.pages}, actions, takers
+        )
+
+    def _out_of_sync(self) -> str:
+        return self._ready.waiting_for()["cache"]
+
+    def _leading(self) -> bool:
+        return all(self._feed.leading().values())
+
+    def _own_obstacles(self) -> Mapping[str, str]:
+        """Returns what stands between this process and readiness, by check; not the lease."""
+        parts = (self._ready, self._settling, self._freshness)
+        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """Returns what stands between this process and a decision, by check; "" where a check passes."""
+        self._feed.await_lead()
+        return {**self._own_obstacles(), **self._feed.waiting_for()}
+
+    def _adopt(self, policy: Policy, text: str) -> None:
+        """Puts a policy in force; see `policies.reload.Adopt`."""
+        raise NotImplementedError
+
+    def _tell_of_policy(self, faults: str) -> None:
+        """Hears of each policy that was read again: its faults, or "" where it was adopted."""
