@@ -12,11 +12,12 @@ import numpy as np
 
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
-from extender.framework.rules import Check
+from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
+from extender.table.labels import IntColumn, Rows
+from extender.table.pods.nominated import AwaitedPods
 
 
 @dataclass(slots=True)
@@ -122,44 +123,60 @@ def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline:
 def _find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows)
-    if prepared.refusal is None:
-        awaited = _awaited_among(rows, profile, pod, table)
+    if prepared.refusal is None and (awaited := _awaited_among(rows, profile, pod, table)):
+        seeing = [check for _, check in prepared.checks if check.sees_pods]
+        if all(check.sees_resources_only for check in seeing):
+            _refuse(fit, run(_with_requested(prepared, awaited, table), table, np.unique(awaited.rows)))
+            return fit
+        by_row = awaited.by_row()
         # What sees its own node only is asked once, with all of them in their places.
-        apart = any(check.sees_pods and not check.sees_own_pods_only for _, check in prepared.checks)
-        for group in [[each] for each in awaited] if apart else [awaited] if awaited else []:
-            at = np.array([position for position, _, _ in group], np.intp)
-            with table.hypothetically(placed=[(info, name) for _, name, infos in group for info in infos]):
-                then = run(prepare(_still_asked(profile, prepared), pod, table), table, rows[at])
-            for cause, refusal in enumerate(then.refusals):
-                fit.refuse(at[then.cause == cause], refusal)
+        apart = not all(check.sees_own_pods_only for check in seeing)
+        for group in [[row] for row in by_row] if apart else [list(by_row)]:
+            placed = [(info, table.nodes.names[row]) for row in group for info in by_row[row]]
+            with table.hypothetically(placed=placed):
+                still_asked = prepare(_still_asked(profile, prepared), pod, table)
+                _refuse(fit, run(still_asked, table, np.array(group, np.intp)))
     return fit
 
 
-def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> list[tuple[int, str, list[PodInfo]]]:
-    """Returns (position in `rows`, node, nominated pods that `pod` must leave room for)."""
-    if not table.nominated:
-        return []
-    positions = np.full(table.nodes.capacity, -1)
-    positions[rows] = np.arange(len(rows))
-    return [
-        (position, name, infos)
-        for name, infos in awaited_pods(profile, pod, table)
-        if name in table.nodes.row_of and (position := int(positions[table.nodes.row_of[name]])) >= 0
-    ]
+def _refuse(fit: Fit, then: Fit) -> None:
+    """Refuses the rows that are refused with their nominated pods."""
+    position_of = np.zeros(fit.rows.max() + 1, np.intp)
+    position_of[fit.rows] = np.arange(len(fit.rows))
+    at = position_of[then.rows]
+    for cause, refusal in enumerate(then.refusals):
+        fit.refuse(at[then.cause == cause], refusal)
+
+
+def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
+    awaited = awaited_pods(profile, pod, table)
+    return awaited.only(np.isin(awaited.rows, rows)) if awaited else awaited
+
+
+def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
+    """Returns the nominated pods that `pod` must leave room for, on known nodes."""
+    return table.nominated.awaited_by(pod, lambda scheduler_name: profile.awaits_those_of(pod, scheduler_name))
+
+
+def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:
+    """Returns the checks as they are with what the pods will take of their nodes."""
+    requested = table.nodes.requested.copy()
+    awaited.add_to(requested)
+    checks = [(name, _WithRequested(check, requested) if check.sees_pods else check) for name, check in prepared.checks]
+    return replace(prepared, checks=checks)
+
+
+class _WithRequested(Check):
+    def __init__(self, check: Check, requested: IntColumn) -> None:
+        self._check, self._requested = check, requested
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._check.refuse_requested(rows, self._requested)
 
 
 def _still_asked(profile: Profile, prepared: Prepared) -> Profile:
     heard = {plugin for plugin, _ in prepared.checks}
     return replace(profile, predicates=[each for each in profile.predicates if each.name in heard])
-
-
-def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> list[tuple[str, list[PodInfo]]]:
-    """Returns (node, nominated pods that `pod` must leave room for)."""
-    return [
-        (name, awaited)
-        for name, infos in table.nominated.items()
-        if (awaited := [each for each in infos.values() if each.priority >= pod.priority and profile.awaits(pod, each)])
-    ]
 
 
 def _unsatisfied(plugins: Sequence[str]) -> str:

@@ -69,9 +69,13 @@ class Profile:
     unsupported: tuple[str, ...] = ()
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
-        """Returns True if both pods are the same scheduler's: it keeps room for its own nominated pods only."""
-        names = {pod.pod.spec.scheduler_name, nominated.pod.spec.scheduler_name}
-        return pod.uid != nominated.uid and (len(names) == 1 or names <= self.scheduler_names)
+        """Returns True if `pod` must leave room for another that is nominated, whatever its priority."""
+        return pod.uid != nominated.uid and self.awaits_those_of(pod, nominated.pod.spec.scheduler_name)
+
+    def awaits_those_of(self, pod: PodInfo, scheduler_name: str) -> bool:
+        """Returns True if `pod` is the same scheduler's: it keeps room for its own nominated pods only."""
+        names = {pod.pod.spec.scheduler_name, scheduler_name}
+        return len(names) == 1 or names <= self.scheduler_names
 
 
 class Profiles:

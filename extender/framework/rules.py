@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from extender.framework.status import Refusal
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, IntColumn, Rows
 
 MAX_SCORE = 100
 Scores = NDArray[np.int64]
@@ -63,6 +63,13 @@ class Check:
 
     def refuse(self, rows: Rows) -> Verdict:
         """Returns the rows, of `rows`, that cannot take the pod, and the reasons."""
+        raise NotImplementedError
+
+    def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
+        """Returns what `refuse` would if `requested`, int64[resource, row], were all that is requested of the nodes.
+
+        Asked of checks that see resources only.
+        """
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:

@@ -65,7 +65,7 @@ class _Check(Check):
                 balance[row] -= conflicts_between(self._ports, info.host_ports)
         for row, _ in staying:
             balance[row] -= 1
-        for info, row in gone.nominated:
+        for info, row in gone.nominated.pairs():
             balance[row] -= conflicts_between(self._ports, info.host_ports)
         return balance
 

@@ -84,7 +84,7 @@ class _Check(Check):
         return np.isin(slots, self._clashing).astype(np.int64)
 
     def _clashes_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
-        return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated)
+        return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
     def _references(self, slots: Rows) -> IntColumn:
         """Returns how often each pod uses a claim of these names, in any namespace, as upstream's RemovePod counts."""
@@ -93,7 +93,7 @@ class _Check(Check):
         return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
 
     def _references_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
-        return self._sum((self._uses(info), row) for info, row in gone.nominated)
+        return self._sum((self._uses(info), row) for info, row in gone.nominated.pairs())
 
     def _uses(self, info: PodInfo | None) -> int:
         return sum(use.owner is None and use.name in self._exclusive for use in info.claims) if info else 0

@@ -49,9 +49,9 @@ class DryRun:
         self._dependent: list[_PodDependent] = []
         for predicate in profile.predicates:
             self._prepare(predicate)
-        row_of = table.nodes.row_of
-        self._nominated = {row_of[name]: infos for name, infos in awaited_pods(profile, pod, table) if name in row_of}
+        self._awaited = awaited_pods(profile, pod, table)
         self._cross_node = [each.predicate for each in self._dependent if not each.sees_own_pods_only]
+        self._nominated = self._awaited.by_row() if self._cross_node else {}
 
     def rows_that_fit(self, rows: Rows, victims: VictimColumns) -> Rows:
         """The rows where the pod fits once the victims have left."""
@@ -89,8 +89,7 @@ class DryRun:
                 self._fixed.checks.append((predicate.name, made))
 
     def _removals(self, victims: VictimColumns) -> HypotheticalRemovals:
-        awaited = [(info, row) for row, infos in self._nominated.items() for info in infos]
-        return HypotheticalRemovals(self._table, victims.slots, awaited)
+        return HypotheticalRemovals(self._table, victims.slots, self._awaited)
 
     def _may_help(self, rows: Rows) -> BoolColumn:
         """Tells the rows that pass the checks that no eviction changes: bool[len(rows)]."""
@@ -124,7 +123,7 @@ class DryRun:
                 fits &= ~mask
         if one_by_one:
             fits = self._fits_one_by_one(one_by_one, rows, fits, removals, with_nominated=False)
-        if self._nominated and self._cross_node:
+        if self._nominated:
             at_nominated = fits & np.isin(rows, list(self._nominated))
             with_nominated = self._fits_one_by_one(self._cross_node, rows, at_nominated, removals, with_nominated=True)
             fits &= ~at_nominated | with_nominated

@@ -15,7 +15,7 @@ from extender.framework.rules import Check, Predicate, Priority, Scorer, Scores,
 from extender.framework.status import Refusal
 from extender.runtime.clock import Clock
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import Rows
+from extender.table.labels import IntColumn, Rows
 
 T = TypeVar("T")
 EVERY = 100  # a timed decision costs twice as much as another
@@ -166,15 +166,21 @@ class _TimedCheck(Check):
         self.sees_own_pods_only, self.sees_resources_only = inner.sees_own_pods_only, inner.sees_resources_only
 
     def refuse(self, rows: Rows) -> Verdict:
-        return self._timer.time_plugin(
-            self._name,
-            FILTER,
-            lambda: self._inner.refuse(rows),
-            lambda verdict: UNSCHEDULABLE if sum(int(mask.sum()) for mask, _ in verdict) == len(rows) else SUCCESS,
-        )
+        return self._timed(lambda: self._inner.refuse(rows), rows)
+
+    def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
+        return self._timed(lambda: self._inner.refuse_requested(rows, requested), rows)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
         return self._inner.filter_with_pods_removed(rows, gone)
+
+    def _timed(self, refuse: Callable[[], Verdict], rows: Rows) -> Verdict:
+        return self._timer.time_plugin(
+            self._name,
+            FILTER,
+            refuse,
+            lambda verdict: UNSCHEDULABLE if sum(int(mask.sum()) for mask, _ in verdict) == len(rows) else SUCCESS,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.table.podinfo import PodInfo
 from extender.table.pods.matches import PodCountQuery
+from extender.table.pods.nominated import NOBODY, AwaitedPods
 
 if TYPE_CHECKING:
     from extender.table.table import Table
@@ -29,10 +29,10 @@ class HypotheticalRemovals:
 
     Attributes:
         initial: the slots that it was made with, reprieved or not.
-        nominated: (pod, row) of nominated pods, as if they had come. Only `freed` counts them: what is free for good.
+        nominated: the nominated pods, as if they had come. Only `freed` counts them: what is free for good.
     """
 
-    def __init__(self, table: Table, slots: Rows, nominated: Sequence[tuple[PodInfo, int]] = ()) -> None:
+    def __init__(self, table: Table, slots: Rows, nominated: AwaitedPods = NOBODY) -> None:
         self.nominated = nominated
         self._table = table
         self.initial = slots
@@ -95,10 +95,9 @@ class HypotheticalRemovals:
         return amounts
 
     def _requested_by_nominated(self, resource: int) -> IntColumn:
-        nodes = self._table.nodes
-        withheld = np.zeros(nodes.capacity, np.int64)
-        for info, row in self.nominated:
-            withheld[row] -= nodes.vector(info.footprint)[resource]
+        withheld = np.zeros(self._table.nodes.capacity, np.int64)
+        if resource < len(self.nominated.requested):
+            np.subtract.at(withheld, self.nominated.rows, self.nominated.requested[resource])
         return withheld
 
     def _found(self, query: PodCountQuery, slots: Rows) -> IntColumn:

@@ -26,6 +26,7 @@ from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns
 from extender.table.pods.matches import MatchCount, Matches, PodCountQuery
+from extender.table.pods.nominated import NominatedPods
 from extender.table.pods.ports import PortColumns
 from extender.table.pods.terms import Terms
 from extender.table.services import Services
@@ -58,10 +59,9 @@ class Table:
         self.namespaces = Namespaces(self.objects, self.journal)
         self.services = Services()
         self._readers: dict[Callable[[Table], Any], Any] = {}
-        self.nominated: dict[str, dict[str, PodInfo]] = {}
+        self.nominated = NominatedPods(self.nodes, self.journal)
         self.hypothetical: dict[str, tuple[PodInfo, int]] = {}
         self.deadline = NO_DEADLINE
-        self._nominations: dict[str, str] = {}
 
     # ---- nodes
 
@@ -111,17 +111,11 @@ class Table:
 
     def nominate(self, info: PodInfo, node_name: str) -> None:
         """Nominates the pod to run on the node (upstream nominator)."""
-        self.withdraw(info.uid)
-        self._nominations[info.uid] = node_name
-        self.nominated.setdefault(node_name, {})[info.uid] = info
+        self.nominated.nominate(info, node_name)
 
     def withdraw(self, uid: str) -> None:
         """Ends the pod's nomination, if it has one."""
-        node_name = self._nominations.pop(uid, None)
-        if node_name is not None:
-            del self.nominated[node_name][uid]
-            if not self.nominated[node_name]:
-                del self.nominated[node_name]
+        self.nominated.withdraw(uid)
 
     # ---- other objects
 

@@ -237,7 +237,8 @@ def change_a_priority(table: Table) -> None:
 
 
 def forget_a_nomination(table: Table) -> None:
-    table.nominated.pop("n1")
+    for uid in list(table.nominated["n1"]):
+        table.withdraw(uid)
 
 
 def forget_an_object(table: Table) -> None:

@@ -65,8 +65,8 @@ def model(profile: Profile, pod: PodInfo, table: Table, name: str) -> list[str]:
 
 
 def fits_without(profile: Profile, pod: PodInfo, table: Table, name: str, away: list[str]) -> bool:
-    awaited = [(info, node) for node, infos in awaited_pods(profile, pod, table) if node == name for info in infos]
     row = np.array([table.nodes.row_of[name]])
+    awaited = [(info, name) for info in awaited_pods(profile, pod, table).by_row().get(int(row[0]), ())]
     with table.hypothetically(removed=away):
         alone = run(prepare(profile, pod, table), table, row)
         with table.hypothetically(placed=awaited):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from extender.offline.explain.step import Fits, Step, with_spec
 from extender.offline.quantities import quantity
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
-from extender.table.labels import Rows
+from extender.table.labels import IntColumn, Rows
 
 
 class Requests:
@@ -46,17 +45,16 @@ class Requests:
             if targets:
                 yield Step(_lowering_text(targets, requests), float(given_up[at]), partial(lowered, targets=targets))
 
-    def _left(self, resource: str, pod: Pod, state: ClusterState, rows: Rows) -> Any:
+    def _left(self, resource: str, pod: Pod, state: ClusterState, rows: Rows) -> IntColumn:
         """Returns what is free for the pod, without the room that is kept for nominated pods: int64[len(rows)]."""
         nodes = state.table.nodes
         index = nodes.resources.get(resource)
         if index is None:
             return np.zeros(len(rows), np.int64)
-        free = nodes.allocatable[index] - nodes.requested[index]
-        for name, awaited in awaited_pods(state.profile(pod), PodInfo(pod), state.table):
-            if name in nodes.row_of:
-                free[nodes.row_of[name]] -= sum(info.requests.get(resource, 0) for info in awaited)
-        return free[rows]
+        requested = nodes.requested.copy()
+        awaited_pods(state.profile(pod), PodInfo(pod), state.table).add_to(requested)
+        free: IntColumn = (nodes.allocatable[index] - requested[index])[rows]
+        return free
 
 
 def lowered(pod: Pod, targets: dict[str, int]) -> Pod:

@@ -14,7 +14,7 @@ from extender.model.devices.slices import DeviceClass
 from extender.model.requests import is_counted, is_extended
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.journal import BEGINNING, MOST_FOLLOWED, RESOURCES, Cursor
-from extender.table.labels import BoolColumn, RowIndex, Rows
+from extender.table.labels import BoolColumn, IntColumn, RowIndex, Rows
 from extender.table.nodes.columns import PODS, NodeColumns
 
 NAME = "NodeResourcesFit"
@@ -85,7 +85,10 @@ class _Check(Check):
     def refuse(self, rows: Rows) -> Verdict:
         if not (self._nowhere or np.count_nonzero(self._lacking(rows))):
             return NO_REFUSAL
-        short, offered = self._shortage(rows)
+        return self.refuse_requested(rows, self._nodes.requested)
+
+    def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
+        short, offered = self._shortage(rows, requested)
         too_small = np.logical_or.reduce((short & (self._amounts > offered))[1:], axis=0) | bool(self._nowhere)
         lacking = dict(zip(self._known, short[1:], strict=True))
         lacking |= dict.fromkeys(self._nowhere, np.ones(len(rows), np.bool_))
@@ -127,10 +130,10 @@ class _Check(Check):
         offers, requests = self._nodes.allocatable[:, row], self._nodes.requested[:, row]
         return any(amount > offers[index] - requests[index] for index, amount in self._each)
 
-    def _shortage(self, rows: RowIndex) -> tuple[BoolColumn, NDArray[np.int64]]:
+    def _shortage(self, rows: Rows, requested: IntColumn) -> tuple[BoolColumn, NDArray[np.int64]]:
         """Of pods' places and each resource that is wanted: whether it is short, and how much is offered; [.., row]."""
         offered = self._nodes.allocatable[self._indices][:, rows]
-        short = self._amounts > offered - self._nodes.requested[self._indices][:, rows]
+        short = self._amounts > offered - requested[self._indices][:, rows]
         for position, name in enumerate(self._known, start=1):
             if name in self._backed:
                 short[position] &= offered[position] > 0

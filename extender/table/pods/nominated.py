@@ -1,0 +1,119 @@
+"""The pods that wait for a place on a node, as columns: a wave of preemptors may have thousands of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.table.journal import TOPOLOGY, Cursor, Journal
+from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.table.nodes.columns import BUILT_IN, NodeColumns
+from extender.table.podinfo import PodInfo
+from extender.table.pods.columns import PodColumns
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedPods:
+    """Nominated pods that another pod must leave room for.
+
+    Attributes:
+        infos: list of n pods.
+        rows: intp[n]: the rows of the nodes that they are nominated to.
+        requested: int64[resource, n]: what they will take there, by the indices of `NodeColumns.resources`.
+    """
+
+    infos: list[PodInfo]
+    rows: Rows
+    requested: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.infos)
+
+    def pairs(self) -> Iterator[tuple[PodInfo, int]]:
+        """Yields each pod and its row."""
+        return zip(self.infos, self.rows.tolist(), strict=True)
+
+    def by_row(self) -> dict[int, list[PodInfo]]:
+        """Returns the pods of each row."""
+        by_row: dict[int, list[PodInfo]] = {}
+        for info, row in self.pairs():
+            by_row.setdefault(row, []).append(info)
+        return by_row
+
+    def only(self, chosen: BoolColumn) -> AwaitedPods:
+        """Returns those that are chosen, bool[n]."""
+        infos = [self.infos[position] for position in np.flatnonzero(chosen).tolist()]
+        return AwaitedPods(infos, self.rows[chosen], self.requested[:, chosen])
+
+    def add_to(self, requested: IntColumn) -> None:
+        """Adds what they will take to int64[resource, row]."""
+        for amounts, more in zip(requested, self.requested, strict=False):
+            np.add.at(amounts, self.rows, more)
+
+
+NOBODY = AwaitedPods([], np.zeros(0, np.intp), np.zeros((len(BUILT_IN), 0), np.int64))
+
+
+class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
+    """The nominated pods by the name of the node and their UIDs. Source: upstream nominator."""
+
+    def __init__(self, nodes: NodeColumns, journal: Journal) -> None:
+        self._nodes = nodes
+        self._by_node: dict[str, dict[str, PodInfo]] = {}
+        self._node_of: dict[str, str] = {}
+        self._columns = PodColumns()
+        self._schedulers: Counter[str] = Counter()  # of them, by schedulerName
+        self._rows_changed = Cursor(journal, TOPOLOGY)
+
+    def __getitem__(self, node_name: str) -> Mapping[str, PodInfo]:
+        return self._by_node[node_name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_node)
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def nominate(self, info: PodInfo, node_name: str) -> None:
+        """Nominates the pod to run on the node, and no longer on another."""
+        self.withdraw(info.uid)
+        self._node_of[info.uid] = node_name
+        self._by_node.setdefault(node_name, {})[info.uid] = info
+        self._schedulers[info.pod.spec.scheduler_name] += 1
+        row = self._nodes.row_of.get(node_name, -1)
+        self._columns.add(info, row, 0, 0, self._nodes.vector(info.footprint))
+
+    def withdraw(self, uid: str) -> None:
+        """Ends the pod's nomination, if it has one."""
+        node_name = self._node_of.pop(uid, None)
+        if node_name is None:
+            return
+        waiting = self._by_node[node_name]
+        self._schedulers -= Counter([waiting.pop(uid).pod.spec.scheduler_name])
+        if not waiting:
+            del self._by_node[node_name]
+        self._columns.remove(uid)
+
+    def awaited_by(self, pod: PodInfo, awaits: Callable[[str], bool]) -> AwaitedPods:
+        """Returns those of the same or a higher priority than `pod`, of the schedulerNames that `awaits` tells."""
+        if not self._by_node:
+            return NOBODY
+        if self._rows_changed.advance():
+            self._find_rows()
+        columns = self._columns
+        chosen = (columns.row >= 0) & (columns.priority >= pod.priority)
+        if (own := columns.slot_of.get(pod.uid)) is not None:
+            chosen[own] = False
+        slots = np.flatnonzero(chosen)
+        found = AwaitedPods(columns.at(slots), columns.row[slots], columns.requested[:, slots])
+        if all(awaits(name) for name in self._schedulers):
+            return found
+        return found.only(np.array([awaits(info.pod.spec.scheduler_name) for info in found.infos], np.bool_))
+
+    def _find_rows(self) -> None:
+        row_of, columns = self._nodes.row_of, self._columns
+        for uid, slot in columns.slot_of.items():
+            columns.row[slot] = row_of.get(self._node_of[uid], -1)
