@@ -33,9 +33,10 @@ class Request:
         method, target = head.split(b" ", 2)[:2]
         if method == b"POST" and target.endswith(b"/binding"):
             return cls(head + body, Call.BIND)
-        if method != b"GET" or (b"resourceVersion=" not in target and b"limit=" not in target):
-            return cls(head + body, None)
-        return cls(head + body, Call.WATCH if b"watch=1" in target else Call.LIST)
+        if method == b"GET" and b"watch=" in target:
+            return cls(head + body, Call.WATCH)
+        listed = method == b"GET" and (b"resourceVersion=" in target or b"limit=" in target)
+        return cls(head + body, Call.LIST if listed else None)
 
 
 class ClientGoneError(Exception):

@@ -54,7 +54,7 @@ class PastDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def size_bytes(self) -> int:
         texts = sum(map(len, (*self.reasons, *self.victims)))
-        return _DECISION_BYTES + len(self.outcome) + texts + _REASON_BYTES * len(self.reasons)
+        return _DECISION_BYTES + len(self.outcome) + len(self.node) + texts + _REASON_BYTES * len(self.reasons)
 
 
 class PastDecisions:
@@ -133,7 +133,7 @@ class PastDecisions:
             kept = self._pods.get(key)
             if kept is None:
                 kept = self._pods[key] = deque()
-                self._bytes += _POD_BYTES
+                self._bytes += _POD_BYTES + len(key)
             self._pods.move_to_end(key)
             kept.append(decision)
             self._bytes += decision.size_bytes
@@ -151,7 +151,7 @@ class PastDecisions:
                 self._forget(key)
 
     def _forget(self, key: str) -> None:
-        self._bytes -= _POD_BYTES + sum(each.size_bytes for each in self._pods.pop(key))
+        self._bytes -= _POD_BYTES + len(key) + sum(each.size_bytes for each in self._pods.pop(key))
 
 
 def _decided(at: float, verb: str, request: object, result: object) -> PastDecision:
