@@ -82,8 +82,3 @@ class Placements:
         """Takes the pod off its node; returns the placement that it had."""
         after(self.state(uid), event)
         return self._placements.pop(uid)
-
-    def drop(self, uid: str) -> None:
-        """Takes a confirmed pod off its node where it should never have been confirmed: no event leads there."""
-        if self.state(uid) is PodState.ADDED:
-            del self._placements[uid]

@@ -14,7 +14,7 @@ from msgspec import structs
 from extender.cache.assumed_objects import AssumedObjects, version_of
 from extender.cache.changes import NODE, POD, Changes
 from extender.cache.placements import Placements, PodPlacement
-from extender.cache.pod_states import PodEvent, after
+from extender.cache.pod_states import PodEvent, PodState, after
 from extender.cache.watched import DecidedNominations, RememberedPods, WatchedObjects, WatchedPods
 from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
@@ -169,10 +169,11 @@ class CacheState:
         self.pods.put(info)
         self.nominations.told(info)
         self.remembered.drop(info.uid)
+        placed = self.placements.get(info.uid)
+        if placed and placed.state is PodState.ADDED and placed.node_name != info.pod.node_name:
+            self.displace(info.uid, PodEvent.REMOVE)  # the API server was restored from a copy, or the cache was wrong
         if info.pod.node_name:
             self.placements.confirm(info)
-        else:
-            self.placements.drop(info.uid)  # confirmed, and bound no more: the API server was restored from a copy
         self._note_pod(info.uid)
         self._notify(POD, before, self.described(info.uid))
 
@@ -188,11 +189,6 @@ class CacheState:
             self._note_pod(uid)
         if gone is not None:
             self._notify(POD, gone, None)
-
-    def put_pod_right(self, uid: str, info: PodInfo | None) -> None:
-        """Makes the pod what a list says, wherever it stood."""
-        self.placements.drop(uid)
-        self.remove_pod(uid) if info is None else self.set_pod(info)
 
     def find_pod(self, uid: str) -> PodInfo | None:
         """Returns the pod as the watch, or else the scheduler, has last described it."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.cache.changes import POD, Reference, Update
+from extender.cache.changes import Reference, Update
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cache.state import CacheState
@@ -106,12 +106,7 @@ class CacheView:
         with self._locked("put_right"):
             if self._state.changes.told_since(cursor, reference):
                 return False
-            if kind == POD:
-                self._state.put_pod_right(key, right if isinstance(right, PodInfo) else None)
-            elif isinstance(right, Object):
-                self._state.set_object(kind, right)
-            else:
-                self._state.remove_object(kind, key)
+            self._state.remove(kind, key) if right is None else self._state.set(kind, right)
         return True
 
 

@@ -101,6 +101,19 @@ def test_every_way_to_lose_a_place(cache: Cache, heard: Heard, clock: ManualCloc
     assert heard.displaced_pods == [("forgotten", "n", PodEvent.FORGET), ("expired", "n", PodEvent.EXPIRE)]
 
 
+def test_a_place_that_a_list_denies_is_told_as_lost(cache: Cache, heard: Heard) -> None:
+    """As after the API server was restored from a copy, and where the comparer has found what no watch told."""
+    bound = {name: pod(make_pod(name).node("n").resource_version("5")) for name in ("restored", "gone", "moved")}
+    for each in bound.values():
+        cache.changed("Pod", each)
+    cache.replaced("Pod", [pod(make_pod("restored").resource_version("3")), bound["gone"], bound["moved"]])
+    now = cache.view.cursor()
+    assert cache.view.put_right(("Pod", bound["gone"].uid), None, now)
+    moved = PodInfo(pod(make_pod("moved").node("other").resource_version("6")))
+    assert cache.view.put_right(("Pod", moved.uid), moved, now)
+    assert heard.displaced_pods == [(name, "n", PodEvent.REMOVE) for name in bound]
+
+
 def test_a_nomination_counts_in_tables_before_the_status_says_so(cache: Cache) -> None:
     info = PodInfo(pod(make_pod("p").priority(5)))
     cache.changed("Node", node(make_node("n")))
