@@ -74,7 +74,7 @@ class Bind:
     """Upstream counterpart: HTTPExtender.Bind.
 
     Idempotent by (UID, node): calls for one pod that come at the same time share one Binding, and a call that is
-    repeated after its answer was lost finds the pod bound.
+    repeated after its answer was lost finds the pod bound, by asking the API server once more.
     """
 
     name = "bind"
@@ -154,8 +154,16 @@ class Bind:
             if result.error or placement.node_name == request.node:
                 return result
         elif placement.node_name == request.node:
-            return self._end("already_bound")
+            return self._confirm(request)
         return self._end("refused", f"is bound to {placement.node_name} already")
+
+    def _confirm(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
+        """Binds a pod anew that is bound there by all that is known: a restored API server may have lost that."""
+        try:
+            self._binder.bind(request.pod_namespace, request.pod_name, request.pod_uid, request.node)
+        except (OutcomeUnknown, Refused) as error:  # or kube-scheduler would try the pod no more
+            return self._end("unknown" if isinstance(error, OutcomeUnknown) else "refused", str(error))
+        return self._end("already_bound")
 
     def _bind_first(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
         info = self._cache.find_pod(request.pod_uid, f"{request.pod_namespace}/{request.pod_name}")

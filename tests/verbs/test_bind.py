@@ -59,7 +59,7 @@ def test_a_bind_posts_once_and_keeps_the_place() -> None:
 
 
 @pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch tells"), pytest.param(True, id="after it")])
-def test_a_repeated_bind_is_success_and_posts_nothing(seen: bool) -> None:
+def test_a_repeated_bind_is_success_and_takes_no_second_place(seen: bool) -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder()
     verb = bind_with(binder, cache)
     answer(verb, binding(POD, "n"))
@@ -67,7 +67,18 @@ def test_a_repeated_bind_is_success_and_posts_nothing(seen: bool) -> None:
         tell(cache, [make_pod("p").req(cpu="2").node("n").obj()])
     assert answer(verb, binding(POD, "n")) == {"Error": ""}
     assert answer(verb, binding(POD, "m")) == {"Error": "is bound to n already"}
-    assert binder.bound == [(UID, "n")]
+    assert binder.bound == [(UID, "n"), (UID, "n")]  # of which an API server restored from a copy may have lost one
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Conflict('pod p is already assigned to node "m"', 409), NotFound("gone", 404), OutcomeUnknown("timed out")],
+    ids=repr,
+)
+def test_a_bound_pod_that_the_api_server_does_not_know_to_be_bound_is_not_told_to_be(error: ExtenderError) -> None:
+    cache, binder = cache_of(NODE, make_pod("p").req(cpu="2").node("n").obj()), FakeBinder(error)
+    assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": str(error)}
+    assert state(cache) is PodState.ADDED  # till a list tells
 
 
 @pytest.mark.parametrize(
