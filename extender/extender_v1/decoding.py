@@ -17,6 +17,7 @@ from extender.extender_v1.types import (
     NodeVictims,
 )
 from extender.model.pod import Pod
+from extender.model.quantity import INT64_MAX
 
 _LARGEST_KEPT_BYTES = 1024 * 1024
 # More than the largest clusters have; in memory a value takes 60 bytes and more, however short it is in JSON.
@@ -170,6 +171,8 @@ def _victims(raw: msgspec.Raw, node: str) -> NodeVictims:
     fields = lower_keys(optional_as(raw, RawObject, f"victims of {node}") or {})
     listed = optional_as(fields.get("pods"), list[msgspec.Raw], f"victims of {node}: Pods") or []
     violations = optional_as(fields.get("numpdbviolations"), int, f"victims of {node}: NumPDBViolations") or 0
+    if not 0 <= violations <= INT64_MAX:  # it is echoed, and the scheduler could not read the answer
+        raise MalformedRequest(f"victims of {node}: NumPDBViolations: {violations}")
     if len(listed) > _MOST_VICTIMS:
         raise MalformedRequest(f"victims of {node}: more than {_MOST_VICTIMS}")
     uids: list[str] = []

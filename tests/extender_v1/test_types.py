@@ -146,6 +146,13 @@ def test_malformed_requests_say_where(body: bytes, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("violations", [-1, 2**63, 2**64])
+def test_violations_that_go_cannot_count_are_refused(violations: int) -> None:
+    victims = {"n": {"Pods": [{"UID": "u"}], "NumPDBViolations": violations}}
+    with pytest.raises(MalformedRequest, match=f"victims of n: NumPDBViolations: {violations}"):
+        decode_preemption_args(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
+
+
 MILLION = b",".join(b'"%07d":"abcdefgh"' % number for number in range(1_000_002))
 
 
