@@ -8,7 +8,8 @@
 
 `next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
 stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector), those
-of a list after every page that comes.
+of a list after every page that comes. A server that says when to ask again is asked then, up to ten times in a row
+(client-go's rest.Request).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ UNSERVED_PAUSE_SECONDS = 600.0
 WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
+_MOST_RETRIES = 10
 
 
 class ListWatchFailure(Enum):
@@ -85,6 +87,7 @@ class ListWatchState:
         self._resume_at = 0.0
         self._list_failures = self._watch_failures = 0
         self._last_failure_at = float("-inf")
+        self._retries = 0  # in a row, when the server had said
         self._opened_at = 0.0
         self._progress = True  # something has come since the last stream broke
         self._missed_since: float | None = None  # nothing but 404 has come since then
@@ -109,7 +112,7 @@ class ListWatchState:
 
     def paged(self, version: str, continue_token: str) -> bool:
         """Takes a page; returns whether it was the last."""
-        self._continue_token, self._missed_since, self._list_failures = continue_token, None, 0
+        self._continue_token, self._missed_since, self._list_failures, self._retries = continue_token, None, 0, 0
         if continue_token:
             return False
         self._version, self._limit = version, PAGE_SIZE
@@ -128,7 +131,7 @@ class ListWatchState:
 
     def opened(self) -> None:
         """Notes that the API server has taken up a watch."""
-        self._missed_since = None
+        self._missed_since, self._retries = None, 0
 
     def ended(self, now: float) -> None:
         """Notes that a watch ended as it should; one that ended at once and empty is a failure, as in client-go."""
@@ -154,6 +157,10 @@ class ListWatchState:
             return
         if failure is not ListWatchFailure.UNSERVED:
             self._missed_since = None
+        if retry_after_seconds and self._retries < _MOST_RETRIES:
+            self._retries += 1
+            self._resume_at = now + retry_after_seconds
+            return
         self._resume_at = now + max(self._pause(now, watching), retry_after_seconds)
 
     def _is_missed_for_good(self, now: float) -> bool:

@@ -162,17 +162,20 @@ def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[ListWa
     assert not reflection.served
 
 
-def test_retry_after_is_a_lower_bound() -> None:
+def test_a_server_that_says_when_is_asked_then_ten_times_in_a_row() -> None:
     reflection = watching()
-    reflection.failed(ListWatchFailure.OTHER, 0.0, retry_after_seconds=25.0)
-    assert isinstance(step := reflection.next(0.0), Pause)
-    assert step.seconds == 25.0
+    for _ in range(2):
+        waits = pauses(reflection, [2.0 * n for n in range(13)], retry_after_seconds=1.0)
+        assert waits[:10] == [1.0] * 10
+        assert 1.0 < waits[11] < waits[12]
+        reflection.opened()
+    assert pauses(reflection, [40.0], retry_after_seconds=25.0) == [25.0]
 
 
-def pauses(reflection: ListWatchState, times: list[float]) -> list[float]:
+def pauses(reflection: ListWatchState, times: list[float], retry_after_seconds: float = 0.0) -> list[float]:
     seconds = []
     for now in times:
-        reflection.failed(ListWatchFailure.OTHER, now)
+        reflection.failed(ListWatchFailure.OTHER, now, retry_after_seconds)
         step = reflection.next(now)
         assert isinstance(step, Pause)
         seconds.append(step.seconds)
