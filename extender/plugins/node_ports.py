@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.framework.events.queueing_hints import Interest, Interests, Reads, has_place
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import unschedulable
@@ -75,6 +75,19 @@ def ports_are_freed(pod: PodInfo, change: Change) -> bool:
     return has_place(change.old) and conflicts_between(pod.host_ports, change.old.host_ports) > 0
 
 
+def ports_of_the_pod(change: Change) -> list[str]:
+    """Returns the numbers of the ports that the pod had."""
+    return _port_numbers(change.old)
+
+
+def _port_numbers(pod: PodInfo) -> list[str]:
+    return [f"{port.port}" for port in pod.host_ports]
+
+
+def _ports(pod: PodInfo) -> Hashable:
+    return pod.host_ports
+
+
 PLUGIN = Plugin(
     NAME,
     Arguments,
@@ -82,9 +95,10 @@ PLUGIN = Plugin(
     needs=((FILTER, PRE_FILTER),),
     interests=Interests(
         (
-            Interest(Resource.ASSIGNED_POD, Action.DELETE, ports_are_freed),
+            Interest(
+                Resource.ASSIGNED_POD, Action.DELETE, ports_are_freed, Reads(_ports, _port_numbers), ports_of_the_pod
+            ),
             Interest(Resource.NODE, Action.ADD),
-        ),
-        lambda pod: pod.host_ports,
+        )
     ),
 )

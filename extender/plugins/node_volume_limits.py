@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.claim_hints import claim_of, used_claims, uses_claim
+from extender.framework.events.claim_hints import USED_CLAIMS, claim_of, uses_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.framework.events.queueing_hints import Interest, Interests, Reads, has_place
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
@@ -131,12 +131,13 @@ def volumes_are_detached(_pod: PodInfo, change: Change) -> bool:
 
 def attachment_goes(pod: PodInfo, change: Change) -> bool:
     """Returns True if a volume was detached by a driver that the pod may need."""
-    return any(
-        not isinstance(each, InlineVolume)
-        or not isinstance(each.volume, CSIVolume)
-        or each.volume.driver == change.old.spec.attacher
-        for each in pod.attachables
-    )
+    return not _drivers(pod).isdisjoint((None, change.old.spec.attacher))
+
+
+def _drivers(pod: PodInfo) -> frozenset[str | None]:
+    """Returns the drivers of the pod's volumes; None stands for those that only their claims tell."""
+    inline = (each.volume if isinstance(each, InlineVolume) else None for each in pod.attachables)
+    return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)
 
 
 PLUGIN = Plugin(
@@ -148,10 +149,8 @@ PLUGIN = Plugin(
             Interest(Resource.CSI_NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),
             Interest(Resource.ASSIGNED_POD, Action.DELETE, volumes_are_detached),
-            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_claim, claim_of),
-            Interest(Resource.VOLUME_ATTACHMENT, Action.DELETE, attachment_goes),
-        ),
-        lambda pod: pod.attachables,
-        used_claims,
+            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_claim, USED_CLAIMS, claim_of),
+            Interest(Resource.VOLUME_ATTACHMENT, Action.DELETE, attachment_goes, Reads(_drivers)),
+        )
     ),
 )

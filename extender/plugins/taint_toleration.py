@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, encoded
+from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
 from extender.framework.plugin import PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Scorer, Scores, Verdict, normalised
 from extender.framework.status import unresolvable
@@ -77,6 +77,17 @@ def _repels(node: Node, pod: PodInfo) -> bool:
     return bool(untolerated(node.taints, pod.pod.spec.tolerations or (), (NO_SCHEDULE, NO_EXECUTE)))
 
 
+def first_taint(change: Change) -> tuple[str, ...] | None:
+    """Returns the names of the tolerations that cover the first taint of the node; None where it has none."""
+    taints = (taint for taint in change.new.taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
+    return next(((taint.key, f"{taint.key}={taint.value}") for taint in taints), None)
+
+
+def _names_of_tolerations(pod: PodInfo) -> Iterator[str]:
+    for each in pod.pod.spec.tolerations or ():
+        yield each.key if not each.key or each.operator == "Exists" else f"{each.key}={each.value}"
+
+
 def _tolerations(pod: PodInfo) -> Hashable:
     return encoded(pod.pod.spec.tolerations)
 
@@ -91,9 +102,14 @@ PLUGIN = Plugin(
     needs=((SCORE, PRE_SCORE),),
     interests=Interests(
         (
-            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, taints_become_tolerated),
+            Interest(
+                Resource.NODE,
+                Action.ADD | Action.UPDATE_NODE_TAINT,
+                taints_become_tolerated,
+                Reads(_tolerations, _names_of_tolerations),
+                first_taint,
+            ),
             Interest(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
-        ),
-        _tolerations,
+        )
     ),
 )

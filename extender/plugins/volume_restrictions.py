@@ -5,14 +5,14 @@ Source: upstream plugin volumerestrictions.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.claim_hints import claim_of, named_claims, names_claim
+from extender.framework.events.claim_hints import NAMED_CLAIMS, claim_of, named_claims, names_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.events.queueing_hints import Interest, Interests, Reads
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable, unschedulable
@@ -121,8 +121,18 @@ def volumes_are_released(pod: PodInfo, change: Change) -> bool:
     return shared or clash(pod.mounts, left.mounts)
 
 
+def claims_and_disks_of_the_pod(change: Change) -> Iterator[str]:
+    """Yields the claims and disks that the pod used."""
+    return _claims_and_disks(change.old)
+
+
+def _claims_and_disks(pod: PodInfo) -> Iterator[str]:
+    yield from named_claims(pod)
+    yield from (repr(mount.disk) for mount in pod.mounts)
+
+
 def _volumes(pod: PodInfo) -> Hashable:
-    return pod.pod.namespace, pod.claims, pod.mounts, pod.attachables
+    return pod.pod.namespace, pod.claims, pod.mounts
 
 
 PLUGIN = Plugin(
@@ -132,11 +142,15 @@ PLUGIN = Plugin(
     needs=((FILTER, PRE_FILTER),),
     interests=Interests(
         (
-            Interest(Resource.ASSIGNED_POD, Action.DELETE, volumes_are_released),
+            Interest(
+                Resource.ASSIGNED_POD,
+                Action.DELETE,
+                volumes_are_released,
+                Reads(_volumes, _claims_and_disks),
+                claims_and_disks_of_the_pod,
+            ),
             Interest(Resource.NODE, Action.ADD),
-            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, names_claim, claim_of),
-        ),
-        _volumes,
-        named_claims,
+            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, names_claim, NAMED_CLAIMS, claim_of),
+        )
     ),
 )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.events.claim_hints import claim_of, named_claims, names_claim
+from extender.framework.events.claim_hints import NAMED_CLAIMS, claim_of, names_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
@@ -153,9 +153,8 @@ PLUGIN = Plugin(
         (
             Interest(Resource.STORAGE_CLASS, Action.ADD, class_waits),
             Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, names_claim, claim_of),
+            Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, names_claim, NAMED_CLAIMS, claim_of),
             Interest(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, zones_change),
-        ),
-        names=named_claims,
+        )
     ),
 )

@@ -83,14 +83,12 @@ class BackoffQueue:
         """Takes out the pod whose wait ends first, of those that were refused."""
         return self._refused.pop()
 
-    def pop_completed(self, now: float) -> list[QueuedPod]:
-        """Takes out all pods whose wait is over."""
-        return [pod for heap in (self._refused, self._failed) for pod in self._completed(heap, now)]
-
-    def _completed(self, heap: Heap, now: float) -> Iterator[QueuedPod]:
-        while (pod := heap.peek()) and self._backoff.is_over(pod, now):
-            heap.pop()
-            yield pod
+    def pop_completed(self, now: float) -> Iterator[QueuedPod]:
+        """Takes out the pods whose wait is over, one after the other."""
+        for heap in (self._refused, self._failed):
+            while (pod := heap.peek()) and self._backoff.is_over(pod, now):
+                heap.pop()
+                yield pod
 
 
 def _window(seconds: float) -> float:

@@ -17,18 +17,16 @@ pods go one by one, for pod groups (GenericWorkload) are off.
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_DELETE,
-    BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
     POLICY_RELOAD,
     RULE_WAKE,
     SCHEDULE_ATTEMPT_FAILURE,
-    UNSCHEDULABLE_TIMEOUT,
     UNSCHEDULED_POD_ADD,
     Change,
 )
@@ -43,6 +41,7 @@ from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
 BACKLOG = 50
+PART, LET_IN_SECONDS = 500, 0.0002
 
 
 class PriorityQueue:
@@ -74,6 +73,7 @@ class PriorityQueue:
         self._hints = QueueingHints(interests, telemetry.rule_failed)
         self._tiers = SubQueues(self._hints, pre_enqueue, backoff, telemetry, self.lock.notify)
         self._in_flight = InFlight()
+        self._never = threading.Event()
 
     # ---- waiting pods, as the watch describes them
 
@@ -174,19 +174,12 @@ class PriorityQueue:
         Args:
             up_to_priority: only pods of this priority or a lower one can profit, as from a nomination that ends.
         """
-        moved = 0
         with self.lock:
-            now = self._clock.monotonic()
             self._in_flight.record(change)
-            for pods in (self._tiers.unschedulable, self._tiers.gated):
-                for pod, rules in pods.helped_by(change):
-                    if up_to_priority is not None and pod.info.priority > up_to_priority:
-                        continue
-                    if pod.gated_by and not self._hints.interests(pod.gated_by, change.event):
-                        continue
-                    self._tiers.requeue(pod, strategy_of(pod, rules), change.event.label, now)
-                    moved += 1
-        return moved
+            helped = self._tiers.helped_by(change, up_to_priority)
+        left = iter(helped)
+        self._in_parts(lambda now: self._tiers.requeue_helped(islice(left, PART), change.event.label, now))
+        return len(helped)
 
     def wake(self, rule: str) -> None:
         """Has the pods tried again that the rule refused: something that no event tells of may help them."""
@@ -209,25 +202,11 @@ class PriorityQueue:
 
     def flush_backoff(self) -> None:
         """Makes the pods ready whose backoff is over."""
-        with self.lock:
-            now = self._clock.monotonic()
-            for pod in self._tiers.backoff.pop_completed(now):
-                self._tiers.activate(pod, BACKOFF_COMPLETE, now, admitted=True)
+        self._in_parts(lambda now: self._tiers.end_backoffs(now, PART))
 
     def flush_unschedulable(self) -> int:
         """Tries the pods again that have waited too long for an event, in case a hint was wrong; returns how many."""
-        with self.lock:
-            now = self._clock.monotonic()
-            overdue = [
-                pod
-                for pods in (self._tiers.unschedulable, self._tiers.gated)
-                for pod in pods
-                if now - max(pod.timestamp, pod.flushed_at or 0.0) > self._max_unschedulable_seconds
-            ]
-            for pod in overdue:
-                pod.flushed_at = now
-            self._tiers.retry(overdue, UNSCHEDULABLE_TIMEOUT, now)
-            return len(overdue)
+        return self._in_parts(lambda now: self._tiers.retry_overdue(now, self._max_unschedulable_seconds, PART))
 
     # ---- what can be seen
 
@@ -259,8 +238,20 @@ class PriorityQueue:
     def refused(self) -> Mapping[tuple[str, ...], int]:
         """Returns how many pods wait (scheduler_unschedulable_pods), by rule and schedulerName."""
         with self.lock:
-            pods = [pod for tier in Tier for pod in self._tiers[tier]]
-        return Counter((rule, pod.info.pod.spec.scheduler_name) for pod in pods for rule in pod.rejection.rules)
+            return self._tiers.refusals.copy()
+
+    # ---- parts of long work
+
+    def _in_parts(self, step: Callable[[float], int]) -> int:
+        """Repeats a step, with the lock held and for up to PART pods each, until there are fewer; returns how many."""
+        total = 0
+        while True:
+            with self.lock:
+                done = step(self._clock.monotonic())
+            total += done
+            if done < PART:
+                return total
+            self._never.wait(LET_IN_SECONDS)  # or this thread would have the lock again before another wakes up
 
     # ---- with the lock held
 

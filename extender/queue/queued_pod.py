@@ -88,6 +88,11 @@ class QueuedPod:
             self.consecutive_errors += 1
 
     @property
+    def waits_since(self) -> float:
+        """The time from which its wait for an event is counted: a pod that was tried for its long wait waits anew."""
+        return max(self.timestamp, self.flushed_at or 0.0)
+
+    @property
     def order(self) -> tuple[float, ...]:
         """The sort key, smaller first: the higher priority, then the longer wait (upstream PrioritySort)."""
         return (-self.info.priority, self.timestamp)

@@ -5,16 +5,18 @@ Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEnt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol
 
-from extender.framework.events.cluster_events import POP_FROM_BACKOFF_Q
+from extender.framework.events.cluster_events import BACKOFF_COMPLETE, POP_FROM_BACKOFF_Q, UNSCHEDULABLE_TIMEOUT, Change
 from extender.framework.events.queueing_hints import QueueingHints
 from extender.queue.backoff import Backoff, BackoffQueue
 from extender.queue.heap import Heap
-from extender.queue.queued_pod import QueuedPod, Tier
+from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.unschedulable import UnschedulablePods
 from extender.table import PodInfo
 
@@ -56,6 +58,14 @@ def strategy_of(pod: QueuedPod, helped: frozenset[str]) -> Strategy:
     return Strategy.AFTER_BACKOFF if helped.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
+class Helped(NamedTuple):
+    """A pod that an event may help, while it still waits for one after this rejection."""
+
+    pod: QueuedPod
+    rejection: Rejection
+    strategy: Strategy
+
+
 class SubQueue(Protocol):
     """The interface of all four tiers."""
 
@@ -67,7 +77,11 @@ class SubQueue(Protocol):
 
 
 class SubQueues:
-    """Every waiting pod, in exactly one tier; `on_ready` is called whenever `pop` may have one more."""
+    """Every waiting pod, in exactly one tier; `on_ready` is called whenever `pop` may have one more.
+
+    Attributes:
+        refusals: the number of waiting pods by the rule that refused them and schedulerName.
+    """
 
     def __init__(
         self,
@@ -78,7 +92,9 @@ class SubQueues:
         on_ready: Callable[[], object],
     ) -> None:
         self._pre_enqueue = {rule.name: rule for rule in pre_enqueue}
-        self._backoff, self._telemetry, self._on_ready = backoff, telemetry, on_ready
+        self._hints, self._backoff, self._telemetry, self._on_ready = hints, backoff, telemetry, on_ready
+        self.refusals: Counter[tuple[str, ...]] = Counter()
+        self._counted: dict[str, tuple[QueuedPod, Rejection]] = {}
         self.active = Heap(lambda pod: pod.order)
         self.backoff = BackoffQueue(backoff)
         self.unschedulable = UnschedulablePods(hints)
@@ -102,6 +118,7 @@ class SubQueues:
 
     def remove(self, uid: str) -> Tier | None:
         """Takes the pod out; returns the tier that it was in."""
+        self._uncount(uid)
         return next((tier for tier, pods in self._by_tier.items() if pods.remove(uid)), None)
 
     @property
@@ -114,7 +131,46 @@ class SubQueues:
         pod = self.active.pop()
         if pod is None and (pod := self.backoff.pop()):
             self._telemetry.incoming(Tier.ACTIVE.queue, POP_FROM_BACKOFF_Q)
+        if pod is not None:
+            self._uncount(pod.uid)
         return pod
+
+    def helped_by(self, change: Change, up_to_priority: int | None) -> list[Helped]:
+        """Returns the pods of at most this priority that the change may help; gated ones if their rule hears of it."""
+        return [
+            Helped(pod, pod.rejection, strategy_of(pod, rules))
+            for pods in (self.unschedulable, self.gated)
+            for pod, rules in pods.helped_by(change)
+            if (up_to_priority is None or pod.info.priority <= up_to_priority)
+            and (not pod.gated_by or self._hints.interests(pod.gated_by, change.event))
+        ]
+
+    def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
+        """Moves those that still wait for an event to where they belong now; returns how many were given."""
+        number = 0
+        for pod, rejection, strategy in helped:
+            waits = self.unschedulable.get(pod.uid) or self.gated.get(pod.uid)
+            if waits is pod and pod.rejection is rejection:
+                self.requeue(pod, strategy, event, now)
+            number += 1
+        return number
+
+    def end_backoffs(self, now: float, most: int) -> int:
+        """Makes pods ready whose backoff is over; returns how many."""
+        completed = list(islice(self.backoff.pop_completed(now), most))
+        for pod in completed:
+            self.activate(pod, BACKOFF_COMPLETE, now, admitted=True)
+        return len(completed)
+
+    def retry_overdue(self, now: float, max_seconds: float, most: int) -> int:
+        """Tries pods again that have waited for an event for more than `max_seconds`; returns how many."""
+        number = 0
+        for pods in (self.unschedulable, self.gated):
+            while number < most and (pod := pods.longest_waiting()) and now - pod.waits_since > max_seconds:
+                pod.flushed_at = now
+                self.requeue(pod, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
+                number += 1
+        return number
 
     def requeue(self, pod: QueuedPod, strategy: Strategy, event: str, now: float) -> Tier:
         """Moves the pod to the tier where it belongs after `event`; returns that tier."""
@@ -152,8 +208,23 @@ class SubQueues:
     def _put(self, pod: QueuedPod, tier: Tier, event: str) -> Tier:
         origin = self.remove(pod.uid)
         self._by_tier[tier].add(pod)
+        self._count(pod)
         if origin is None or origin.queue != tier.queue:
             self._telemetry.incoming(tier.queue, event)
         if tier in (Tier.ACTIVE, Tier.BACKOFF):
             self._on_ready()
         return tier
+
+    def _count(self, pod: QueuedPod) -> None:
+        if pod.rejection.rules:
+            self._counted[pod.uid] = pod, pod.rejection
+            self.refusals.update((rule, pod.info.pod.spec.scheduler_name) for rule in pod.rejection.rules)
+
+    def _uncount(self, uid: str) -> None:
+        if uid in self._counted:
+            pod, rejection = self._counted.pop(uid)
+            for rule in rejection.rules:
+                key = rule, pod.info.pod.spec.scheduler_name
+                self.refusals[key] -= 1
+                if not self.refusals[key]:
+                    del self.refusals[key]

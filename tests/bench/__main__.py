@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from extender.app.housekeeping import GC_THRESHOLDS
-from tests.bench import answers, decisions, loop, scale, verbs
+from tests.bench import answers, decisions, loop, scale, verbs, waiting
 from tests.bench.report import Table, add_options, progress, publish
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 
@@ -82,10 +82,24 @@ def measure_scale(_: Binaries, __: list[int]) -> Table:
     return table
 
 
+def waiting_table() -> Table:
+    few, many = waiting.WAITING
+    return Table("waiting", ["CPU time of an event", f"{few:,} pods wait", f"{many:,} pods wait", "of those woken"])
+
+
+def measure_waiting(_: Binaries, __: list[int]) -> Table:
+    table = waiting_table()
+    for few, many in zip(*map(list, map(waiting.measured, waiting.WAITING)), strict=True):
+        costs = [f"{few.cpu_us:.0f} us", f"{many.cpu_us:.0f} us"]
+        table.add([few.event, *costs, f"{many.woken:.3g}"], {"few": asdict(few), "many": asdict(many)})
+    return table
+
+
 PARTS: dict[str, Callable[[Binaries, list[int]], Table]] = {
     "decisions": measure_decisions,
     "verbs": measure_verbs,
     "loop": measure_loop,
+    "waiting": measure_waiting,
     "answers": measure_answers,
     "scale": measure_scale,
 }

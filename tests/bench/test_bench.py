@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import answers, conflicts, decisions, loop, scale, verbs, webhook
+from tests.bench import answers, conflicts, decisions, loop, scale, verbs, waiting, webhook
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
 from tests.stock.build import Binaries
@@ -47,6 +47,13 @@ def test_the_loop_places_every_backlog() -> None:
     rows = dict(loop.measured(30, pods=40, waiting=5))
     assert list(rows) == [*BACKLOGS, "basic, 5 pods waiting for room"]
     assert min(rows.values()) > 0
+
+
+def test_events_happen_beside_pods_that_wait() -> None:
+    costs = {cost.event: cost for cost in waiting.measured(60)}
+    assert costs.keys() == waiting.EVENTS.keys()
+    assert min(cost.cpu_us for cost in costs.values()) > 0
+    assert sum(cost.woken for cost in costs.values()) > 0
 
 
 @pytest.mark.stock

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.framework.events.cluster_events import (
@@ -13,10 +15,19 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from extender.framework.events.queueing_hints import Interest, Interests, QueueingHints
+from extender.framework.events.queueing_hints import (
+    AmountLimits,
+    Interest,
+    Interests,
+    QueueingHints,
+    Reads,
+    reads_names,
+)
 from extender.plugins.registry import INTERESTS
+from extender.queue.priority_queue import PriorityQueue
+from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
-from tests.queue.queueing import Told, info
+from tests.queue.queueing import Told, info, refused
 
 POD_RULES = {"InterPodAffinity", "PodTopologySpread"}
 ON_DELETE = {"DefaultPreemption", "NodePorts", "NodeResourcesFit", "NodeVolumeLimits", "VolumeRestrictions"} | POD_RULES
@@ -67,8 +78,40 @@ def test_a_hint_that_raises_does_not_leave_the_pod_waiting() -> None:
         return bool(change.new.no_such_thing)
 
     told = Told()
-    rule = Interests((Interest(Resource.NODE, Action.ADD, faulty),), alike=lambda pod: 1 // 0)
-    hints = QueueingHints({"Faulty": rule}, told.rule_failed)
+    hints = QueueingHints({"Faulty": Interests((Interest(Resource.NODE, Action.ADD, faulty),))}, told.rule_failed)
     assert hints.help_from("Faulty", info("p"), Change(NODE_ADD))
-    assert hints.alike("Faulty", info("p")) == info("p").uid
-    assert told.failed == ["Faulty", "Faulty"]
+    assert told.failed == ["Faulty"]
+
+
+def raises(*_: object) -> Any:
+    raise KeyError("a defect")
+
+
+@pytest.mark.parametrize(
+    "interest",
+    [
+        pytest.param(Interest(Resource.NODE, Action.ADD, reads=Reads(raises)), id="value"),
+        pytest.param(
+            Interest(Resource.NODE, Action.ADD, reads=reads_names(raises), about=lambda _: ("n",)), id="names"
+        ),
+        pytest.param(Interest(Resource.NODE, Action.ADD, reads=reads_names(raises), about=raises), id="about"),
+        pytest.param(
+            Interest(
+                Resource.NODE, Action.ADD, reads=Reads(amounts=raises), limits=lambda *_: AmountLimits(lambda _: 0)
+            ),
+            id="amounts",
+        ),
+        pytest.param(
+            Interest(Resource.NODE, Action.ADD, reads=Reads(amounts=lambda _: {"cpu": 1}), limits=raises), id="limits"
+        ),
+    ],
+)
+def test_what_raises_when_a_pod_is_looked_for_does_not_leave_it_waiting(interest: Interest) -> None:
+    told = Told()
+    queue = PriorityQueue(told, ManualClock(), {"Faulty": Interests((interest,))})
+    queue.add(info("p"))
+    popped = queue.pop(0)
+    assert popped is not None
+    queue.add_unschedulable(popped, refused("Faulty"))
+    assert queue.move(Change(NODE_ADD)) == 1
+    assert set(told.failed) == {"Faulty"}

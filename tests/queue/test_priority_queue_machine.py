@@ -17,7 +17,7 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.events.queueing_hints import Interest, Interests, Reads, reads_names
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod, Rejection
@@ -49,13 +49,12 @@ def is_named(pod: PodInfo, change: Change) -> bool:
     return bool(pod.pod.name == change.old.pod.name)
 
 
+OWN_NAME = reads_names(lambda pod: (pod.pod.name,))
 INTERESTS = {
-    "Colour": Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, same_colour),), colour_of),
+    "Colour": Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, same_colour, Reads(colour_of)),)),
     "Always": Interests((Interest(Resource.NODE, Action.ADD),)),
     "Never": Interests((Interest(Resource.POD, Action.ALL, lambda pod, change: False),)),
-    "Named": Interests(
-        (Interest(Resource.ASSIGNED_POD, Action.DELETE, is_named, named_in),), names=lambda pod: (pod.pod.name,)
-    ),
+    "Named": Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, is_named, OWN_NAME, named_in),)),
     GATE: Interests((Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),)),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, QueueingHints
+from extender.framework.events.queueing_hints import Interest, Interests, QueueingHints, Reads, reads_names
 from extender.queue.queued_pod import QueuedPod
 from extender.queue.unschedulable import UnschedulablePods
 from extender.table import PodInfo
@@ -12,6 +12,9 @@ from tests.queue.queueing import Told, info, refused
 
 LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("b").node("n")))
 
+COLOUR = Reads(lambda pod: pod.pod.labels.get("colour"))
+NAME = reads_names(lambda pod: (pod.pod.name,))
+
 
 class Filed:
     """Waiting pods of two rules that say yes to everything and note whom they were asked about."""
@@ -19,12 +22,9 @@ class Filed:
     def __init__(self) -> None:
         self.asked: list[str] = []
         interests = {
-            "ByColour": Interests(
-                (Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask),), lambda pod: pod.pod.labels.get("colour")
-            ),
+            "ByColour": Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask, COLOUR),)),
             "ByName": Interests(
-                (Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask, lambda change: (change.old.pod.name,)),),
-                names=lambda pod: (pod.pod.name,),
+                (Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask, NAME, lambda change: (change.old.pod.name,)),)
             ),
         }
         self.pods = UnschedulablePods(QueueingHints(interests, Told().rule_failed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.framework.events.cluster_events import Change
+from extender.framework.events.queueing_hints import reads_names
 from extender.table import PodInfo
 
 
@@ -31,3 +32,6 @@ def used_claims(pod: PodInfo) -> Iterator[str]:
 def named_claims(pod: PodInfo) -> Iterator[str]:
     """Yields the keys of the claims that the pod's spec names; those of ephemeral volumes are left out."""
     return (use.key for use in pod.claims if use.owner is None)
+
+
+USED_CLAIMS, NAMED_CLAIMS = reads_names(used_claims), reads_names(named_claims)

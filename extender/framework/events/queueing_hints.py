@@ -1,13 +1,16 @@
 """Queueing hints: the events that may help the pods that a rule refused (upstream EventsToRegister).
 
 A rule registers interests: an event, and a hint that looks at one pod and one change and says whether the pod may now
-pass. Hints are asked once for all pods that are alike to the rule, so ten thousand replicas cost as much as one.
+pass. With each goes what the hint reads of a pod, by which the queue finds the pods to ask about: replicas of a
+template together, and of pods that have nothing in common those that name what has changed, or ask for no more than
+there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -34,53 +37,105 @@ def about_any_object(_change: Change) -> None:
     return
 
 
-def naming_nothing(_pod: PodInfo) -> tuple[str, ...]:
-    """Says that the rule does not go by the names of objects."""
-    return ()
-
-
 def has_place(pod: PodInfo | None) -> bool:
     """Returns True if the pod is bound or nominated; so does an absent one."""
     return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
+
+
+def _nothing(_pod: PodInfo) -> Hashable:
+    return None
+
+
+ANY = ""
+"""A name by which a pod is found whatever the change is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The part of a pod that a hint reads, by which the queue finds the pods to ask about.
+
+    Attributes:
+        value: that part as a value: pods with equal ones get the same answer, and are asked about once.
+        names: the names by which a pod is found, see `Interest.about`; equal for equal values.
+        amounts: the resources that a pod asks for, see `Interest.limits`; they and the priority are equal for equal
+            values.
+    """
+
+    value: Callable[[PodInfo], Hashable] = _nothing
+    names: Callable[[PodInfo], Iterable[str]] | None = None
+    amounts: Callable[[PodInfo], Mapping[str, int]] | None = None
+
+
+NOTHING_OF_THE_POD = Reads()
+
+
+def reads_names(names: Callable[[PodInfo], Iterable[str]]) -> Reads:
+    """Returns what a hint reads that looks at nothing but these names."""
+    return Reads(lambda pod: tuple(names(pod)), names)
+
+
+class AmountLimits(NamedTuple):
+    """The amounts that a change leaves room for.
+
+    Attributes:
+        at_most: resource -> the most that a pod may ask for to be helped; infinity: any amount.
+        any_of: resource -> a pod that asks for it may be helped; one such resource is enough. None: any pod.
+    """
+
+    at_most: Callable[[str], float] = lambda _resource: inf
+    any_of: Callable[[str], bool] | None = None
+
+    def admit(self, wanted: Mapping[str, int]) -> bool:
+        """Returns True if a pod may be helped that asks for these amounts, none of them 0."""
+        within = all(amount <= self.at_most(resource) for resource, amount in wanted.items())
+        return within and (self.any_of is None or any(map(self.any_of, wanted)))
 
 
 class Interest(NamedTuple):
     """An event that a rule registers for.
 
     Attributes:
-        about: the keys of the objects that the change is about, if only pods that name one of them (see
-            `Interests.names`) may be helped; None: any pod (upstream PreQueueingHintFn).
+        reads: what the hint reads of a pod. One that reads more is asked about the wrong pods.
+        about: the names of what the change is about, if only pods with one of these names (`Reads.names`) may be
+            helped; None: any pod (upstream PreQueueingHintFn).
+        limits: (change, priority) -> the amounts that pods of this priority may ask for (`Reads.amounts`), None: no pod
+            may be helped. They say the same as the hint, which is not asked then.
     """
 
     resource: Resource
     actions: Action
     hint: Hint = always
+    reads: Reads = NOTHING_OF_THE_POD
     about: Callable[[Change], Iterable[str] | None] = about_any_object
+    limits: Callable[[Change, int], AmountLimits | None] | None = None
 
     def is_met_by(self, event: ClusterEvent) -> bool:
         return ClusterEvent(self.resource, self.actions).is_met_by(event)
 
 
-def _all_alike(_pod: PodInfo) -> Hashable:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Interests:
-    """All that a rule registers.
-
-    Attributes:
-        alike: what the hints read of a pod, as a value: pods with equal ones get the same hints.
-        names: the keys of the objects that a pod names and that `Interest.about` is compared with.
-    """
+    """All that a rule registers."""
 
     of: tuple[Interest, ...] = ()
-    alike: Callable[[PodInfo], Hashable] = _all_alike
-    names: Callable[[PodInfo], Iterable[str]] = naming_nothing
+
+    @property
+    def reads(self) -> Iterable[Reads]:
+        """The ways in which the queue files the pods that the rule refused; those of the pod's own events need none."""
+        others = (interest.reads for interest in self.of if interest.resource is not Resource.TARGET_POD)
+        return dict.fromkeys((NOTHING_OF_THE_POD, *others))
 
 
 EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
 """The interests of a rule that has registered none."""
+
+
+class FiledAs(NamedTuple):
+    """What `Reads` reads of one pod."""
+
+    value: Hashable
+    names: Sequence[str]
+    amounts: Mapping[str, int] | None
 
 
 class QueueingHints:
@@ -107,17 +162,18 @@ class QueueingHints:
             self._known[rule, event] = found
         return found
 
-    def alike(self, rule: str, pod: PodInfo) -> Hashable:
-        """Returns a value that is equal for pods that are alike to `rule`; a pod that raises is like no other."""
+    def reads(self, rule: str) -> Iterable[Reads]:
+        """Returns the ways in which the pods that `rule` refused are filed."""
+        return self._of(rule).reads
+
+    def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
+        """Returns where the pod is filed; one that raises is like no other, and asked about each time."""
         try:
-            return self._of(rule).alike(pod)
+            names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
+            return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
         except Exception:
             self._on_failure(rule)
-            return pod.uid
-
-    def names(self, rule: str, pod: PodInfo) -> Iterable[str]:
-        """Returns the keys of the objects that the pod names, as far as they matter to `rule`."""
-        return self._of(rule).names(pod)
+            return FiledAs(pod.uid, (ANY,), {} if reads.amounts else None)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
         """Returns the hint's answer; True if it raises."""
@@ -126,6 +182,22 @@ class QueueingHints:
         except Exception:
             self._on_failure(rule)
             return True
+
+    def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
+        """Returns the names that the change is about, None: any; so too if that raises."""
+        try:
+            return interest.about(change)
+        except Exception:
+            self._on_failure(rule)
+            return None
+
+    def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
+        """Returns the amounts that the change leaves room for, None: for no pod; without limits if that raises."""
+        try:
+            return interest.limits(change, priority) if interest.limits else AmountLimits()
+        except Exception:
+            self._on_failure(rule)
+            return AmountLimits()
 
     def help_from(self, rule: str, pod: PodInfo, change: Change) -> bool:
         """Returns True if any hint of `rule` says that the change may help the pod."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.events.queueing_hints import Interest, Interests, reads_names
 from extender.model.devices.claims import ResourceClaim
 from extender.table import PodInfo
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """Returns the claim that the change is about; None where its devices came free for all, or no pod names it."""
-    if _devices_come_free(change) or _is_made_anew(change):
+    """Returns the claim that the change is about, or the pod that it was made for; None where devices came free."""
+    if _devices_come_free(change):
         return None
+    if _is_made_anew(change):
+        return (change.old.controller.uid,) if change.old.controller else ()
     return ((change.new or change.old).key,)
 
 
@@ -40,6 +42,11 @@ def claims_of(pod: PodInfo) -> Iterator[str]:
             yield f"{pod.pod.namespace}/{name}"
 
 
+def _claims_and_uid(pod: PodInfo) -> Iterator[str]:
+    yield from claims_of(pod)
+    yield pod.uid
+
+
 def _is_made_anew(change: Change) -> bool:
     return change.new is None and bool(change.old.is_for_extended_resources)
 
@@ -53,11 +60,16 @@ def _devices_come_free(change: Change) -> bool:
 INTERESTS = Interests(
     (
         Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
-        Interest(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE, claim_helps, claim_of),
+        Interest(
+            Resource.RESOURCE_CLAIM,
+            Action.ADD | Action.UPDATE | Action.DELETE,
+            claim_helps,
+            reads_names(_claims_and_uid),
+            claim_of,
+        ),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
         Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
         Interest(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
         Interest(Resource.DEVICE_TAINT_RULE, Action.ALL),
-    ),
-    names=claims_of,
+    )
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.framework.events.label_names import names_of_labels, names_of_selector
+from extender.framework.events.queueing_hints import ANY, Interest, Interests, Reads, has_place
 from extender.model.node import Node
 from extender.model.selectors import NOTHING
 from extender.table import PodInfo
@@ -73,12 +74,62 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
     return reaches and term.selector.matches(pod.pod.labels)
 
 
+def terms_about(change: Change) -> list[str] | None:
+    """Returns the names of the terms that a placed pod may match now or no longer; None where it objects to any pod."""
+    names: list[str] = []
+    if change.new is not None:
+        names += map(_WANTED.format, names_of_labels(change.new.pod.labels))
+    if change.old is not None:
+        names += map(_UNWANTED.format, names_of_labels(change.old.pod.labels))
+    if change.new is None:
+        refused = [name for term in change.old.required_anti_affinity for name in names_of_selector(term.selector)]
+        if ANY in refused:
+            return None
+        names += map(_OWN.format, refused)
+    return names
+
+
+_WANTED, _UNWANTED, _OWN = "affinity {}", "anti-affinity {}", "label {}"
+
+
+def _names_of_terms(pod: PodInfo) -> Iterator[str]:
+    """Yields names of one term of the affinity, as all must be met, of each of the anti-affinity, and of own labels."""
+    for term in pod.required_affinity[:1]:
+        yield from _prefixed(_WANTED, names_of_selector(term.selector))
+    for term in pod.required_anti_affinity:
+        yield from _prefixed(_UNWANTED, names_of_selector(term.selector))
+    yield from _prefixed(_OWN, names_of_labels(pod.pod.labels))
+
+
+def _prefixed(prefix: str, names: Iterable[str]) -> Iterator[str]:
+    return (prefix.format(name) if name else ANY for name in names)
+
+
+def _terms(pod: PodInfo) -> Hashable:
+    return pod.group, pod.required_affinity, pod.required_anti_affinity
+
+
+def _topology_keys(pod: PodInfo) -> Hashable:
+    wanted, unwanted = pod.required_affinity, pod.required_anti_affinity
+    return frozenset(term.topology_key for term in wanted), frozenset(term.topology_key for term in unwanted)
+
+
+def _namespaces(pod: PodInfo) -> Hashable:
+    own = (*pod.required_affinity, *pod.required_anti_affinity)
+    return pod.group.namespace, any(term.namespace_selector != NOTHING for term in own)
+
+
 INTERESTS = Interests(
     (
-        Interest(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE, terms_are_met),
+        Interest(
+            Resource.ASSIGNED_POD,
+            Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE,
+            terms_are_met,
+            Reads(_terms, _names_of_terms),
+            terms_about,
+        ),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL),
-        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_changes_domain),
-        Interest(Resource.NAMESPACE, Action.ALL, namespace_is_selected_otherwise),
-    ),
-    lambda pod: (pod.group, pod.required_affinity, pod.required_anti_affinity),
+        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_changes_domain, Reads(_topology_keys)),
+        Interest(Resource.NAMESPACE, Action.ALL, namespace_is_selected_otherwise, Reads(_namespaces)),
+    )
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, has_place
+from extender.framework.events.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted, is_extended
 from extender.table import PodInfo
@@ -13,42 +14,43 @@ from extender.table import PodInfo
 PODS = "pods"
 
 
-def node_has_room(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node, were it empty, would hold the pod, and offers more of what counts than before."""
-    wanted, offered = _wanted(pod), amounts(change.new.allocatable)
-    if not offered.get(PODS) or not _holds(offered, wanted):
-        return False
-    if change.old is None:
-        return True
-    before = amounts(change.old.allocatable)
-    return any(
-        offered.get(name, 0) > before.get(name, 0) or _may_be_a_device(name, offered) for name in (PODS, *wanted)
-    )
+def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
+    """Returns what the node would hold, were it empty; only of help to who asks for what it has more of than before."""
+    offered = amounts(change.new.allocatable)
+    if not offered.get(PODS):
+        return None
+    before = amounts(change.old.allocatable) if change.old else {}
+
+    def grows(resource: str) -> bool:
+        return offered.get(resource, 0) > before.get(resource, 0) or _may_be_a_device(resource, offered)
+
+    return AmountLimits(_at_most(offered), None if change.old is None or grows(PODS) else grows)
 
 
-def room_is_enough(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a pod left a node that has enough free now, pods of lower priority aside.
-
-    Where it is not known what the node has free, the pod may be helped.
-    """
+def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
+    """Returns what is free on the node that a pod left, pods of lower priority aside; any amount if that is unknown."""
     if not has_place(change.old):
-        return False
-    if change.room is None:
-        return True
-    free = change.room(pod.priority)
-    return free is None or (free.get(PODS, 1) > 0 and _holds(free, _wanted(pod)))
+        return None
+    free = change.room(priority) if change.room else None
+    if free is None:
+        return AmountLimits()
+    return AmountLimits(_at_most(free)) if free.get(PODS, 1) > 0 else None
 
 
-def other_pod_shrinks(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a placed pod asks for less than before of something that the pod asks for too."""
+def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
+    """Returns what is free on the node of a pod that asks for less; only of help to who asks for the same resource."""
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
-    if not any(before.get(name, 0) > after.get(name, 0) for name in _wanted(pod)):
-        return False
-    return room_is_enough(pod, change)
+    freed = {name for name, amount in before.items() if amount > after.get(name, 0)}
+    limits = room_after_pod(change, priority) if freed else None
+    return limits and limits._replace(any_of=freed.__contains__)
 
 
 def class_offers_resource(pod: PodInfo, _change: Change) -> bool:
     """Returns True if the pod asks for extended resources, which a device class may stand behind (KEP-5004)."""
+    return _asks_for_extended(pod)
+
+
+def _asks_for_extended(pod: PodInfo) -> bool:
     return any(map(is_extended, _wanted(pod)))
 
 
@@ -56,25 +58,35 @@ def _wanted(pod: PodInfo) -> Mapping[str, int]:
     return {name: amount for name, amount in pod.requests.items() if amount and is_counted(name)}
 
 
-def _holds(offered: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
-    return all(amount <= offered.get(name, 0) or _may_be_a_device(name, offered) for name, amount in wanted.items())
+def _at_most(offered: Mapping[str, int]) -> Callable[[str], float]:
+    return lambda resource: inf if _may_be_a_device(resource, offered) else offered.get(resource, 0)
 
 
 def _may_be_a_device(resource: str, offered: Mapping[str, int]) -> bool:
     return is_extended(resource) and resource not in offered
 
 
-def _requests_and_priority(pod: PodInfo) -> Hashable:
-    return tuple(sorted(pod.requests.items())), pod.priority
+def _wanted_and_priority(pod: PodInfo) -> Hashable:
+    return tuple(sorted(_wanted(pod).items())), pod.priority
+
+
+_REQUESTS = Reads(_wanted_and_priority, amounts=_wanted)
+
+
+def _of_room(resource: Resource, actions: Action, limits: Callable[[Change, int], AmountLimits | None]) -> Interest:
+    def is_enough(pod: PodInfo, change: Change) -> bool:
+        found = limits(change, pod.priority)
+        return found is not None and found.admit(_wanted(pod))
+
+    return Interest(resource, actions, is_enough, _REQUESTS, limits=limits)
 
 
 INTERESTS = Interests(
     (
-        Interest(Resource.ASSIGNED_POD, Action.DELETE, room_is_enough),
-        Interest(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN, other_pod_shrinks),
+        _of_room(Resource.ASSIGNED_POD, Action.DELETE, room_after_pod),
+        _of_room(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN, room_beside_smaller_pod),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN),
-        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, node_has_room),
-        Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, class_offers_resource),
-    ),
-    _requests_and_priority,
+        _of_room(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, room_of_empty_node),
+        Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, class_offers_resource, Reads(_asks_for_extended)),
+    )
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, encoded, has_place
+from extender.framework.events.label_names import names_of_labels, names_of_selector
+from extender.framework.events.queueing_hints import ANY, Interest, Interests, Reads, encoded, has_place
 from extender.model.node import Node
 from extender.model.pod import TopologySpreadConstraint
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, selector_of
@@ -74,17 +75,56 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
     return node is not None and all(key in node.labels for key in keys)
 
 
+def labels_counted(change: Change) -> Iterator[str]:
+    """Yields the names of the selectors that may count a placed pod that came, went or changed its labels."""
+    for party in (change.old, change.new):
+        if party is not None:
+            namespace = party.pod.namespace
+            yield namespace
+            yield from (f"{namespace}/{name}" for name in names_of_labels(party.pod.labels))
+
+
+def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
+    """Yields names in the pod's namespace; the namespace itself for selectors without any and default constraints."""
+    namespace = pod.pod.namespace
+    if not pod.pod.spec.topology_spread_constraints:
+        yield namespace
+    for constraint in _own_hard_constraints(pod):
+        names = names_of_selector(selector_of(constraint, pod.pod.labels))
+        yield from (f"{namespace}/{name}" if name != ANY else namespace for name in names)
+
+
+def _group_and_constraints(pod: PodInfo) -> Hashable:
+    return pod.group, encoded(pod.pod.spec.topology_spread_constraints)
+
+
+def _topology_keys(pod: PodInfo) -> Hashable:
+    has_own = bool(pod.pod.spec.topology_spread_constraints)
+    return has_own, frozenset(each.topology_key for each in _own_hard_constraints(pod))
+
+
+def _namespace_of_default_constraints(pod: PodInfo) -> Hashable:
+    return None if pod.pod.spec.topology_spread_constraints else pod.pod.namespace
+
+
 INTERESTS = Interests(
     (
-        Interest(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE, counts_change),
+        Interest(
+            Resource.ASSIGNED_POD,
+            Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE,
+            counts_change,
+            Reads(_group_and_constraints, _names_of_selectors),
+            labels_counted,
+        ),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION, pod_counts_otherwise),
         Interest(
             Resource.NODE,
             Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT,
             node_changes_spread,
+            Reads(_topology_keys),
         ),
         *(
-            Interest(selecting, Action.ALL, default_selector_changes)
+            Interest(selecting, Action.ALL, default_selector_changes, Reads(_namespace_of_default_constraints))
             for selecting in (
                 Resource.SERVICE,
                 Resource.REPLICATION_CONTROLLER,
@@ -92,6 +132,5 @@ INTERESTS = Interests(
                 Resource.STATEFUL_SET,
             )
         ),
-    ),
-    lambda pod: (pod.group, encoded(pod.pod.spec.topology_spread_constraints)),
+    )
 )

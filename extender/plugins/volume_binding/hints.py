@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from extender.framework.events.claim_hints import claim_of, used_claims, uses_claim
+from extender.framework.events.claim_hints import USED_CLAIMS, claim_of, uses_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.events.queueing_hints import Interest, Interests, Reads
 from extender.model.quantity import nano
 from extender.table import PodInfo
 
@@ -25,7 +25,11 @@ def capacity_ceases_to_matter(pod: PodInfo, change: Change) -> bool:
     """Returns True if a driver of an inline volume of the pod no longer reports its capacity."""
     if not change.old.spec.storage_capacity or change.new.spec.storage_capacity:
         return False
-    return any(volume.csi and volume.csi.driver == change.new.name for volume in pod.pod.spec.volumes or ())
+    return change.new.name in _inline_drivers(pod)
+
+
+def _inline_drivers(pod: PodInfo) -> frozenset[str]:
+    return frozenset(volume.csi.driver for volume in pod.pod.spec.volumes or () if volume.csi)
 
 
 def capacity_grows(_pod: PodInfo, change: Change) -> bool:
@@ -39,13 +43,11 @@ def capacity_grows(_pod: PodInfo, change: Change) -> bool:
 INTERESTS = Interests(
     (
         Interest(Resource.STORAGE_CLASS, _ADD_OR_UPDATE, topologies_change),
-        Interest(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, uses_claim, claim_of),
+        Interest(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, uses_claim, USED_CLAIMS, claim_of),
         Interest(Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE),
         Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
         Interest(Resource.CSI_NODE, _ADD_OR_UPDATE, migration_changes),
-        Interest(Resource.CSI_DRIVER, Action.UPDATE, capacity_ceases_to_matter),
+        Interest(Resource.CSI_DRIVER, Action.UPDATE, capacity_ceases_to_matter, Reads(_inline_drivers)),
         Interest(Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_grows),
-    ),
-    lambda pod: tuple(volume.csi.driver for volume in pod.pod.spec.volumes or () if volume.csi),
-    used_claims,
+    )
 )
