@@ -41,8 +41,10 @@ def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColum
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
     for wanted in expressions:
+        table.deadline.check("a requirement on node labels")
         matched &= table.nodes.labels.satisfying(wanted, rows)
     for field in term.match_fields or ():
+        table.deadline.check("a requirement on node names")
         matched &= _nodes_with_field(compile_requirement(field), table, rows)
     return matched
 
@@ -59,6 +61,7 @@ def nodes_with_labels(wanted: dict[str, str], table: Table, rows: Rows) -> BoolC
     """Returns bool[len(rows)]: the row has all of the labels (a pod's nodeSelector)."""
     matched = np.ones(len(rows), np.bool_)
     for key, value in wanted.items():
+        table.deadline.check("a label of the node selector")
         matched &= table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
     return matched
 

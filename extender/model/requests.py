@@ -128,13 +128,14 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
     starting: Nanos = {}
     for container in pod.init_containers:
         own = asked(container)
-        if container.restart_policy == "Always":
+        always = container.restart_policy == "Always"
+        if always:
             _add(running, own)
             _add(sidecars, own)
-            starting = _largest(starting, sidecars)
-        else:
-            _add(own, sidecars)
-            starting = _largest(starting, own)
+        # Of what it does not ask for itself, there is no more yet than when all sidecars run.
+        for name, nanos in own.items():
+            wanted = sidecars[name] if always else nanos + sidecars.get(name, 0)
+            starting[name] = max(starting.get(name, wanted), wanted)
     return _largest(running, starting)
 
 

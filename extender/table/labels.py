@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -28,6 +29,7 @@ class LabelColumn:
         self.ids = np.zeros(capacity, np.intp)
         self.values: list[str] = [""]
         self._id_of: dict[str, int] = {}
+        self._numbers, self._is_number = array("q"), array("b")  # of the values that Gt and Lt have been asked about
 
     def __len__(self) -> int:
         """Returns the number of ids, absence included: the width of a per-domain array."""
@@ -57,7 +59,7 @@ class LabelColumn:
             case "DoesNotExist":
                 return self._having(False)
             case "Gt" | "Lt":
-                return np.fromiter((self._compares(value, requirement) for value in self.values), np.bool_, len(self))
+                return self._comparing(requirement)
             case _:
                 return np.zeros(len(self), np.bool_)
 
@@ -71,8 +73,18 @@ class LabelColumn:
         verdict[[known for value in values if (known := self._id_of.get(value))]] = True
         return verdict
 
-    def _compares(self, value: str, requirement: Requirement) -> bool:
-        return whole_number(value) is not None and requirement.matches({requirement.key: value})
+    def _comparing(self, requirement: Requirement) -> BoolColumn:
+        bound = requirement.bound()
+        if bound is None:
+            return np.zeros(len(self), np.bool_)
+        for value in self.values[len(self._numbers) :]:
+            number = whole_number(value)
+            self._numbers.append(0 if number is None else number)
+            self._is_number.append(number is not None)
+        numbers = np.array(self._numbers, np.int64)
+        return np.array(self._is_number, np.bool_) & (
+            numbers > bound if requirement.operator == "Gt" else numbers < bound
+        )
 
 
 class LabelColumns:

@@ -25,6 +25,7 @@ from extender.verbs.requested_nodes import requested_nodes
 from extender.verbs.verb import Summary
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
+_MOST_REASON_CHARACTERS = 1024  # kube-scheduler shows no more, and it goes out once for each node
 
 
 class Filter:
@@ -117,7 +118,8 @@ class Filter:
 
 
 def _reason(refusal: Refusal) -> str:
-    return ", ".join(refusal.reasons) or f"refused by {refusal.plugin}"
+    reason = ", ".join(refusal.reasons[:_MOST_REASON_CHARACTERS]) or f"refused by {refusal.plugin}"
+    return reason if len(reason) <= _MOST_REASON_CHARACTERS else f"{reason[: _MOST_REASON_CHARACTERS - 3]}..."
 
 
 def _waits_for_victims_at(pod: Pod, table: Table) -> str:

@@ -168,6 +168,9 @@ def test_a_requirement_over_rows_decides_like_one_over_labels(key: str, operator
     requirement: Requirement = compile_requirement(NodeSelectorRequirement(key=key, operator=operator, values=values))
     want = [requirement.matches(table.nodes.node(row).labels) for row in table.nodes.rows]
     assert table.nodes.labels.satisfying(requirement, table.nodes.rows).tolist() == want
+    table.set_node(node(make_node("later").label({"rank": "4"}).obj()))
+    want.append(requirement.matches({"rank": "4"}))
+    assert table.nodes.labels.satisfying(requirement, table.nodes.rows).tolist() == want
 
 
 def test_pods_outlive_their_node_and_count_again_when_it_comes_back() -> None:

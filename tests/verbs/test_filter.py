@@ -112,3 +112,11 @@ def test_passed_and_failed_answers() -> None:
     assert verb.allow_all(request).node_names == NAMES
     assert verb.failed(request, "why").error == "why"
     assert verb.summary(request, verb.decide(request)).nodes_out == 2
+
+
+def test_a_reason_that_names_thousands_of_resources_is_cut() -> None:
+    greedy = make_pod("greedy").req({f"example.com/{number}": "1" for number in range(3000)}).obj()
+    failed = answer(filter_of(*NODES), args(greedy, names=NAMES))["FailedAndUnresolvableNodes"]
+    assert failed["roomy"].startswith("Insufficient example.com/0, Insufficient example.com/1, ")
+    assert failed["roomy"].endswith("...")
+    assert len(failed["roomy"]) == 1024

@@ -23,8 +23,8 @@ from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
-from tests.builders import make_node, make_pod
-from tests.verbs.cluster import FakeBinder, args, binding, cache_of, preemption_args
+from tests.builders import PodBuilder, expression, make_node, make_pod, node_term
+from tests.verbs.cluster import PROFILES, FakeBinder, args, binding, cache_of, preemption_args
 
 LIMIT_SECONDS = 4.0
 
@@ -134,6 +134,38 @@ def test_the_table_is_lent_again_after_a_late_decision() -> None:
         world.filter.decide(world.filter.decode(args(world.pod, names=["n1"])))
     with world.cache.snapshot("after") as table:
         assert table is before
+
+
+class _TickingClock(ManualClock):
+    """Goes on by a hundredth of a second with each look at it."""
+
+    def monotonic(self) -> float:
+        self.advance(0.01)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(
+            make_pod("web").require_node(*(node_term(expression("rank", "Gt", str(n))) for n in range(1000))),
+            id="a thousand terms of required node affinity",
+        ),
+        pytest.param(
+            make_pod("web").require_node(node_term(*(expression("rank", "NotIn", str(n)) for n in range(1000)))),
+            id="a thousand requirements of one term",
+        ),
+        pytest.param(
+            make_pod("web").node_selector(**{f"key-{n}": "value" for n in range(1000)}), id="a thousand selected labels"
+        ),
+    ],
+)
+def test_a_pod_of_a_thousand_requirements_on_nodes_ends_within_one_rule(pod: PodBuilder) -> None:
+    clock = _TickingClock()
+    cache = cache_of(*(make_node(name).label(rank="1").obj() for name in _NODES), pod.obj(), clock=clock)
+    verb = Filter(cache, PROFILES, NullTelemetry(), limit=TimeLimit(clock, LIMIT_SECONDS))
+    with pytest.raises(DeadlineExceeded, match=r"(a requirement on node labels|a label of the node selector) is still"):
+        verb.decide(verb.decode(args(pod.obj(), names=_NODES)))
 
 
 @dataclass

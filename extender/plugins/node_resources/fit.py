@@ -21,6 +21,7 @@ NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
 CROWDED = unschedulable(NAME)
 _MOST_KEPT = 256
+_BITS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +161,16 @@ def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Ve
     met = [(reason, mask) for reason, mask in lacking if mask.any()]
     if not met:
         return NO_REFUSAL
-    combination = too_small.astype(np.int64)
-    for bit, (_, mask) in enumerate(met, start=1):
-        combination |= mask.astype(np.int64) << bit
-    return [(combination == code, _refusal(int(code), met)) for code in np.unique(combination) if code]
+    combination, short = too_small.astype(np.int64), np.zeros(len(too_small), np.bool_)
+    for position, (_, mask) in enumerate(met, start=1):
+        combination = combination << 1 | mask
+        short |= mask
+        if not position % _BITS_AT_ONCE:  # numbered anew, for an integer has 63 of them
+            combination = np.unique(combination, return_inverse=True)[1]
+    alike = [short & (combination == code) for code in np.unique(combination[short])]
+    return [(rows, _refusal(int(rows.argmax()), met, too_small)) for rows in alike]
 
 
-def _refusal(combination: int, met: list[tuple[str, BoolColumn]]) -> Refusal:
-    reasons = tuple(reason for bit, (reason, _) in enumerate(met, start=1) if combination >> bit & 1)
-    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if combination & 1 else Code.UNSCHEDULABLE
-    return Refusal(NAME, code, reasons)
+def _refusal(row: int, met: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Refusal:
+    reasons = tuple(reason for reason, mask in met if mask[row])
+    return Refusal(NAME, Code.UNSCHEDULABLE_AND_UNRESOLVABLE if too_small[row] else Code.UNSCHEDULABLE, reasons)

@@ -65,3 +65,18 @@ def test_ignored_resources_are_not_looked_at() -> None:
     assert refusals(
         NodeResourcesFitFilter(frozenset({"cpu"})), make_pod("p").req(cpu="5").obj(), capacity()
     ).keys() == {"n"}
+
+
+def test_what_is_lacking_is_told_of_any_number_of_resources() -> None:
+    kinds = [f"example.com/{number}" for number in range(100)]
+    offers = {"all": kinds, "none": [], "first": kinds[1:], "last": kinds[:-1]}
+    nodes = [
+        make_node(name).allocatable({"cpu": "1", "pods": "9"} | dict.fromkeys(offered, "1")).obj()
+        for name, offered in offers.items()
+    ]
+    pod = make_pod("p").req(dict.fromkeys(kinds, "1")).obj()
+    assert refusals(NodeResourcesFitFilter(), pod, *nodes) == {
+        "none": unresolvable("NodeResourcesFit", *(f"Insufficient {kind}" for kind in kinds)),
+        "first": unresolvable("NodeResourcesFit", "Insufficient example.com/0"),
+        "last": unresolvable("NodeResourcesFit", "Insufficient example.com/99"),
+    }
