@@ -65,6 +65,8 @@ def main() -> None:
         _fail(error.faults, USAGE_ERROR)
     except (ExtenderError, OSError) as error:
         _fail([str(error)], FAILURE)
+    except MemoryError:
+        _fail(["out of memory: the input stands for more than fits"], FAILURE)
 
 
 def _fail(messages: tuple[str, ...] | list[str], status: int) -> None:

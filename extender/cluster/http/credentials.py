@@ -23,7 +23,7 @@ from extender.errors import ConfigurationError
 
 _RELOAD_SECONDS = 60.0  # a service account's token lives for an hour, and is replaced ten minutes before its end
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
-_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what the client raises on a file of odd form
+_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # raised on a file of odd form
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -176,7 +176,7 @@ def _read(path: Path) -> Recording:
         for number, text in enumerate(texts, 2):
             try:
                 line = decode_line(text)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 truncated = next(texts, None) is None
                 if truncated:  # the end of a file that nobody has ended
                     break
@@ -200,7 +200,7 @@ def _texts(file: BinaryIO) -> Iterator[bytes]:
 def _header(path: Path, text: bytes) -> HeaderLine:
     try:
         header = decode_line(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         header = None
     if not isinstance(header, HeaderLine):
         raise MalformedCluster(f"{path}: this is no recording: `extender serve --record FILE` makes one")

@@ -31,6 +31,8 @@ KINDS = {
     "rc": "ReplicationController",
 }
 
+MOST_NEW = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -64,10 +66,11 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     Raises:
         UnknownNode, UnknownPod: the cluster has nothing of that name.
         MalformedCluster: a workload to create would be refused by the API server.
+        ConfigurationError: more than MOST_NEW pods or nodes of one kind, or less than none.
     """
     state, notes = simulation.state, list[str]()
     for wanted, count in scenario.add_nodes:
-        _add_nodes(state, wanted, count)
+        _add_nodes(state, wanted, _sensible("new nodes", count))
     for name in _selected(state, (*scenario.cordon, *scenario.drain)):
         state.add(with_cordon(state.node(name), unschedulable=True))
     for name in _selected(state, scenario.remove_nodes):
@@ -79,7 +82,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         for info in _pods_of(state, target):
             simulation.remove(info)
     for target, count in scenario.scale:
-        simulation.add(_scaled(simulation, target, count))
+        simulation.add(_scaled(simulation, target, _sensible(target, count)))
     for given, replicas in scenario.create:
         workload = given if isinstance(given, Workload) else required_workload(given)
         simulation.add(_created(simulation, workload, replicas, notes))
@@ -88,6 +91,12 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         simulation.run()
         drain(simulation, _selected(state, scenario.drain))
     return notes
+
+
+def _sensible(what: str, count: int) -> int:
+    if 0 <= count <= MOST_NEW:
+        return count
+    raise ConfigurationError([f"{what}: {count} of them: want 0 to {MOST_NEW}"])
 
 
 def drain(simulation: Simulation, names: Sequence[str]) -> None:
@@ -186,7 +195,7 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
     if workload.owner is not None:
         state.add(workload.owner)
     wanted = replicas if replicas is not None else workload.replicas
-    count = len(state.table.nodes.rows) if wanted is None else wanted
+    count = len(state.table.nodes.rows) if wanted is None else _sensible(workload.source, wanted)
     if not count:
         return []
     names = workload.names(count)

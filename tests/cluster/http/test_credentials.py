@@ -81,7 +81,7 @@ def test_a_kubeconfig_that_does_not_do(tmp_path: Path, changes: dict[str, Any]) 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "[", "- 1", "just text", "{}", "\0"])
+@pytest.mark.parametrize("text", ["", "[", "- 1", "just text", "{}", "\0", "[" * 100_000])
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     (tmp_path / "kubeconfig").write_text(text)
     with pytest.raises(ConfigurationError, match="kubeconfig"):

@@ -89,6 +89,7 @@ def test_a_file_without_its_end_is_read_as_far_as_it_goes(path: Path, tmp_path: 
     [
         pytest.param("", "this is no recording", id="empty"),
         pytest.param("kind: Pod\n", "this is no recording", id="YAML"),
+        pytest.param('{"a":' * 100_000, "this is no recording", id="braces without end"),
         pytest.param('{"line":"dropped","at":1,"entries":2}\n', "this is no recording", id="no header"),
         pytest.param('{"line":"header","at":1,"version":9,"extender":"9","settings":{"mode":"serve"}}\n', "version 9",
                      id="a version to come"),

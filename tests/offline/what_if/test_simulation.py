@@ -193,6 +193,20 @@ def test_what_is_not_there_is_named(scenario: dict[str, Any], error: type[Except
         simulated(*NODES, **scenario)
 
 
+@pytest.mark.parametrize("number", [-3, 10**20], ids=["less than none", "more than there can be"])
+def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number: int) -> None:
+    pod = owned("web-5d8f-1").node("na").obj()
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
+    job["spec"] = {"parallelism": number, "template": {"spec": pod["spec"]}}
+    for scenario in (
+        {"create": [(job, None)]},
+        {"scale": [("default/deploy/web", number)]},
+        {"add_nodes": [("na", number)]},
+    ):
+        with pytest.raises(ConfigurationError, match=f"{number} of them: want 0 to 1000000"):
+            simulated(*NODES, pod, **scenario)
+
+
 def test_the_text_names_what_matters() -> None:
     pods = [owned("w1").node("na").obj(), make_pod("huge").req(cpu="9").obj()]
     shown = "\n".join(as_text(simulated(*NODES, *pods, drain=["na"])))
