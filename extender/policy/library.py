@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
+from extender.plugins.users.failures import RAISED_BY_RULES
 from extender.plugins.users.tracing import described
 from extender.policy.faults import Faults
 from extender.policy.modules import search_last
@@ -56,7 +57,7 @@ class Library:
             return None
         try:
             found = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
-        except (Exception, SystemExit) as error:  # importing a user's module runs it, and it may raise anything
+        except RAISED_BY_RULES as error:  # importing a user's module runs it, and it may raise anything
             faults.add(path, f"{name} cannot be imported: {described(error)}")
             if module not in sys.modules:
                 self._not_importable.add(module)

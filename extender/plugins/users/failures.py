@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Protocol
 
 from extender.runtime.ports import Telemetry
+
+RAISED_BY_RULES = (Exception, SystemExit, GeneratorExit, CancelledError)
+"""What a user's code may raise; all but Ctrl-C."""
 
 
 class RuleFailures(Protocol):
@@ -34,7 +38,8 @@ class RaisedFailures:
     """Lets the error through: for tests of a rule, and offline work, where a wrong rule should stop everything."""
 
     def failed(self, rule: str, error: BaseException) -> None:
-        if isinstance(error, SystemExit):  # it would end the process of whoever asks
-            error = RuntimeError(f"the rule called sys.exit({error.code!r})").with_traceback(error.__traceback__)
+        if not isinstance(error, Exception):  # it would end the process, or the thread, of whoever asks
+            told = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {error!r}"
+            error = RuntimeError(f"the rule {told}").with_traceback(error.__traceback__)
         error.add_note(f"in rule {rule}")
         raise error

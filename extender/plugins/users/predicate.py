@@ -15,7 +15,7 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.plugins.users.events import interests_of
-from extender.plugins.users.failures import RuleFailures
+from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
@@ -106,7 +106,8 @@ class CustomPredicate:
         return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)
 
     def refusal(self, reason: str) -> Refusal:
-        return Refusal(self.name, self.code, (reason or f"node(s) were refused by {self.name}",))
+        told = reason.encode(errors="replace").decode()  # what is half a character cannot be sent
+        return Refusal(self.name, self.code, (told or f"node(s) were refused by {self.name}",))
 
     def failed(self, error: BaseException) -> Refusal:
         """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""
@@ -152,7 +153,7 @@ class _PlainCheck(_CustomCheck):
             deadline.check(rest)
             try:
                 reason = self._reason(row)
-            except (Exception, SystemExit) as error:  # whatever a user's code may raise
+            except RAISED_BY_RULES as error:
                 first_error = first_error or error
                 broken.append(position)
             else:
@@ -180,7 +181,7 @@ class _ColumnsCheck(_CustomCheck):
             return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
         except DeadlineExceeded:
             raise
-        except (Exception, SystemExit) as error:  # whatever a user's code may raise
+        except RAISED_BY_RULES as error:
             return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
 
     def _verdict(self, answer: object, rows: int) -> Verdict:

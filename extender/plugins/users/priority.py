@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from extender.errors import DeadlineExceeded
 from extender.framework.rules import MAX_SCORE, Priority, Scorer, Scores
-from extender.plugins.users.failures import RuleFailures
+from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
@@ -74,7 +74,7 @@ class CustomPriority:
             return _Scorer(_spread(numbers) if self.normalise else numbers)
         except DeadlineExceeded:
             raise
-        except (Exception, SystemExit) as error:  # whatever a user's code may raise
+        except RAISED_BY_RULES as error:
             self.failures.failed(self.name, error)
             return None
 

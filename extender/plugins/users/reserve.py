@@ -13,7 +13,7 @@ from extender.framework.plugin import PERMIT, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.events import interests_of
-from extender.plugins.users.failures import RuleFailures
+from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 
 P = ParamSpec("P")
@@ -128,11 +128,12 @@ class CustomReserve:
         try:
             answer = self.function(pod, node, handle)
             seconds = self._seconds(answer)
-        except (Exception, SystemExit) as error:  # whatever a user's code may raise
+        except RAISED_BY_RULES as error:
             self.failures.failed(self.name, error)
             raise BindingFailed(f"rule {self.name} failed") from None
         if seconds is None:
-            raise BindingFailed(str(answer or f"rejected by {self.name}"), self.name)
+            told = str(answer or f"rejected by {self.name}").encode(errors="replace").decode()
+            raise BindingFailed(told, self.name)
         return seconds
 
     def unreserve(self, pod: Pod, node: Node, handle: Handle) -> None:
@@ -140,7 +141,7 @@ class CustomReserve:
         try:
             if self.undo is not None:
                 self.undo(pod, node, handle)
-        except (Exception, SystemExit) as error:  # the others, and the pod itself, must be given back all the same
+        except RAISED_BY_RULES as error:  # the others, and the pod itself, must be given back all the same
             self.failures.failed(self.name, error)
 
     def _seconds(self, answer: object) -> float | None:

@@ -52,6 +52,8 @@ def _is_done(answer: Future[T], seconds: float) -> bool:
 def _ask(ask: Callable[[], T], answer: Future[T]) -> None:
     try:
         answer.set_result(ask())
+    except KeyboardInterrupt as error:  # no Ctrl-C, which comes to the main thread alone
+        answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
     except BaseException as error:  # whatever a user's code may raise
         answer.set_exception(error)
     finally:

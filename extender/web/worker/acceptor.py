@@ -104,8 +104,10 @@ class Acceptor:
         return True
 
     def _serve(self, connection: ClientConnection) -> None:
-        connection.serve()
-        self._open.discard(connection)
+        try:
+            connection.serve()
+        finally:
+            self._open.discard(connection)
 
     def _has_room(self, client: str) -> bool:
         """Returns whether one more connection may come in; another makes way for it where it can."""

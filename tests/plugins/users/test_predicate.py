@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ def refused(function: Callable[..., object], **options: Any) -> dict[str, Refusa
         pytest.param(False, GENERAL, id="False"),
         pytest.param("", GENERAL, id="no reason"),
         pytest.param("no power", unresolvable("mine", "no power"), id="a reason"),
+        pytest.param("no p\udcf6wer", unresolvable("mine", "no p?wer"), id="a reason with half a character"),
         pytest.param(1, FAILED, id="a number"),
         pytest.param([], FAILED, id="a list"),
     ],
@@ -77,6 +79,18 @@ def test_what_raises_on_one_node_refuses_that_node() -> None:
     rule = predicate(lambda pod, node: 1 / int(node.labels["i"]) > 0).rule("mine", {}, failures)
     assert refusals(rule, POD, *NODES) == {"n0": FAILED}
     assert failures.told == [("mine", "ZeroDivisionError")]
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), GeneratorExit(), CancelledError()], ids=lambda error: type(error).__name__
+)
+def test_what_would_end_the_asker_is_a_failure_like_any_other(error: BaseException) -> None:
+    def ends(pod: object, node: object) -> None:
+        raise error
+
+    assert refused(ends) == dict.fromkeys(["n0", "n1", "n2"], FAILED)
+    with pytest.raises(RuntimeError, match=r"the rule (called|raised)"):
+        refusals(predicate(ends).rule("mine", {}, RaisedFailures()), POD, *NODES)
 
 
 def test_a_failure_on_many_nodes_is_told_once() -> None:

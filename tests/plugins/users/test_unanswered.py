@@ -26,6 +26,14 @@ def test_the_rule_s_own_answer_and_error_come_back(end: Deadline) -> None:
         answer_of("Rule", times_out, end)
 
 
+def test_an_interrupt_that_the_rule_itself_raises_is_an_error_of_its_own() -> None:
+    def interrupts() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RuntimeError, match="the rule raised KeyboardInterrupt"):
+        answer_of("Rule", interrupts, deadline())
+
+
 def test_rules_that_hang_for_good_are_not_asked_for_ever() -> None:
     end = Event()
     try:
