@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
@@ -38,6 +38,8 @@ class FailureHandler:
 
     def handle(self, pod: QueuedPod, unfit: Unfit, began_at: float) -> None:
         """Ends the attempt; of a pod that was deleted meanwhile, or bound by another, nothing else comes."""
+        if unfit.preemption is not None and self.preemption.has_to_wait(pod.info):
+            unfit = replace(unfit, preemption=None, nominated_node=None)
         if unfit.preemption is not None:
             self.preemption.begin(pod.info, unfit.preemption)
         if self.queue.add_unschedulable(pod, unfit.rejection) is not None:

@@ -45,6 +45,7 @@ class EvictionsInProgress:
         self._cache = cache
         self._lock = threading.Lock()
         self._last_victim: dict[str, PodInfo | None] = {}
+        self._node_of: dict[str, str] = {}
         self._held_back: set[str] = set()
 
     def admits(self, pod: PodInfo) -> bool:
@@ -61,25 +62,29 @@ class EvictionsInProgress:
             self._held_back.add(pod.uid)
             return False
 
-    def begin(self, preemptor: PodInfo) -> None:
+    def begin(self, preemptor: PodInfo, node_name: str) -> None:
         """Keeps the preemptor from being tried until `end`."""
-        self._set_last_victim(preemptor, None)
+        with self._lock:
+            self._last_victim[preemptor.uid], self._node_of[preemptor.uid] = None, node_name
+
+    def are_on(self, node_name: str) -> bool:
+        """Returns whether victims of any preemptor are being evicted from the node."""
+        with self._lock:
+            return node_name in self._node_of.values()
 
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Admits the preemptor as soon as `victim`, the last one to be evicted, is seen leaving."""
-        self._set_last_victim(preemptor, victim)
+        with self._lock:
+            self._last_victim[preemptor.uid] = victim
 
     def end(self, preemptor: PodInfo) -> bool:
         """Admits the preemptor; returns whether it would have been tried meanwhile."""
         with self._lock:
             self._last_victim.pop(preemptor.uid, None)
+            self._node_of.pop(preemptor.uid, None)
             held_back = preemptor.uid in self._held_back
             self._held_back.discard(preemptor.uid)
             return held_back
-
-    def _set_last_victim(self, preemptor: PodInfo, victim: PodInfo | None) -> None:
-        with self._lock:
-            self._last_victim[preemptor.uid] = victim
 
     def _leaves(self, victim: PodInfo) -> bool:
         known = self._cache.find_pod(victim.uid, victim.pod.key)
@@ -132,7 +137,15 @@ class PreemptionExecutor:
         Where all victims terminate already there is nothing to do, and the next event may be the one it waits for.
         """
         if _staying(plan):
-            self.in_progress.begin(preemptor)
+            self.in_progress.begin(preemptor, plan.node_name)
+
+    def has_to_wait(self, preemptor: PodInfo) -> bool:
+        """Returns whether pods are being evicted from the node that the preemptor is nominated to.
+
+        Until they are gone it does not fit beside those that they make room for; then it may, and needs no others.
+        """
+        nominated_node = self.cache.nominated_node(preemptor.uid)
+        return bool(nominated_node) and self.in_progress.are_on(nominated_node)
 
     def cancel(self, preemptor: PodInfo) -> None:
         """Admits the preemptor again without evicting anybody."""

@@ -12,8 +12,9 @@ from statistics import median
 
 from tests.bench.report import Table, add_options, progress, publish
 from tests.bench.throughput import MODES, Throughput, measure
-from tests.bench.workloads import BACKLOGS, PREEMPTION
+from tests.bench.workloads import BACKLOGS, PREEMPTING, PREEMPTION, backlog_node, preempting_pods, standing_pods
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
+from tests.stock.oracle import Oracle
 from tests.stock.process import StartError
 
 _PREEMPTING = ("stock", "names", "full", "loop")  # all that make room
@@ -68,11 +69,21 @@ def _preemption(binaries: Binaries, options: Namespace) -> Table:
     by_mode = [[each for each in measured if each.mode == mode] for mode in modes]
     record = {"workload": PREEMPTION, "measured": [asdict(each) for each in measured]}
     table.add(["bound a second", *(_rate([each.pods_per_second for each in group]) for group in by_mode)], record)
+    least = _least_victims(binaries)
     evicted = [
         f"{sum(each.evicted for each in group) / sum(each.bound for each in group):.2f}" for group in by_mode if group
     ]
-    table.add(["evicted for each", *evicted], {})
+    table.add([f"evicted for each, by the oracle {least} at least", *evicted], {"least_victims": least})
     return table
+
+
+def _least_victims(binaries: Binaries) -> int:
+    """Returns how many pods the stock plugins evict for a pod of the wave: the same for each, for all are alike."""
+    nodes = 10
+    items = [each.obj() for each in (*map(backlog_node, range(nodes)), *standing_pods(nodes))]
+    with Oracle(binaries["oracle"]) as oracle:
+        answer = oracle.answer(items, preempting_pods(1)[0].priority(PREEMPTING["value"]).obj())
+    return min(len(candidate["pods"]) for candidate in answer["candidates"].values())
 
 
 def _options() -> Namespace:

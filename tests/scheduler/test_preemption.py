@@ -105,6 +105,26 @@ def test_what_wakes_the_preemptor_while_victims_are_being_evicted_is_not_lost() 
     assert world.node_of("p") == "n1"
 
 
+def test_a_preemptor_waits_while_its_node_is_cleared_for_another() -> None:
+    """Its own victim is gone, and with the other's it will fit: it evicts nobody else, as kube-scheduler would."""
+    nodes = node("n1", cpu="2"), node("n2", cpu="2")
+    standing = [pod(f"{name}-{number}").node(name).priority(1) for name in ("n1", "n2") for number in range(2)]
+    world = World(*nodes, *standing, pod("first").priority(10))
+    world.settle()
+    [gone] = evicted(world)
+    world.delete("Pod", f"default/{gone}")
+    world.put(pod("second").priority(10))
+    world.watch()
+    assert [world.attempt(), world.attempt()] == [True, True]  # the second's victim is still to be evicted
+    assert len(set(world.nominations().values())) == 1
+    world.settle()
+    assert len(evicted(world)) == 2
+    world.delete("Pod", f"default/{evicted(world)[1]}")
+    world.pass_time(5)
+    assert world.node_of("first") == world.node_of("second") != ""
+    assert len(evicted(world)) == 2
+
+
 def test_room_that_is_made_is_kept_from_lesser_pods(world: World) -> None:
     world.settle()
     world.delete("Pod", "default/victim")
