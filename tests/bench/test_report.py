@@ -1,4 +1,4 @@
-"""Tables as they are printed, and as the README holds them."""
+"""Tables as they are printed, and as docs/speed.md holds them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.bench.report import Table, add_options, publish
 from tests.bench.throughput import MODES
 from tests.bench.workloads import BACKLOGS, DECISIONS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs/speed.md").read_text()
 SHOWN = [answers_table(), decisions_table(), verbs_table(), throughput_table(list(MODES))]
 
 
 def first_columns(table: Table, count: int) -> list[tuple[str, ...]]:
-    """Returns the first cells of each row of the README's table."""
-    lines = table.within(README).splitlines()[2:]
+    """Returns the first cells of each row of the document's table."""
+    lines = table.within(DOCUMENT).splitlines()[2:]
     return [tuple(cell.strip() for cell in line.split("|")[1 : 1 + count]) for line in lines]
 
 
 @pytest.mark.parametrize("table", SHOWN, ids=lambda table: table.name)
-def test_the_readme_has_the_columns_that_are_measured(table: Table) -> None:
-    assert table.within(README).splitlines()[:2] == str(table).splitlines()
+def test_the_document_has_the_columns_that_are_measured(table: Table) -> None:
+    assert table.within(DOCUMENT).splitlines()[:2] == str(table).splitlines()
 
 
-def test_the_readme_has_the_rows_that_are_measured() -> None:
+def test_the_document_has_the_rows_that_are_measured() -> None:
     decisions = [(workload, str(nodes)) for nodes in NODES for workload in DECISIONS]
     assert first_columns(decisions_table(), 2) == decisions
     assert first_columns(throughput_table(list(MODES)), 1) == [(workload,) for workload in BACKLOGS]
