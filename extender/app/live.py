@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ _UNCERTAIN: Mapping[str, str] = {
     "RuntimeClass": "overhead of new pods",
 }
 CONNECT_SECONDS = 4.0
+_FORBIDDEN, _MAY_NOT = 403, re.compile(r'User ("[^"]*") cannot list')
 _AT_ONCE = 8
 
 
@@ -64,18 +66,25 @@ _VERSION = msgspec.json.Decoder(VersionInfo)
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """The objects that were found, and for people the kinds that were not."""
+    """The objects that were found, and for people the kinds that were not.
+
+    `nodes_unread`: why the nodes are not there; empty where they are.
+    """
 
     objects: list[Object] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    nodes_unread: str = ""
 
 
-def look_at(kubeconfig: Path, context: str | None = None) -> ClusterObjects:
+def look_at(kubeconfig: Path, context: str | None = None, namespace: str = "default") -> ClusterObjects:
     """Returns everything that answers look at, as the cluster has it now; kinds that may not be read are noted.
+
+    Args:
+        namespace: whose pods are read where those of all may not be.
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
-        ClusterError: the API server does not answer in `CONNECT_SECONDS`, or gives neither nodes nor pods.
+        ClusterError: the API server does not answer in `CONNECT_SECONDS`, fails to give nodes or pods, or neither.
     """
     credentials = Kubeconfig(kubeconfig, context)
     credentials.load().endpoint.dial(CONNECT_SECONDS).close()
@@ -86,17 +95,66 @@ def look_at(kubeconfig: Path, context: str | None = None) -> ClusterObjects:
             response.read()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             found = list(pool.map(lambda kind: _listed(client, kind), kinds))
+        results = dict(zip((kind.name for kind in kinds), found, strict=True))
+        look = _without_rights(client, results, namespace)
     finally:
         client.close()
-    look = ClusterObjects()
-    for kind, result in zip(kinds, found, strict=True):
+    unread: dict[str, list[Kind]] = {}
+    for kind in kinds:
+        result = results[kind.name]
         if not isinstance(result, ClusterError):
             look.objects += result
-        elif kind.name in _NEEDED:
+        elif kind.name not in _NEEDED:
+            unread.setdefault(_why(result), []).append(kind)
+    for why, those in unread.items():
+        plurals = ", ".join(kind.plural for kind in those)
+        uncertain = ", ".join(dict.fromkeys(_UNCERTAIN.get(kind.name, "its rules") for kind in those))
+        look.notes.append(f"{plurals} could not be read ({why}), so nothing is known of {uncertain}")
+    return look
+
+
+def _why(error: ClusterError) -> str:
+    """Why a kind cannot be read; the same for all kinds where the API server names each in its own words."""
+    named = _MAY_NOT.search(str(error))
+    return f"{_FORBIDDEN}: {named[1]} may not list them" if named else str(error)
+
+
+def _without_rights(
+    client: KubeClient, results: dict[str, list[Object] | ClusterError], namespace: str
+) -> ClusterObjects:
+    """Returns the notes about nodes and pods that may not be read; the namespace's pods take the place of all.
+
+    Raises ClusterError: neither may be read, or the API server failed to give what may be.
+    """
+    nodes, pods = (results[name] for name in _NEEDED)
+    for kind, result in ((KINDS[name], results[name]) for name in _NEEDED):
+        if isinstance(result, ClusterError) and getattr(result, "status", 0) != _FORBIDDEN:
             raise ClusterError(f"{kind.plural} cannot be listed ({result}): nothing can be answered without them")
+    look = ClusterObjects()
+    if isinstance(pods, ClusterError):
+        of_one = _listed(client, KINDS["Pod"], namespace)
+        if not isinstance(of_one, ClusterError):
+            results["Pod"] = of_one
+            look.notes.append(
+                f"pods could be read in the namespace {namespace} alone ({_why(pods)}): nodes are taken to be empty of "
+                "others, so less may be free, and spreading, pod affinity and preemption may differ"
+            )
+        elif isinstance(nodes, ClusterError):
+            raise ClusterError(
+                f"neither nodes nor pods can be read ({_why(pods)}): nothing can be answered without them"
+            )
         else:
-            told = _UNCERTAIN.get(kind.name, "its rules")
-            look.notes.append(f"{kind.plural} could not be read ({result}), so nothing is known of {told}")
+            look.notes.append(
+                f"pods could not be read ({_why(pods)}): every node is taken to be empty, so nothing is known of what "
+                "is free, of spreading, of pod affinity, nor of whom preemption would evict"
+            )
+    if isinstance(nodes, ClusterError):
+        look.nodes_unread = f"nodes cannot be read ({_why(nodes)})"
+        look.notes.insert(
+            0,
+            f"nodes could not be read ({_why(nodes)}): none can be judged, and the verdict is what kube-scheduler has "
+            "written into the pod's conditions",
+        )
     return look
 
 
@@ -163,9 +221,9 @@ def namespace_of(kubeconfig: Path, context: str | None = None) -> str:
         return ""
 
 
-def _listed(client: KubeClient, kind: Kind) -> list[Object] | ClusterError:
+def _listed(client: KubeClient, kind: Kind, namespace: str = "") -> list[Object] | ClusterError:
     try:
-        return list_all(client, kind, decoders(kind)[0])[1]
+        return list_all(client, kind, decoders(kind)[0], namespace=namespace)[1]
     except NotFound as error:  # a cluster that does not serve the kind has no objects of it
         return error if kind.name in _NEEDED else []
     except ClusterError as error:

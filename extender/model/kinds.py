@@ -56,6 +56,10 @@ class Kind:
         root = "/api" if "/" not in self.api_version else "/apis"
         return f"{root}/{self.api_version}/{self.plural}"
 
+    def path_in(self, namespace: str) -> str:
+        """Returns the path of the collection of one namespace."""
+        return f"{self.path.removesuffix(self.plural)}namespaces/{namespace}/{self.plural}"
+
 
 _ALL = (
     Kind(Node, "v1", "nodes"),

@@ -44,10 +44,60 @@ def test_a_kind_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     assert len(look.objects) == 2
 
 
-def test_nothing_can_be_answered_without_nodes(tmp_path: Path) -> None:
+def test_kinds_that_may_not_be_read_are_named_in_one_note(tmp_path: Path) -> None:
+    services = KINDS["Service"].path
+    with fake_api(make_node("n").obj()) as api:
+        for path in (PRIORITY_CLASSES, services):
+            resource = path.rpartition("/")[2]
+            told = f'{resource} is forbidden: User "jo" cannot list resource "{resource}" in API group ""'
+            api.fail(path, answer(403, told))
+        look = look_at(with_pod(api).kubeconfig(tmp_path))
+    assert look.notes == [
+        'services, priorityclasses could not be read (403: "jo" may not list them), '
+        "so nothing is known of spreading by services, priorities of new pods"
+    ]
+
+
+def test_without_pods_nodes_are_taken_to_be_empty(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        api.fail(PODS, answer(403, "no"))
+        look = look_at(with_pod(api).kubeconfig(tmp_path))
+    assert [type(obj).__name__ for obj in look.objects] == ["Node"]
+    assert look.notes[0].startswith("pods could not be read (403: no): every node is taken to be empty")
+
+
+def test_the_pods_of_one_namespace_are_better_than_none(tmp_path: Path) -> None:
+    of_shop = f"{PODS.removesuffix('pods')}namespaces/shop/pods"
+    with fake_api(make_node("n").obj()) as api:
+        api.fail(PODS, answer(403, "no"))
+        api.collections[of_shop] = {}
+        api.put(of_shop, make_pod("p", "shop").obj())
+        look = look_at(api.kubeconfig(tmp_path), namespace="shop")
+    assert [obj.key for obj in look.objects] == ["n", "shop/p"]
+    assert look.notes[0].startswith("pods could be read in the namespace shop alone (403: no): nodes are taken")
+
+
+def test_without_nodes_there_are_the_pods_themselves(tmp_path: Path) -> None:
     with fake_api() as api:
         api.fail(NODES, answer(403, "nodes is forbidden"))
-        with pytest.raises(ClusterError, match=r"nodes cannot be listed .*forbidden"):
+        look = look_at(with_pod(api).kubeconfig(tmp_path))
+    assert [obj.key for obj in look.objects] == ["default/p"]
+    assert look.nodes_unread == "nodes cannot be read (403: nodes is forbidden)"
+    assert look.notes[0].startswith("nodes could not be read (403: nodes is forbidden): none can be judged")
+
+
+def test_nothing_can_be_answered_without_nodes_and_pods(tmp_path: Path) -> None:
+    with fake_api() as api:
+        for path in (NODES, PODS):
+            api.fail(path, answer(403, "no"))
+        with pytest.raises(ClusterError, match=r"neither nodes nor pods can be read \(403: no\)"):
+            look_at(api.kubeconfig(tmp_path))
+
+
+def test_a_server_that_fails_is_no_missing_right(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        api.fail(PODS, answer(500, "etcd is gone"))
+        with pytest.raises(ClusterError, match=r"pods cannot be listed \(500: etcd is gone\)"):
             look_at(api.kubeconfig(tmp_path))
 
 

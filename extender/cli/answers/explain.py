@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlencode
@@ -78,7 +78,10 @@ def explain(
     Many cases {"name": ..., "cluster": {"items": [...]}, "pod": {...}}, one a line; one answer a line:
       extender explain --batch < cases.jsonl > answers.jsonl
 
-    Exit status: 0 it fits (or: the list is complete), 3 it does not fit now, 2 wrong usage or input, 1 failure.
+    A kind that may not be read is named in a note, with what that leaves uncertain.
+
+    Exit status: 0 it fits (or: the list is complete), 3 it does not fit now, 2 wrong usage or input, 1 failure (or:
+    nodes may not be read, and no scheduler has said anything of the pod).
     """
     if server is not None:
         if filename or nodes or node or batch or source.cluster or source.kubeconfig:
@@ -129,7 +132,7 @@ def _past(server: str, key: str | None, output: str) -> None:
 def _list(source: Source, namespace: str, output: str) -> None:
     from extender.offline.explain.overview import as_text
 
-    cluster, unread = source.load()
+    cluster, unread = source.load(namespace=namespace, needs_nodes=False)
     pods = cluster.explain_pending(namespace, Progress("pending pods"))
     document = {"pending": [each.to_dict() for each in pods], "notes": unread}
     if output == "html":
@@ -155,9 +158,10 @@ def _explain(
 ) -> int:
     if filename is not None and filename.name == "<stdin>" and str(source.cluster) == "-":
         raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
-    cluster, unread = source.load()
+    key = pod_key(pod, source.default_namespace()) if pod else ""
+    cluster, unread = source.load(namespace=key.partition("/")[0], needs_nodes=bool(node))
     explanations = []
-    for number, explanation in enumerate(_explanations(cluster, source, pod, filename)):
+    for number, explanation in enumerate(_explanations(cluster, unread, source, key, filename)):
         explanation.notes = [*explanation.notes, *unread]
         explanations.append(explanation)
         if output in ("json", "yaml", "html"):
@@ -174,19 +178,24 @@ def _explain(
         if len(explanations) > 1:
             raise ConfigurationError([f"-o html shows one pod, and these are {len(explanations)}"])
         click.echo(explanations[0].to_html(changes=changes))
+    return _status(explanations)
+
+
+def _status(explanations: Sequence[Explanation]) -> int:
+    if not all(each.is_known for each in explanations):
+        return FAILURE
     return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
 
 
 def _explanations(
-    cluster: Cluster, source: Source, pod: str | None, filename: BinaryIO | None
+    cluster: Cluster, unread: Sequence[str], source: Source, key: str, filename: BinaryIO | None
 ) -> Iterable[Explanation]:
-    namespace = source.default_namespace()
     if filename is None:
-        yield cluster.explain(known_key(cluster, pod_key(pod or "", namespace)))
+        yield cluster.explain(known_key(cluster, key, unread))
         return
     from extender.offline.manifests.templates import read_workloads
 
-    for workload in read_workloads(filename.read(), filename.name, namespace):
+    for workload in read_workloads(filename.read(), filename.name, source.default_namespace()):
         yield cluster.explain(workload.manifest)
 
 

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from extender.errors import ConfigurationError, MalformedInput, UnknownNode, UnknownPod
+from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
@@ -41,22 +41,30 @@ class Source:
         """The rules to decide by. Raises ConfigurationError."""
         return profiles_of(self.policy, self.kubeconfig)
 
-    def load(self) -> tuple[Cluster, list[str]]:
+    def load(self, *, namespace: str = "", needs_nodes: bool = True) -> tuple[Cluster, list[str]]:
         """The cluster, and what could not be read of it.
+
+        Args:
+            namespace: whose pods are asked about; by default that of what names none.
+            needs_nodes: nothing can be answered where nodes may not be read.
 
         Raises:
             ConfigurationError: it is not said which, or the kubeconfig cannot be used.
-            ClusterError: the API server cannot be reached, or lets nobody see nodes and pods.
+            ClusterError: the API server cannot be reached, or lets nobody see what is needed.
         """
-        from extender.offline.cluster import Cluster
+        from extender.offline.cluster import Cluster, state_of
 
         if self.cluster is not None and self.kubeconfig is None:
             return Cluster.load(self.cluster, self.profiles()), []
         if self.cluster is None:
             from extender.app.live import look_at
 
-            look = look_at(self.kubeconfig_file(), self.context)
-            return Cluster(look.objects, self.profiles()), look.notes
+            look = look_at(self.kubeconfig_file(), self.context, namespace or self.default_namespace())
+            if look.nodes_unread and needs_nodes:
+                raise ClusterError(f"{look.nodes_unread}: without them only `extender explain POD` has an answer")
+            cluster = Cluster(look.objects, self.profiles())
+            state_of(cluster).nodes_unread = bool(look.nodes_unread)
+            return cluster, look.notes
         raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
     def default_namespace(self) -> str:
@@ -148,11 +156,19 @@ def pod_key(given: str, namespace: str) -> str:
     return f"{named[-1] if named else namespace}/{name}"
 
 
-def known_key(cluster: Cluster, key: str) -> str:
-    """The key, if the cluster has such a pod. Raises UnknownPod with the nearest names."""
+def known_key(cluster: Cluster, key: str, unread: Sequence[str] = ()) -> str:
+    """The key, if the cluster has such a pod.
+
+    Raises:
+        UnknownPod: with the nearest name.
+        ClusterError: not all pods may be read, and it is none of those that may.
+    """
     try:
         cluster.pod(key)
     except UnknownPod as error:
+        if why := next((note for note in unread if note.startswith("pods could ")), ""):
+            told = f"{why.partition('): ')[0]}); explain its manifest with -f FILE"
+            raise ClusterError(f"no pod {key} among what may be read: {told}") from None
         keys = {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
         close = get_close_matches(key.partition("/")[2], keys, n=1)
         raise UnknownPod(f"{error}{f'; did you mean {keys[close[0]]}?' if close else ''}") from None

@@ -38,8 +38,9 @@ def list_all(
     decode: Callable[[bytes], Page[T]],
     page_size: int = PAGE_SIZE,
     accept: str = _JSON,
+    namespace: str = "",
 ) -> tuple[str, list[T]]:
-    """Returns the version of the list, and everything in it.
+    """Returns the version of the list, and everything in it: of one namespace, or of all.
 
     Where a continue token has expired the list is asked for in one piece, as the reflector does.
 
@@ -47,8 +48,9 @@ def list_all(
         Refused, OutcomeUnknown: it cannot be had.
     """
     step, items = List("", page_size), list[T]()
+    path = kind.path_in(namespace) if namespace else kind.path
     while True:
-        with client.get(kind.path, list_query(kind, step), LIST_SILENCE_SECONDS, accept) as response:
+        with client.get(path, list_query(kind, step), LIST_SILENCE_SECONDS, accept) as response:
             body = response.read()
         if response.status == _EXPIRED and step.continue_token:
             step, items = List("", 0), []

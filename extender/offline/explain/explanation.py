@@ -79,25 +79,34 @@ class Explanation:
         decision: the engine's own.
         notes: what is to be known first: gates, another scheduler, a nomination, defaults that were filled in.
         held: whether a note says that no scheduler tries the pod at all, whatever the nodes.
+        is_known: False where nodes may not be read, and nothing about the pod itself gives a verdict either.
     """
 
     def __init__(self, state: ClusterState, pod: Pod, notes: Sequence[str] = ()) -> None:
         self._state = state
-        self.decision = state.decide(pod)
+        self.decision, self._bound = state.decide(pod), bool(pod.node_name)
         self.pod = self.decision.pod
         status, self.held = status_notes(pod, state)
         self.notes = [*status, *notes]
+        self.is_known = True
         with state.table.hypothetically(removed=[self.pod.uid]):
             self.reasons = _reasons(self.decision, state)
             self.message = _message(self.decision, state)
+        if state.nodes_unread:
+            word = own_word(pod)
+            self.message, self.is_known = (
+                word or "no verdict: no scheduler has written one into its conditions",
+                bool(word) or self.held,
+            )
 
     def __repr__(self) -> str:
         return f"Explanation({self.pod.key}: {self.message})"
 
     @property
     def fits(self) -> bool:
-        """True if a scheduler would place the pod now."""
-        return bool(self.decision.feasible) and not self.held
+        """True if a scheduler would place the pod now; without nodes: if one has."""
+        placed = self._state.nodes_unread and self._bound
+        return bool(self.decision.feasible or placed) and not self.held
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
@@ -172,12 +181,21 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         held = True
     name, known = pod.spec.scheduler_name, state.profiles.names
     if name and name not in known:
-        notes.append(f"it is for the scheduler {name}, judged here by the rules of {known[0]}")
-    if pod.node_name and pod.uid in state.table.pods.slot_of:
+        judged = "" if state.nodes_unread else f", judged here by the rules of {known[0]}"
+        notes.append(f"it is for the scheduler {name}{judged}")
+    if pod.node_name and pod.uid in state.table.pods.slot_of and not state.nodes_unread:
         notes.append(f"it is bound to {pod.node_name}, and judged as if it were not")
     if pod.status.nominated_node_name:
         notes.append(f"it is nominated to {pod.status.nominated_node_name}, where it waits for room")
     return notes, held
+
+
+def own_word(pod: Pod) -> str:
+    """Returns where the pod is bound, or what its scheduler has written into its conditions; empty: nothing."""
+    if pod.node_name:
+        return f"it is bound to {pod.node_name}"
+    found = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    return (found.message or found.reason) if found else ""
 
 
 def _message(decision: Decision, state: ClusterState) -> str:

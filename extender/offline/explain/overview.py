@@ -36,7 +36,9 @@ class PendingPod:
 
     @property
     def verdict(self) -> str:
-        """`0/20`, and where preemption helps the node."""
+        """`0/20`, and where preemption helps the node; `-` without nodes."""
+        if not self.nodes:
+            return "-"
         return f"{self.available}/{self.nodes}" + (f" preempts on {self.preempts}" if self.preempts else "")
 
     def to_dict(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
         head = ("NODES", "REASON", "DETAIL")
         yield from aligned([head, *((str(each.nodes), each.reason, each.detail) for each in explanation.reasons)])
     yield from _preemption(explanation)
-    if changes and not explanation.decision.feasible:
+    if changes and explanation.decision.nodes and not explanation.decision.feasible:
         yield from _changes(explanation)
 
 
