@@ -122,7 +122,7 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
     """
     from extender.offline.what_if.capacity import MOST_PODS, as_text
 
-    workloads = _workloads(filenames, source.default_namespace())
+    workloads = _workloads(filenames, source)
     if not workloads:
         raise ConfigurationError(["give a template with -f FILE"])
     if weights and len(weights) != len(workloads):
@@ -237,17 +237,19 @@ def _scenario(
         remove_nodes=remove_node,
         scale=[_scaled(each, namespace) for each in scale],
         delete=[_target(each, namespace) for each in delete],
-        create=[(workload, replicas) for workload in _workloads(filenames, namespace)],
+        create=[(workload, replicas) for workload in _workloads(filenames, source)],
     )
 
 
-def _workloads(filenames: Sequence[Path], namespace: str) -> list[Workload]:
+def _workloads(filenames: Sequence[Path], source: Source) -> list[Workload]:
     from extender.offline.manifests.templates import read_workloads
 
+    if [str(path) for path in (*filenames, source.cluster)].count("-") > 1:
+        raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
     found = []
     for path in filenames:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        found += read_workloads(data, str(path), namespace)
+        found += read_workloads(data, str(path), source.default_namespace())
     return found
 
 

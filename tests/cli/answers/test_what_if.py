@@ -96,6 +96,7 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
         pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: want NODE=N", id="no number"),
         pytest.param(["simulate", "--add-node", "{cluster}"], "want a file with one Node, not 2", id="two nodes"),
         pytest.param(["capacity"], "give a template with -f FILE", id="no template"),
+        pytest.param(["simulate", "-f", "-", "-f", "-"], "cannot both read standard input", id="standard input twice"),
         pytest.param(
             ["capacity", "-f", "{cluster}", "--weight", "1"], "as many --weight as templates: 2", id="weights"
         ),
