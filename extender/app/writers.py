@@ -26,7 +26,7 @@ from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.web.telemetry.metrics import Metrics
 
 # Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
-BINDERS, PREEMPTORS = 16, 4
+BINDERS, PREEMPTORS = 16, 8
 _PREEMPTION_RATE = 100.0  # statuses, and events, a second
 
 

@@ -142,10 +142,10 @@ def measure(
     first = len(stamps) // _LEFT_OUT
     if len(stamps) - first < 2:
         raise TimeoutError(f"{mode}, {workload}: only {len(stamps)} of {pods} pods were bound")
-    counted = len(stamps) - 1 - first
-    cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
     # A wave begins with evictions: the first pod is bound when nearly all have been decided on.
-    rate = len(stamps) / (stamps[-1] - evicted[0]) if evicted else counted / (stamps[-1] - stamps[first])
+    counted, began_at = (len(stamps), evicted[0]) if evicted else (len(stamps) - 1 - first, stamps[first])
+    cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
+    rate = counted / (stamps[-1] - began_at)
     return Throughput(workload, mode, nodes, len(stamps), rate, cpu_ms, len(evicted))
 
 
@@ -161,17 +161,18 @@ def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> N
 def _count(
     events: Iterator[dict[str, Any]], processes: dict[str, Process], pods: int, seconds: int
 ) -> tuple[list[float], dict[str, float], list[float]]:
-    """Returns when each pod was bound, the CPU seconds by process since the first that counts, and when others went."""
+    """Returns when each pod was bound, the CPU seconds since the first that counts, or went, and when others went."""
     stamps: list[float] = []
     before: dict[str, float] = {}
     evicted: list[float] = []
     for event in events:
         if event["type"] == "DELETED":
             evicted.append(monotonic())
+            before = before or {name: process.cpu_seconds() for name, process in processes.items()}
         if event["type"] != "ADDED" or event["object"]["metadata"]["name"].startswith("standing-"):
             continue
         stamps.append(monotonic())
-        if len(stamps) == pods // _LEFT_OUT + 1:
+        if len(stamps) == pods // _LEFT_OUT + 1 and not evicted:
             before = {name: process.cpu_seconds() for name, process in processes.items()}
         if len(stamps) == pods or stamps[-1] - stamps[0] > seconds:
             break
