@@ -208,10 +208,8 @@ def drawn_pod(random: Random, number: int) -> PodBuilder:
     return pod
 
 
-def drawn_node(random: Random) -> NodeBuilder:
-    node = make_node(f"n{random.choice(VALUES)}").capacity(
-        cpu=random.choice(VALUES), memory=f"{random.choice(VALUES)}Gi"
-    )
+def drawn_node(random: Random, name: str) -> NodeBuilder:
+    node = make_node(name).capacity(cpu=random.choice(VALUES), memory=f"{random.choice(VALUES)}Gi")
     if random.random() < 0.3:
         node.capacity({"example.com/gpu": random.choice(VALUES)})
     if random.random() < 0.3:
@@ -222,7 +220,8 @@ def drawn_node(random: Random) -> NodeBuilder:
 def drawn_change(random: Random) -> Change:
     updates = [Action.UPDATE_NODE_ALLOCATABLE, Action.UPDATE_NODE_LABEL, Action.UPDATE_NODE_TAINT]
     if random.random() < 0.5:
-        return drawn_change_of(Resource.NODE, updates, lambda: node(drawn_node(random)), random)
+        name = f"n{random.choice(VALUES)}"  # which no update changes
+        return drawn_change_of(Resource.NODE, updates, lambda: node(drawn_node(random, name)), random)
     updates = [Action.UPDATE_POD_LABEL, Action.UPDATE_POD_SCALE_DOWN]
     return drawn_change_of(Resource.ASSIGNED_POD, updates, lambda: info(drawn_pod(random, 0).node("n1")), random)
 

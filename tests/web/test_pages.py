@@ -94,9 +94,16 @@ def test_the_body_of_a_get_is_not_the_next_request(served: PageServer) -> None:
         assert [wire.reply().status, wire.reply().status] == [200, 404]
 
 
-def test_a_host_that_is_not_this_machine_gets_no_page_about_pods(served: PageServer) -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"GET /debug/echo HTTP/1.1\r\nHost: rebound.example\r\n\r\n", id="by its header"),
+        pytest.param(b"GET http://rebound.example/debug/echo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", id="by its URL"),
+    ],
+)
+def test_a_host_that_is_not_this_machine_gets_no_page_about_pods(served: PageServer, head: bytes) -> None:
     with (wire := connect(served)).socket:
-        wire.send(b"GET /debug/echo HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
+        wire.send(head)
         assert wire.reply().status == 403
 
 

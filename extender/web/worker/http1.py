@@ -28,7 +28,7 @@ _LARGEST_CACHED_HEAD_BYTES, _LONGEST_CHUNK_LINE_BYTES, _MOST_CHUNKS = 1024, 1024
 
 _REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) ([!-~]+) HTTP/([0-9]\.[0-9])")
 _FIELD = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)")
-_ABSOLUTE = re.compile(rb"https?://(?:[-.0-9A-Za-z_~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?(/[^?]*)?(?:\?(.*))?")
+_ABSOLUTE = re.compile(rb"https?://((?:[-.0-9A-Za-z_~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?)(/[^?]*)?(?:\?(.*))?")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[ -~\t\x80-\xff]*)?")
 _ONCE = (b"content-type", b"content-encoding", b"transfer-encoding", b"content-length", b"host")
 
@@ -238,7 +238,9 @@ def parse_head(raw: bytes, most_fields: int) -> Head:
     if len(lines) > most_fields:
         raise RequestRefused(431, f"more than {most_fields} header fields")
     fields = _fields(lines, version)
-    path, query = _path_and_query(target)
+    path, query, authority = _parts(target)
+    if authority:  # which counts, whatever the Host header says (RFC 9112, 3.2.2)
+        fields = {**fields, b"host": authority}
     chunked, length = _framing(fields, version)
     options = {option.strip().lower() for option in fields.get(b"connection", b"").split(b",")}
     keep_alive = b"close" not in options and (version == "1.1" or b"keep-alive" in options)
@@ -283,11 +285,13 @@ def _framing(fields: Mapping[bytes, bytes], version: str) -> tuple[bool, int]:
     return True, 0
 
 
-def _path_and_query(target: bytes) -> tuple[str, str]:
+def _parts(target: bytes) -> tuple[str, str, bytes]:
+    """Returns the path, the query and the authority, b"" where the target is a path."""
+    authority = b""
     if target.startswith(b"/"):
         path, _, query = target.partition(b"?")
     elif absolute := _ABSOLUTE.fullmatch(target):
-        path, query = absolute[1] or b"/", absolute[2] or b""
+        authority, path, query = absolute[1], absolute[2] or b"/", absolute[3] or b""
     else:
         raise RequestRefused(400, "want a path as the request's target")
-    return unquote_to_bytes(path).decode("latin-1"), query.decode("latin-1")
+    return unquote_to_bytes(path).decode("latin-1"), query.decode("latin-1"), authority
