@@ -33,7 +33,7 @@ class SuggestedChange:
     Attributes:
         kind: "requests", "tolerations", "node-selection", "spread", "pod-affinity", "host-ports", "node-name", several
             of these joined by "+"; "uncordon", "label-node", "remove-pods", "free-devices", "add-node"; "volume-claim",
-            "device-claim".
+            "device-claim"; one of these two and kinds of changes to the pod, joined by "+".
         text: what is to be done, for people.
         size: what it costs, for comparison: 1 for each term, label or node, 1 and 1 for each pod that goes, 3 for a new
             node; of requests the part that is given up; 1 for each device less, 2 for data that is lost.
@@ -90,11 +90,11 @@ class _Search:
 
     def by_kinds(self, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
         """Changes of all of the kinds together, the last one's in several ways."""
-        if not len(self.fits(_lifted(pod, kinds))):
+        if not len(self.fits(lifted(pod, kinds))):
             return
         taken: list[Step] = []
         for position, kind in enumerate(kinds[:-1]):
-            others = _lifted(pod, kinds[position + 1 :])
+            others = lifted(pod, kinds[position + 1 :])
             step = next(self._smallest(kind, others), None)
             if step is None:
                 return
@@ -124,7 +124,8 @@ class _Search:
         return [self._state.table.nodes.names[row] for row in np.sort(rows).tolist()]
 
 
-def _lifted(pod: Pod, kinds: Sequence[PodChange]) -> Pod:
+def lifted(pod: Pod, kinds: Sequence[PodChange]) -> Pod:
+    """The pod without the demands of these kinds."""
     for kind in kinds:
         pod = kind.lifted(pod) or pod
     return pod

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.model.devices.claims import EXACT_COUNT, DeviceRequest, ExactDeviceRequest, ResourceClaim
+from extender.model.devices.claims import (
+    EXACT_COUNT,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 from extender.model.devices.slices import DeviceClass
 from extender.model.meta import Object, ObjectMeta
 from extender.model.volumes.pod_volumes import ClaimUse
@@ -26,8 +32,11 @@ from extender.model.volumes.storage import (
     StorageClass,
     VolumeResources,
 )
+from extender.offline.explain.step import subsets
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
+
+Exact = TypeVar("Exact", bound=ExactDeviceRequest)
 
 _MOST_CLASSES, _MOST_COUNT, _MOST_TOGETHER = 16, 64, 2
 _SIZE_OF_EMPTY = 2  # a claim that is made anew loses its data; a class that is made anew is that of other claims too
@@ -136,29 +145,63 @@ def _provisioners(state: ClusterState) -> list[str]:
 
 
 def _of_device_claim(state: ClusterState, claim: ResourceClaim) -> Iterator[ClaimStep]:
-    requests = list(claim.requests)
+    requests, devices = list(claim.requests), claim.spec.devices
+    referred = {
+        name for each in (*(devices.constraints or ()), *(devices.config or ())) for name in each.requests or ()
+    }
     for at, request in enumerate(requests):
-        for text, size, exactly in _less_of(state, request) if request.exactly is not None else ():
-            changed = [*requests[:at], replace(request, exactly=exactly), *requests[at + 1 :]]
-            spec = replace(claim.spec, devices=replace(claim.spec.devices, requests=changed))
+        for text, size, changed in _of_request(state, request, referred):
+            spec = replace(
+                claim.spec, devices=replace(devices, requests=[*requests[:at], changed, *requests[at + 1 :]])
+            )
             told = f"{text} in request {request.name} of ResourceClaim {claim.key}"
             yield ClaimStep(told, size, (replace(claim, spec=spec),))
 
 
-def _less_of(state: ClusterState, request: DeviceRequest) -> Iterator[tuple[str, float, ExactDeviceRequest]]:
-    exactly, classes = request.exactly or ExactDeviceRequest(), state.table.objects.all(DeviceClass)
-    if exactly.device_class_name not in classes:
-        for name in sorted(classes)[:_MOST_CLASSES]:
-            text = f"name DeviceClass {name} instead of {exactly.device_class_name}, which does not exist,"
-            yield text, 1, replace(exactly, device_class_name=name)
+def _of_request(
+    state: ClusterState, request: DeviceRequest, referred: set[str]
+) -> Iterator[tuple[str, float, DeviceRequest]]:
+    """Changes to the request; of a prioritized list to one alternative, where others of no class are dropped.
+
+    An alternative that a constraint or a configuration refers to stays: the API server would refuse the claim.
+    """
+    if request.exactly is not None:
+        for text, size, exactly in _less_of(state, request.exactly):
+            yield text, size, replace(request, exactly=exactly)
         return
-    if exactly.allocation_mode == EXACT_COUNT:
-        for count in range(exactly.count - 1, max(exactly.count - _MOST_COUNT, 0), -1):
-            text = f"ask for {count} device{'s' if count > 1 else ''} instead of {exactly.count}"
-            yield text, exactly.count - count, replace(exactly, count=count)
-    selectors = exactly.selectors or []
-    for dropped in range(1, len(selectors) + 1):
-        for gone in combinations(range(len(selectors)), dropped):
-            left = [each for at, each in enumerate(selectors) if at not in gone]
-            told = " and ".join(each.cel.expression for each in (selectors[at] for at in gone) if each.cel)
-            yield f"drop the selector {told}", dropped, replace(exactly, selectors=left or None)
+    alternatives, classes = request.first_available or [], state.table.objects.all(DeviceClass)
+    lost = [each for each in alternatives if each.device_class_name not in classes]
+    lost = [each for each in lost if f"{request.name}/{each.name}" not in referred]
+    if 0 < len(lost) < len(alternatives):
+        kept = [each for each in alternatives if each not in lost]
+        yield _dropping(lost), len(lost), replace(request, first_available=kept)
+    for chosen in alternatives:
+        gone = [each for each in lost if each is not chosen]
+        dropping = f"{_dropping(gone)} and " if gone else ""
+        for text, size, less in _less_of(state, chosen):
+            left = [less if each is chosen else each for each in alternatives if each not in gone]
+            told = f"{dropping}{text} in alternative {chosen.name}"
+            yield told, size + len(gone), replace(request, first_available=left)
+
+
+def _dropping(alternatives: Sequence[DeviceSubRequest]) -> str:
+    dropped = (f"{each.name} of DeviceClass {each.device_class_name}" for each in alternatives)
+    return f"drop alternative {' and '.join(dropped)}, which does not exist,"
+
+
+def _less_of(state: ClusterState, request: Exact) -> Iterator[tuple[str, float, Exact]]:
+    classes = state.table.objects.all(DeviceClass)
+    if request.device_class_name not in classes:
+        for name in sorted(classes)[:_MOST_CLASSES]:
+            text = f"name DeviceClass {name} instead of {request.device_class_name}, which does not exist,"
+            yield text, 1, replace(request, device_class_name=name)
+        return
+    if request.allocation_mode == EXACT_COUNT:
+        for count in range(request.count - 1, max(request.count - _MOST_COUNT, 0), -1):
+            text = f"ask for {count} device{'s' if count > 1 else ''} instead of {request.count}"
+            yield text, request.count - count, replace(request, count=count)
+    selectors = request.selectors or []
+    for gone in subsets(range(len(selectors))):
+        left = [each for at, each in enumerate(selectors) if at not in gone]
+        told = " and ".join(each.cel.expression for each in (selectors[at] for at in gone) if each.cel)
+        yield f"drop the selector {told}", len(gone), replace(request, selectors=left or None)

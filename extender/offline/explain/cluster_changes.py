@@ -1,9 +1,13 @@
-"""Changes to the cluster that would let a pod run: a node to uncordon, to label or to add, pods to remove, claims."""
+"""Changes to the cluster that would let a pod run: a node to uncordon, to label or to add, pods to remove, claims.
+
+Claims are changed together with the pod where neither does alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace as replaced
 from functools import partial
 from itertools import combinations, islice
 
@@ -19,9 +23,10 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.tolerations import UNSCHEDULABLE_TAINT
 from extender.model.volumes.storage import CSINode
-from extender.offline.explain.changes import SuggestedChange
+from extender.offline.explain.changes import SuggestedChange, lifted, pod_changes
 from extender.offline.explain.claim_changes import ClaimStep, device_claims, device_steps, volume_steps
 from extender.offline.explain.details import requirement_text
+from extender.offline.explain.pod_changes import POD_CHANGES
 from extender.offline.explain.selection_changes import NodeSelection, missing_demands
 from extender.offline.quantities import listed
 from extender.offline.state import ClusterState
@@ -32,17 +37,19 @@ _HIGHEST_PRIORITY = 2**31 - 1
 _MOST_SHAPES = 64
 _NEW_NODE_SIZE = 3
 _MOST_VICTIMS_DIVIDED = 4
-_MOST_STEPS, _MOST_CLAIMS = 128, 32
+_MOST_STEPS, _MOST_STEPS_WITH_POD, _MOST_CLAIMS = 128, 8, 32
 
 ClaimSteps = Callable[[ClusterState, PodInfo], Iterator[ClaimStep]]
+Search = Callable[[ClusterState, Pod], SuggestedChange | None]
+CLAIMS: Mapping[str, ClaimSteps] = {"volume-claim": volume_steps, "device-claim": device_steps}
 _LABELS_OF_THE_PLATFORM = ("kubernetes.io", "k8s.io")
 
 
 def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """One change of each kind that does, the smallest of its kind."""
-    of_volumes = partial(_of_claims, volume_steps, "volume-claim")
-    of_devices = partial(_of_claims, device_steps, "device-claim")
-    for search in (_uncordoned, _labelled, _emptied, _freed, _added, of_volumes, of_devices):
+    of_claims = [partial(_of_claims, steps, kind) for kind, steps in CLAIMS.items()]
+    searches: list[Search] = [_uncordoned, _labelled, _emptied, _freed, _added, *of_claims]
+    for search in searches:
         change = search(state, pod)
         if change is not None:
             yield change
@@ -54,6 +61,32 @@ def _of_claims(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -> S
             if names := state.feasible(pod):
                 return SuggestedChange(kind, step.text, step.size, sorted(names), set_objects=step.objects)
     return None
+
+
+def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
+    """The smallest change to claims of each kind together with one to the pod, of one kind or of several."""
+    bare = lifted(pod, POD_CHANGES)
+    for kind, steps in CLAIMS.items():
+        best: SuggestedChange | None = None
+        tried = 0
+        for step in islice(steps(state, state.as_if_waiting(pod)), _MOST_STEPS):
+            if tried == _MOST_STEPS_WITH_POD or (best and best.size <= step.size):
+                continue
+            with state.supposing(step.objects):
+                if not state.feasible(bare):
+                    continue
+                tried += 1
+                smallest = min(pod_changes(state, pod), key=lambda change: change.size, default=None)
+            if smallest and (best is None or step.size + smallest.size < best.size):
+                best = replaced(
+                    smallest,
+                    kind=f"{kind}+{smallest.kind}",
+                    text=f"{step.text}, and {smallest.text}",
+                    size=step.size + smallest.size,
+                    set_objects=step.objects,
+                )
+        if best:
+            yield best
 
 
 def _fits_after(state: ClusterState, pod: Pod, node: Node, *others: Object) -> bool:

@@ -15,7 +15,7 @@ from extender.model.pod import Pod
 from extender.offline.decision import Decision, fit_of
 from extender.offline.explain.changes import SuggestedChange, pod_changes
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
-from extender.offline.explain.cluster_changes import cluster_changes
+from extender.offline.explain.cluster_changes import CLAIMS, claim_and_pod_changes, cluster_changes
 from extender.offline.explain.details import detail
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
@@ -113,7 +113,10 @@ class Explanation:
         """The changes that would let the pod run, the smallest first, each decided again; none where it fits."""
         if self.decision.feasible or not len(self._state.table.nodes.rows):
             return []
-        found = [*pod_changes(self._state, self.pod), *cluster_changes(self._state, self.pod)]
+        of_pod, of_cluster = list(pod_changes(self._state, self.pod)), list(cluster_changes(self._state, self.pod))
+        found = of_pod + of_cluster
+        if not of_pod and not any(change.kind in CLAIMS for change in of_cluster):
+            found += claim_and_pod_changes(self._state, self.pod)
         return sorted(found, key=lambda change: change.size)
 
     @cached_property

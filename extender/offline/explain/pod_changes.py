@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TA
 from extender.offline.explain.details import term_text
 from extender.offline.explain.request_changes import Requests
 from extender.offline.explain.selection_changes import NodeSelection
-from extender.offline.explain.step import Fits, PodChange, Step, with_spec
+from extender.offline.explain.step import Fits, PodChange, Step, subsets, with_spec
 from extender.offline.state import ClusterState
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from extender.table import PodInfo
 
-_MOST_ELEMENTS = 6
 _MAX_SKEW = 2**31 - 1
 # A taint of these tells that the node is not well: a pod that tolerates it would start to fail.
 _CONDITION_TAINTS = "node.kubernetes.io/"
@@ -63,7 +61,7 @@ class Spread:
 
     def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
         constraints = pod.spec.topology_spread_constraints or []
-        for chosen in _subsets(self._hard(pod)):
+        for chosen in subsets(self._hard(pod)):
             if not len(fits(self._relaxed(pod, dict.fromkeys(chosen)))):
                 continue
             skews: dict[int, int | None] = dict.fromkeys(chosen)
@@ -110,7 +108,7 @@ class PodAffinityChange:
 
     def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
         affinity = pod.spec.affinity or Affinity()
-        for chosen in _subsets(self._terms(pod)):
+        for chosen in subsets(self._terms(pod)):
             texts = []
             for anti, at in chosen:
                 terms = affinity.pod_anti_affinity if anti else affinity.pod_affinity
@@ -152,7 +150,7 @@ class HostPorts:
         return self._without(pod, ports) if ports else None
 
     def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
-        for chosen in _subsets(self._ports(pod)):
+        for chosen in subsets(self._ports(pod)):
             text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
             yield Step(text, len(chosen), partial(self._without, dropped=chosen))
 
@@ -218,13 +216,3 @@ def _relaxation_text(constraint: TopologySpreadConstraint, skew: int | None) -> 
     if skew is None:
         return f"make {name} a preference (ScheduleAnyway)"
     return f"allow maxSkew {skew} instead of {constraint.max_skew} in {name}"
-
-
-def _subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Every choice of the elements but the empty one, small ones first; of very many, single ones and all of them."""
-    if len(elements) > _MOST_ELEMENTS:
-        yield from ([each] for each in elements)
-        yield elements
-        return
-    for size in range(1, len(elements) + 1):
-        yield from (list(chosen) for chosen in combinations(elements, size))

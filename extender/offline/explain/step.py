@@ -6,7 +6,8 @@ order. A step that is named first is the smallest of its kind: whatever is less 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ from extender.table.labels import Rows
 
 Apply = Callable[[Pod], Pod]
 Fits = Callable[[Pod], Rows]
+
+_MOST_ELEMENTS = 6
 
 
 class Step(NamedTuple):
@@ -44,3 +47,13 @@ class PodChange(Protocol):
 def with_spec(pod: Pod, **fields: Any) -> Pod:
     """The pod with these fields of its spec."""
     return replace(pod, spec=replace(pod.spec, **fields))
+
+
+def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Every choice of the elements but the empty one, small ones first; of very many, single ones and all of them."""
+    if len(elements) > _MOST_ELEMENTS:
+        yield from ([each] for each in elements)
+        yield elements
+        return
+    for size in range(1, len(elements) + 1):
+        yield from (list(chosen) for chosen in combinations(elements, size))

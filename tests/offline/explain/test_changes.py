@@ -222,14 +222,15 @@ def cases(draw: Any, focus: str) -> tuple[Object, list[Object]]:
 
 def waiting(draw: Any, focus: str) -> PodBuilder:
     pod = make_pod("p").label(app="x").priority(10).req(cpu="10m", memory="1Ki")
-    for demand in FOCUSES[:-1]:
-        if focus == demand or (focus == "anything" and draw(st.integers(0, 2)) == 0):
-            _demand(draw, demand, pod)
+    for kind in FOCUSES[:-1]:
+        if focus == kind or (focus == "anything" and draw(st.integers(0, 2)) == 0):
+            demand(draw, kind, pod)
     return pod
 
 
-def _demand(draw: Any, demand: str, pod: PodBuilder) -> None:
-    match demand:
+def demand(draw: Any, kind: str, pod: PodBuilder) -> None:
+    """Has the pod demand something of this kind."""
+    match kind:
         case "requests":
             pod.req(cpu=draw(st.sampled_from(("1", "2500m", "6"))), memory=draw(st.sampled_from(("1Mi", "2Gi", "6Gi"))))
         case "tolerations":
@@ -246,7 +247,7 @@ def _demand(draw: Any, demand: str, pod: PodBuilder) -> None:
 
 
 @pytest.mark.parametrize("focus", FOCUSES)
-@settings(max_examples=CASES // len(FOCUSES), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=-(-CASES // len(FOCUSES)), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_each_change_really_does_and_nothing_less_of_its_kind(focus: str, data: st.DataObject) -> None:
     manifest, objects = data.draw(cases(focus))
