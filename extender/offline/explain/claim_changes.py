@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 from typing import NamedTuple, TypeVar
@@ -15,7 +17,7 @@ from extender.model.devices.claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices.slices import DeviceClass, ResourceSlice
 from extender.model.meta import Object, ObjectMeta
 from extender.model.volumes.pod_volumes import ClaimUse
 from extender.model.volumes.storage import (
@@ -149,8 +151,9 @@ def _of_device_claim(state: ClusterState, claim: ResourceClaim) -> Iterator[Clai
     referred = {
         name for each in (*(devices.constraints or ()), *(devices.config or ())) for name in each.requests or ()
     }
+    most = _most_devices(state)
     for at, request in enumerate(requests):
-        for text, size, changed in _of_request(state, request, referred):
+        for text, size, changed in _of_request(state, request, referred, most):
             spec = replace(
                 claim.spec, devices=replace(devices, requests=[*requests[:at], changed, *requests[at + 1 :]])
             )
@@ -159,14 +162,14 @@ def _of_device_claim(state: ClusterState, claim: ResourceClaim) -> Iterator[Clai
 
 
 def _of_request(
-    state: ClusterState, request: DeviceRequest, referred: set[str]
+    state: ClusterState, request: DeviceRequest, referred: set[str], most: int
 ) -> Iterator[tuple[str, float, DeviceRequest]]:
     """Changes to the request; of a prioritized list to one alternative, where others of no class are dropped.
 
     An alternative that a constraint or a configuration refers to stays: the API server would refuse the claim.
     """
     if request.exactly is not None:
-        for text, size, exactly in _less_of(state, request.exactly):
+        for text, size, exactly in _less_of(state, request.exactly, most):
             yield text, size, replace(request, exactly=exactly)
         return
     alternatives, classes = request.first_available or [], state.table.objects.all(DeviceClass)
@@ -178,7 +181,7 @@ def _of_request(
     for chosen in alternatives:
         gone = [each for each in lost if each is not chosen]
         dropping = f"{_dropping(gone)} and " if gone else ""
-        for text, size, less in _less_of(state, chosen):
+        for text, size, less in _less_of(state, chosen, most):
             left = [less if each is chosen else each for each in alternatives if each not in gone]
             told = f"{dropping}{text} in alternative {chosen.name}"
             yield told, size + len(gone), replace(request, first_available=left)
@@ -189,7 +192,7 @@ def _dropping(alternatives: Sequence[DeviceSubRequest]) -> str:
     return f"drop alternative {' and '.join(dropped)}, which does not exist,"
 
 
-def _less_of(state: ClusterState, request: Exact) -> Iterator[tuple[str, float, Exact]]:
+def _less_of(state: ClusterState, request: Exact, most: int) -> Iterator[tuple[str, float, Exact]]:
     classes = state.table.objects.all(DeviceClass)
     if request.device_class_name not in classes:
         for name in sorted(classes)[:_MOST_CLASSES]:
@@ -197,7 +200,8 @@ def _less_of(state: ClusterState, request: Exact) -> Iterator[tuple[str, float, 
             yield text, 1, replace(request, device_class_name=name)
         return
     if request.allocation_mode == EXACT_COUNT:
-        for count in range(request.count - 1, max(request.count - _MOST_COUNT, 0), -1):
+        largest = min(request.count - 1, most)
+        for count in range(largest, max(largest - _MOST_COUNT, 0), -1):
             text = f"ask for {count} device{'s' if count > 1 else ''} instead of {request.count}"
             yield text, request.count - count, replace(request, count=count)
     selectors = request.selectors or []
@@ -205,3 +209,15 @@ def _less_of(state: ClusterState, request: Exact) -> Iterator[tuple[str, float, 
         left = [each for at, each in enumerate(selectors) if at not in gone]
         told = " and ".join(each.cel.expression for each in (selectors[at] for at in gone) if each.cel)
         yield f"drop the selector {told}", len(gone), replace(request, selectors=left or None)
+
+
+def _most_devices(state: ClusterState) -> int:
+    """No node can give a claim more devices; no limit where one device serves several claims."""
+    on_node = Counter[str]()
+    for each in state.table.objects.all(ResourceSlice).values():
+        devices = each.spec.devices or ()
+        if any(device.allow_multiple_allocations for device in devices):
+            return sys.maxsize
+        on_node[each.spec.node_name or ""] += len(devices)
+    shared = on_node.pop("", 0)
+    return shared + max(on_node.values(), default=0)

@@ -21,6 +21,7 @@ from tests.builders import (
     make_resource_claim,
     make_resource_slice,
     make_result,
+    make_slice,
     make_storage_class,
     node_term,
     with_allocation,
@@ -138,6 +139,17 @@ def in_zone(zone: str) -> list[Object]:
             "device-claim",
             "ask for 2 devices instead of 4 in request device of ResourceClaim default/gpus",
             id="fewer devices",
+        ),
+        pytest.param(
+            ASKING,
+            [
+                *GPU_NODE,
+                make_slice("net", "gpu.example.com", "net", "c", allNodes=True),
+                make_resource_claim("gpus", "gpu", count=500),
+            ],
+            "device-claim",
+            "ask for 3 devices instead of 500 in request device of ResourceClaim default/gpus",
+            id="far fewer devices, one of them of all nodes",
         ),
         pytest.param(
             ASKING,
