@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from extender.model.selectors import selector_from_labels
 from extender.table import HypotheticalRemovals, PodCountQuery, Table
 from extender.table.nodes.columns import CPU, PODS
+from extender.table.pods.nominated import AwaitedPods
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 
@@ -57,7 +58,8 @@ def test_sums_are_those_of_the_pods_that_are_gone(first: set[int], data: st.Data
 def test_what_awaited_pods_take_is_not_free() -> None:
     waiting = pod_info(make_pod("w").req(cpu="2").obj())
     row = TABLE.nodes.row_of["n"]
-    gone = HypotheticalRemovals(TABLE, np.array([TABLE.pods.slot_of["pod-default-p4"]]), [(waiting, row)])
+    awaited = AwaitedPods([waiting], np.array([row]), TABLE.nodes.vector(waiting.footprint)[:, np.newaxis])
+    gone = HypotheticalRemovals(TABLE, np.array([TABLE.pods.slot_of["pod-default-p4"]]), awaited)
     assert gone.freed(CPU)[row] == 4000 - 2000
     assert gone.freed(PODS)[row] == 0
 
