@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from extender.cache.changes import Changes, Update, apply
-from extender.errors import DeadlineExceeded, RuleUnanswered
+from extender.errors import DeadlineExceeded, MalformedInput, RuleUnanswered
 from extender.table import Table
 from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
@@ -211,5 +211,8 @@ class _Loan(AbstractContextManager[Table]):
 
 
 def _spoils(error: BaseException) -> bool:
-    """Returns whether a table may be half changed, or in use still; a deadline comes between two steps."""
-    return not isinstance(error, DeadlineExceeded) or isinstance(error, RuleUnanswered)
+    """Returns whether a table may be half changed, or in use still.
+
+    A deadline comes between two steps, and what is malformed in a pod that is asked about is met in reading.
+    """
+    return not isinstance(error, DeadlineExceeded | MalformedInput) or isinstance(error, RuleUnanswered)

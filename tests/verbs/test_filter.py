@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.errors import MalformedInput
 from extender.runtime.ports import NullTelemetry
 from extender.verbs.filter import Filter
 from tests.builders import make_node, make_pod
@@ -52,6 +53,18 @@ def test_whole_nodes_come_back_byte_for_byte() -> None:
     result = answer(verb, args(POD, nodes=[strange, NODES[2]]))
     assert result["Nodes"]["items"] == [strange]
     assert result["NodeNames"] is None
+
+
+def test_the_table_is_lent_again_after_a_pod_that_is_malformed() -> None:
+    """Hostile calls would else have a table made anew each, which takes a second of a large cluster."""
+    cache = cache_of(*NODES)
+    verb = Filter(cache, PROFILES, NullTelemetry())
+    with cache.snapshot("before") as table:
+        before = table
+    with pytest.raises(MalformedInput, match="'1Kii' is not a quantity"):
+        verb.decide(verb.decode(args(make_pod("bad").req(memory="1Kii").obj(), names=NAMES)))
+    with cache.snapshot("after") as table:
+        assert table is before
 
 
 def test_a_name_that_nobody_knows_is_refused_by_name() -> None:
