@@ -29,6 +29,7 @@ class ResourceWeight(NamedTuple):
 
 ResourceWeights = tuple[ResourceWeight, ...]
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
+_MOST = 2**62  # more than a node has, and no sum with what is allocated leaves int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def allocation(
         offer = _offer(resource.name, table, rows, nonzero=nonzero)
         if offer is not None:
             weights.append(resource.weight)
-            amounts.append(amount)
+            amounts.append(min(max(amount, 0), _MOST))
             offers.append(offer)
     shape = len(offers), len(table.nodes.present[rows])
     allocatable = np.array([offer[0] for offer in offers], np.int64).reshape(shape)

@@ -95,6 +95,19 @@ def test_they_are_those_of_a_table_made_anew(seed: int) -> None:
                 np.testing.assert_equal(scores(rule, pod, told.table, names), scores(rule, pod, fresh, names))
 
 
+@pytest.mark.parametrize("memory", ["1e999999999", "-1e999999999"])
+def test_whatever_a_pod_asks_for_scores_are_0_to_100(memory: str) -> None:
+    random, told, asking = Random(1), Told(), info("asking", cpu="1", memory=memory)
+    for number in range(NODES):
+        told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
+    names = list(told.table.nodes.row_of)
+    for number in range(4):  # scores are kept from the second time on
+        told.tell("place", info(f"p{number}", cpu="100m", memory="1Gi"), names[number % 2])
+        for rule in RULES:
+            found = scores(rule, asking, told.table, names)
+            assert found is None or (found.min() >= 0 and found.max() <= 100)
+
+
 def test_a_supposition_counts_while_it_lasts() -> None:
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(msgspec.convert(make_node("n").obj(), Node))
