@@ -69,11 +69,14 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         ConfigurationError: more than MOST_NEW pods or nodes of one kind, or less than none.
     """
     state, notes = simulation.state, list[str]()
+    # Selected before there are new nodes: a copy has the labels of the node that it is to replace.
+    drained, removed = _selected(state, scenario.drain), _selected(state, scenario.remove_nodes)
+    cordoned = [*_selected(state, scenario.cordon), *drained]
     for wanted, count in scenario.add_nodes:
         _add_nodes(state, wanted, _sensible("new nodes", count))
-    for name in _selected(state, (*scenario.cordon, *scenario.drain)):
+    for name in cordoned:
         state.add(with_cordon(state.node(name), unschedulable=True))
-    for name in _selected(state, scenario.remove_nodes):
+    for name in removed:
         movable = _movable(state, name)
         for info in state.standing_on(name):
             simulation.remove(info) if info not in movable else simulation.evict(info, f"node {name} removed")
@@ -87,9 +90,9 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         workload = given if isinstance(given, Workload) else required_workload(given)
         simulation.add(_created(simulation, workload, replicas, notes))
     # Pods that wait already come first: they are older than what the changes have made.
-    if scenario.drain:
+    if drained:
         simulation.run()
-        drain(simulation, _selected(state, scenario.drain))
+        drain(simulation, drained)
     return notes
 
 

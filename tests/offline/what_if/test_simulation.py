@@ -141,6 +141,13 @@ def test_what_does_not_fit_elsewhere_is_left_over() -> None:
     assert (len(result.placements), len(result.remaining)) == (1, 1)
 
 
+@pytest.mark.parametrize("chosen", ["drain", "cordon", "remove_nodes"])
+def test_a_label_chooses_no_copy_of_a_node_that_has_it(chosen: str) -> None:
+    pod = owned("w").node("na").obj() if chosen != "cordon" else owned("w").obj()
+    result = simulated(NODES[0], pod, add_nodes=[("na", 1)], **{chosen: [f"{ZONE}=a"]})
+    assert homes(result) == {"default/w": "na-new-1"}
+
+
 def test_nodes_come_and_go() -> None:
     waiting = make_pod("p").req(cpu="4").obj()
     full = [owned(f"w{zone}").req(cpu="1").node(f"n{zone}").obj() for zone in "abc"]
