@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from extender.cli.main import cli
 from extender.cli.serve import settings_options
 from extender.config.settings import OPTIONS
+
+EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
 
 
 def extender(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -54,6 +57,15 @@ def test_wrong_usage(arguments: list[str], status: int, error: str) -> None:
     assert error in told.stderr
     assert "Traceback" not in told.stderr
     assert told.stdout == ""
+
+
+def test_a_reader_that_has_seen_enough_is_told_nothing() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", "from extender.cli.main import main; main()", "explain", "--cluster", str(EXAMPLE)]
+    with os.fdopen(writer, "wb") as closed:
+        told = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (told.returncode, told.stderr) == (1, b"")
 
 
 def test_every_fault_is_a_line() -> None:

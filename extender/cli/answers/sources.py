@@ -113,6 +113,8 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
             return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
+        except BrokenPipeError:
+            raise  # A reader like `head` has seen enough: click ends the command without a word.
         except OSError as error:
             raise ConfigurationError(
                 [f"{error.filename}: {error.strerror}" if error.filename else str(error)]
