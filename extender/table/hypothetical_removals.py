@@ -64,7 +64,9 @@ class HypotheticalRemovals:
         What nominated pods will take of it is taken off.
         """
         return self.sum_by_row(
-            resource, lambda slots: self._requested(resource, slots), lambda: self._requested_by_nominated(resource)
+            resource,
+            lambda slots: self._requested(resource, slots),
+            lambda: -self.nominated.taken(resource, self._table.nodes.capacity),
         )
 
     def matching(self, query: PodCountQuery) -> IntColumn:
@@ -93,12 +95,6 @@ class HypotheticalRemovals:
         known = resource < len(requested)  # else nodes offer it, but no pod has ever asked for it
         amounts: IntColumn = requested[resource, slots] if known else np.zeros(len(slots), np.int64)
         return amounts
-
-    def _requested_by_nominated(self, resource: int) -> IntColumn:
-        withheld = np.zeros(self._table.nodes.capacity, np.int64)
-        if resource < len(self.nominated.requested):
-            np.subtract.at(withheld, self.nominated.rows, self.nominated.requested[resource])
-        return withheld
 
     def _found(self, query: PodCountQuery, slots: Rows) -> IntColumn:
         pods = self._table.pods

@@ -17,6 +17,7 @@ from extender.offline.quantities import quantity
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
 from extender.table.labels import IntColumn, Rows
+from extender.table.pods.nominated import AwaitedPods
 
 
 class Requests:
@@ -34,7 +35,8 @@ class Requests:
         rows = fits(lifted) if lifted else np.zeros(0, np.intp)
         if not len(rows):
             return
-        left = {name: np.maximum(self._left(name, pod, state, rows), 0) for name in requests}
+        awaited = awaited_pods(state.profile(pod), PodInfo(pod), state.table)
+        left = {name: np.maximum(_left(name, state, awaited, rows), 0) for name in requests}
         short = np.array([left[name] < amount for name, amount in requests.items()])
         given_up = np.array([np.maximum(1 - left[name] / amount, 0) for name, amount in requests.items()]).sum(axis=0)
         best: dict[tuple[bool, ...], int] = {}
@@ -45,16 +47,15 @@ class Requests:
             if targets:
                 yield Step(_lowering_text(targets, requests), float(given_up[at]), partial(lowered, targets=targets))
 
-    def _left(self, resource: str, pod: Pod, state: ClusterState, rows: Rows) -> IntColumn:
-        """Returns what is free for the pod, without the room that is kept for nominated pods: int64[len(rows)]."""
-        nodes = state.table.nodes
-        index = nodes.resources.get(resource)
-        if index is None:
-            return np.zeros(len(rows), np.int64)
-        requested = nodes.requested.copy()
-        awaited_pods(state.profile(pod), PodInfo(pod), state.table).add_to(requested)
-        free: IntColumn = (nodes.allocatable[index] - requested[index])[rows]
-        return free
+
+def _left(resource: str, state: ClusterState, awaited: AwaitedPods, rows: Rows) -> IntColumn:
+    """Returns what is free without the room that is kept for nominated pods: int64[len(rows)]."""
+    nodes = state.table.nodes
+    index = nodes.resources.get(resource)
+    if index is None:
+        return np.zeros(len(rows), np.int64)
+    free: IntColumn = nodes.allocatable[index] - nodes.requested[index] - awaited.taken(index, nodes.capacity)
+    return free[rows]
 
 
 def lowered(pod: Pod, targets: dict[str, int]) -> Pod:

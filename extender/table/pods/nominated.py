@@ -53,6 +53,13 @@ class AwaitedPods:
         for amounts, more in zip(requested, self.requested, strict=False):
             np.add.at(amounts, self.rows, more)
 
+    def taken(self, resource: int, capacity: int) -> IntColumn:
+        """Returns what they will take of a resource (index of `NodeColumns.resources`): int64[capacity], by row."""
+        taken = np.zeros(capacity, np.int64)
+        if resource < len(self.requested):
+            np.add.at(taken, self.rows, self.requested[resource])
+        return taken
+
 
 NOBODY = AwaitedPods([], np.zeros(0, np.intp), np.zeros((len(BUILT_IN), 0), np.int64))
 
