@@ -68,12 +68,13 @@ _VERSION = msgspec.json.Decoder(VersionInfo)
 class ClusterObjects:
     """The objects that were found, and for people the kinds that were not.
 
-    `nodes_unread`: why the nodes are not there; empty where they are.
+    `nodes_unread`, `pods_unread`: why the nodes, or all pods, are not there; empty where they are.
     """
 
     objects: list[Object] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     nodes_unread: str = ""
+    pods_unread: str = ""
 
 
 def look_at(kubeconfig: Path, context: str | None = None, namespace: str = "default") -> ClusterObjects:
@@ -114,7 +115,7 @@ def look_at(kubeconfig: Path, context: str | None = None, namespace: str = "defa
 
 
 def _why(error: ClusterError) -> str:
-    """Why a kind cannot be read; the same for all kinds where the API server names each in its own words."""
+    """Returns why a kind cannot be read; the same for all kinds where the API server names each in its own words."""
     named = _MAY_NOT.search(str(error))
     return f"{_FORBIDDEN}: {named[1]} may not list them" if named else str(error)
 
@@ -135,18 +136,20 @@ def _without_rights(
         of_one = _listed(client, KINDS["Pod"], namespace)
         if not isinstance(of_one, ClusterError):
             results["Pod"] = of_one
+            look.pods_unread = f"pods could be read in the namespace {namespace} alone ({_why(pods)})"
             look.notes.append(
-                f"pods could be read in the namespace {namespace} alone ({_why(pods)}): nodes are taken to be empty of "
-                "others, so less may be free, and spreading, pod affinity and preemption may differ"
+                f"{look.pods_unread}: nodes are taken to be empty of others, so less may be free, and spreading, pod "
+                "affinity and preemption may differ"
             )
         elif isinstance(nodes, ClusterError):
             raise ClusterError(
                 f"neither nodes nor pods can be read ({_why(pods)}): nothing can be answered without them"
             )
         else:
+            look.pods_unread = f"pods could not be read ({_why(pods)})"
             look.notes.append(
-                f"pods could not be read ({_why(pods)}): every node is taken to be empty, so nothing is known of what "
-                "is free, of spreading, of pod affinity, nor of whom preemption would evict"
+                f"{look.pods_unread}: every node is taken to be empty, so nothing is known of what is free, of "
+                "spreading, of pod affinity, nor of whom preemption would evict"
             )
     if isinstance(nodes, ClusterError):
         look.nodes_unread = f"nodes cannot be read ({_why(nodes)})"

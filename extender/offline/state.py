@@ -34,6 +34,7 @@ class ClusterState:
         infos: the pods that hold or await a place, by `namespace/name`.
         finished: the keys of those that have succeeded or failed, and hold nothing.
         nodes_unread: True where there are nodes that may not be read, so that none can be judged.
+        pods_unread: why not all pods could be read; empty where they could.
     """
 
     def __init__(self, objects: Iterable[Object], profiles: Profiles | None = None) -> None:
@@ -42,7 +43,7 @@ class ClusterState:
         self.table = Table(self.profiles.features)
         self.infos: dict[str, PodInfo] = {}
         self.finished: set[str] = set()
-        self.nodes_unread = False
+        self.nodes_unread, self.pods_unread = False, ""
         for obj in objects:
             with naming(obj):
                 self.add(obj)

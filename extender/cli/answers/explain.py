@@ -156,12 +156,11 @@ def _explain(
     changes: bool,
     output: str,
 ) -> int:
-    if filename is not None and filename.name == "<stdin>" and str(source.cluster) == "-":
-        raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
+    source.check_standard_input(["-"] if filename is not None and filename.name == "<stdin>" else ())
     key = pod_key(pod, source.default_namespace()) if pod else ""
     cluster, unread = source.load(namespace=key.partition("/")[0], needs_nodes=bool(node))
     explanations = []
-    for number, explanation in enumerate(_explanations(cluster, unread, source, key, filename)):
+    for number, explanation in enumerate(_explanations(cluster, source, key, filename)):
         explanation.notes = [*explanation.notes, *unread]
         explanations.append(explanation)
         if output in ("json", "yaml", "html"):
@@ -187,11 +186,9 @@ def _status(explanations: Sequence[Explanation]) -> int:
     return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
 
 
-def _explanations(
-    cluster: Cluster, unread: Sequence[str], source: Source, key: str, filename: BinaryIO | None
-) -> Iterable[Explanation]:
+def _explanations(cluster: Cluster, source: Source, key: str, filename: BinaryIO | None) -> Iterable[Explanation]:
     if filename is None:
-        yield cluster.explain(known_key(cluster, key, unread))
+        yield cluster.explain(known_key(cluster, key))
         return
     from extender.offline.manifests.templates import read_workloads
 

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -63,9 +63,15 @@ class Source:
             if look.nodes_unread and needs_nodes:
                 raise ClusterError(f"{look.nodes_unread}: without them only `extender explain POD` has an answer")
             cluster = Cluster(look.objects, self.profiles())
-            state_of(cluster).nodes_unread = bool(look.nodes_unread)
+            state = state_of(cluster)
+            state.nodes_unread, state.pods_unread = bool(look.nodes_unread), look.pods_unread
             return cluster, look.notes
         raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
+
+    def check_standard_input(self, filenames: Iterable[str]) -> None:
+        """Raises ConfigurationError where the cluster and a file, or two files, are to be read from it."""
+        if [*filenames, str(self.cluster)].count("-") > 1:
+            raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
 
     def default_namespace(self) -> str:
         """The namespace of what names none: that of -n, of the kubeconfig's context, or `default`."""
@@ -158,19 +164,21 @@ def pod_key(given: str, namespace: str) -> str:
     return f"{named[-1] if named else namespace}/{name}"
 
 
-def known_key(cluster: Cluster, key: str, unread: Sequence[str] = ()) -> str:
+def known_key(cluster: Cluster, key: str) -> str:
     """The key, if the cluster has such a pod.
 
     Raises:
         UnknownPod: with the nearest name.
         ClusterError: not all pods may be read, and it is none of those that may.
     """
+    from extender.offline.cluster import state_of
+
     try:
         cluster.pod(key)
     except UnknownPod as error:
-        if why := next((note for note in unread if note.startswith("pods could ")), ""):
-            told = f"{why.partition('): ')[0]}); explain its manifest with -f FILE"
-            raise ClusterError(f"no pod {key} among what may be read: {told}") from None
+        if why := state_of(cluster).pods_unread:
+            told = f"no pod {key} among what may be read: {why}; explain its manifest with -f FILE"
+            raise ClusterError(told) from None
         keys = {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
         close = get_close_matches(key.partition("/")[2], keys, n=1)
         raise UnknownPod(f"{error}{f'; did you mean {keys[close[0]]}?' if close else ''}") from None

@@ -244,8 +244,7 @@ def _scenario(
 def _workloads(filenames: Sequence[Path], source: Source) -> list[Workload]:
     from extender.offline.manifests.templates import read_workloads
 
-    if [str(path) for path in (*filenames, source.cluster)].count("-") > 1:
-        raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
+    source.check_standard_input(map(str, filenames))
     found = []
     for path in filenames:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
