@@ -2,7 +2,8 @@
 
 Two ways lead to it. Flask's views read the body of a request that came by WSGI and call the handler; the worker of
 `web.worker` asks `Routes.admit` for the handler as soon as it has read a request's head. Each way makes each check
-once: certificate, method, media type, encoding, length."""
+once: certificate, method, media type, encoding, length.
+"""
 
 from __future__ import annotations
 

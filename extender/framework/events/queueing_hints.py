@@ -131,7 +131,7 @@ EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
 
 
 class FiledAs(NamedTuple):
-    """What `Reads` reads of one pod."""
+    """The part of one pod that `Reads` names."""
 
     value: Hashable
     names: Sequence[str]

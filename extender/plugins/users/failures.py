@@ -12,6 +12,11 @@ RAISED_BY_RULES = (Exception, SystemExit, GeneratorExit, CancelledError)
 """What a user's code may raise; all but Ctrl-C."""
 
 
+def sendable(reason: str) -> str:
+    """Returns what a rule has said as text that can be sent: half a character, a lone surrogate, becomes `?`."""
+    return reason.encode(errors="replace").decode()
+
+
 class RuleFailures(Protocol):
     """Is told once for each pod and rule that failed, whatever the number of nodes."""
 

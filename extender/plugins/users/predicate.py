@@ -15,7 +15,7 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.plugins.users.events import interests_of
-from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
+from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
@@ -106,8 +106,7 @@ class CustomPredicate:
         return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)
 
     def refusal(self, reason: str) -> Refusal:
-        told = reason.encode(errors="replace").decode()  # what is half a character cannot be sent
-        return Refusal(self.name, self.code, (told or f"node(s) were refused by {self.name}",))
+        return Refusal(self.name, self.code, (sendable(reason) or f"node(s) were refused by {self.name}",))
 
     def failed(self, error: BaseException) -> Refusal:
         """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""

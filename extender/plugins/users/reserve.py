@@ -13,7 +13,7 @@ from extender.framework.plugin import PERMIT, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.events import interests_of
-from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
+from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction
 
 P = ParamSpec("P")
@@ -132,8 +132,7 @@ class CustomReserve:
             self.failures.failed(self.name, error)
             raise BindingFailed(f"rule {self.name} failed") from None
         if seconds is None:
-            told = str(answer or f"rejected by {self.name}").encode(errors="replace").decode()
-            raise BindingFailed(told, self.name)
+            raise BindingFailed(sendable(str(answer or f"rejected by {self.name}")), self.name)
         return seconds
 
     def unreserve(self, pod: Pod, node: Node, handle: Handle) -> None:

@@ -32,7 +32,7 @@ from tests.builders import (
     node_term,
 )
 from tests.builders.pod import PodBuilder
-from tests.offline.explain.test_changes import CASES, cases, demand, explanation, fitting, models
+from tests.offline.explain.test_changes import CASES, cases, check_changes, demand, models
 from tests.offline.explain.test_claim_changes import using
 
 
@@ -102,11 +102,7 @@ def _devices(draw: Any, pod: PodBuilder) -> list[Object]:
 @given(data=st.data())
 def test_each_change_of_claims_really_does_and_nothing_less_of_its_kind(focus: str, data: st.DataObject) -> None:
     manifest, objects = data.draw(cases_of_claims(focus))
-    found = explanation(manifest, *objects)
-    for change in found.changes:
-        assert set(fitting(found.pod, change, objects)) >= set(change.nodes), change
-        for smaller in _less_of(change, objects):
-            assert not fitting(found.pod, smaller, objects), (change, smaller)
+    check_changes(manifest, objects, lambda change, _pod: _less_of(change, objects))
 
 
 def _less_of(change: SuggestedChange, objects: list[Object]) -> Iterator[SuggestedChange]:

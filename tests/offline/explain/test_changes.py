@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace as replaced
 from itertools import combinations
 from typing import Any
@@ -251,6 +251,13 @@ def demand(draw: Any, kind: str, pod: PodBuilder) -> None:
 @given(data=st.data())
 def test_each_change_really_does_and_nothing_less_of_its_kind(focus: str, data: st.DataObject) -> None:
     manifest, objects = data.draw(cases(focus))
+    check_changes(manifest, objects, less_of)
+
+
+def check_changes(
+    manifest: Object, objects: list[Object], less_of: Callable[[SuggestedChange, Pod], Iterable[SuggestedChange]]
+) -> None:
+    """Each change really opens its nodes, and nothing that is less than it does."""
     found = explanation(manifest, *objects)
     for change in found.changes:
         assert set(fitting(found.pod, change, objects)) >= set(change.nodes), change
