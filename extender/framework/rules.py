@@ -8,7 +8,7 @@ so one rule serves any number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -82,6 +82,18 @@ class Check:
         return None if self.sees_pods else self.refuse(rows)
 
 
+class RowCheck(Check):
+    """A check that is one function of the rows."""
+
+    def __init__(
+        self, refuse: Callable[[Rows], Verdict], only: frozenset[str] | None = None, *, sees_pods: bool = False
+    ) -> None:
+        self._refuse, self.only, self.sees_pods = refuse, only, sees_pods
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self._refuse(rows)
+
+
 class Predicate(Protocol):
     """A rule that a node must satisfy."""
 
@@ -111,6 +123,19 @@ class Scorer:
     def reduce(self, raw: Scores) -> Scores:
         """Returns the scores brought to 0..100; as they are, unless the rule says otherwise."""
         return raw
+
+
+class RowScorer(Scorer):
+    """A scorer that is one function of the rows, and perhaps one of the raw scores."""
+
+    def __init__(self, score: Callable[[Rows], Scores], reduce: Callable[[Scores], Scores] = lambda raw: raw) -> None:
+        self._score, self._reduce = score, reduce
+
+    def map(self, rows: Rows) -> Scores:
+        return self._score(rows)
+
+    def reduce(self, raw: Scores) -> Scores:
+        return self._reduce(raw)
 
 
 class Priority(Protocol):

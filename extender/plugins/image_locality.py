@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, PerNode, RowScorer, Scorer, Scores
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+from extender.table.nodes.columns import NodeColumns
 
 NAME = "ImageLocality"
 MIB = 1024 * 1024
@@ -24,25 +25,20 @@ class ImageLocality(PerNode):
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
-        return _Scorer(pod.images, table)
+        return RowScorer(lambda rows: _scores(pod.images, table.nodes, rows))
 
 
-class _Scorer(Scorer):
-    def __init__(self, images: tuple[str, ...], table: Table) -> None:
-        self._images, self._table = images, table
-
-    def map(self, rows: Rows) -> Scores:
-        nodes = self._table.nodes
-        held = [image for name in self._images if (image := nodes.images.get(name))]
-        if not held:
-            return np.zeros(len(rows), np.int64)
-        bytes_held = np.zeros(nodes.capacity, np.int64)
-        for image in held:
-            spread = len(image.rows) / len(nodes.rows)
-            bytes_held[list(image.rows)] += int(image.size_bytes * spread)
-        largest = LARGEST_BYTES_PER_IMAGE * len(self._images)
-        clamped = bytes_held[rows].clip(SMALLEST_BYTES, max(largest, SMALLEST_BYTES))
-        return MAX_SCORE * (clamped - SMALLEST_BYTES) // (largest - SMALLEST_BYTES)
+def _scores(images: tuple[str, ...], nodes: NodeColumns, rows: Rows) -> Scores:
+    held = [image for name in images if (image := nodes.images.get(name))]
+    if not held:
+        return np.zeros(len(rows), np.int64)
+    bytes_held = np.zeros(nodes.capacity, np.int64)
+    for image in held:
+        spread = len(image.rows) / len(nodes.rows)
+        bytes_held[list(image.rows)] += int(image.size_bytes * spread)
+    largest = LARGEST_BYTES_PER_IMAGE * len(images)
+    clamped = bytes_held[rows].clip(SMALLEST_BYTES, max(largest, SMALLEST_BYTES))
+    return MAX_SCORE * (clamped - SMALLEST_BYTES) // (largest - SMALLEST_BYTES)
 
 
 PLUGIN = Plugin(NAME, Arguments, priority=lambda _: ImageLocality())

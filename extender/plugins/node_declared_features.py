@@ -13,12 +13,11 @@ import numpy as np
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
-from extender.framework.rules import Check, PerNode, Verdict
+from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.model.pod import Container, Pod
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
 
 NAME = "NodeDeclaredFeatures"
 REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's required features")
@@ -34,17 +33,11 @@ class NodeDeclaredFeatures(PerNode):
         if not table.features.node_declared_features:
             return None
         required = required_features(pod.pod)
-        return _Check(required, table) if required else None
-
-
-class _Check(Check):
-    def __init__(self, required: frozenset[str], table: Table) -> None:
+        if not required:
+            return None
         declared = table.nodes.facts(_declared)
-        self._lacking = np.array([not required <= features for features in declared.values], np.bool_)
-        self._ids = declared.ids
-
-    def refuse(self, rows: Rows) -> Verdict:
-        return [(self._lacking[self._ids[rows]], REFUSAL)]
+        lacking = np.array([not required <= features for features in declared.values], np.bool_)
+        return RowCheck(lambda rows: [(lacking[declared.ids[rows]], REFUSAL)])
 
 
 def required_features(pod: Pod) -> frozenset[str]:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.rules import Check, PerNode, Verdict
+from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.tolerations import NO_SCHEDULE, UNSCHEDULABLE_TAINT, tolerates, untolerated
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
 
 NAME = "NodeUnschedulable"
 REFUSAL = unresolvable(NAME, "node(s) were unschedulable")
@@ -27,15 +26,10 @@ class NodeUnschedulable(PerNode):
         if not table.nodes.cordoned:
             return None
         tolerations = pod.pod.spec.tolerations or ()
-        return _Check(table) if untolerated((UNSCHEDULABLE_TAINT,), tolerations, (NO_SCHEDULE,)) else None
-
-
-class _Check(Check):
-    def __init__(self, table: Table) -> None:
-        self._unschedulable = table.nodes.unschedulable
-
-    def refuse(self, rows: Rows) -> Verdict:
-        return [(self._unschedulable[rows], REFUSAL)]
+        if not untolerated((UNSCHEDULABLE_TAINT,), tolerations, (NO_SCHEDULE,)):
+            return None
+        unschedulable = table.nodes.unschedulable
+        return RowCheck(lambda rows: [(unschedulable[rows], REFUSAL)])
 
 
 def node_opens(_pod: PodInfo, change: Change) -> bool:

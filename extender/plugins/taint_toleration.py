@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
 from extender.framework.plugin import PRE_SCORE, SCORE, Arguments, Plugin
-from extender.framework.rules import Check, PerNode, Scorer, Scores, Verdict, normalised
+from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, normalised
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
 from extender.table import PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import Rows
 
 NAME = "TaintToleration"
 REFUSAL = unresolvable(NAME, "node(s) had untolerated taint(s)")
@@ -31,16 +32,8 @@ class TaintTolerationFilter(PerNode):
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         tolerations = pod.pod.spec.tolerations or ()
         refused = [bool(untolerated(taints, tolerations, self.effects)) for taints in table.nodes.taint_sets]
-        return _Check(table, np.array(refused)) if any(refused) else None
-
-
-class _Check(Check):
-    def __init__(self, table: Table, refused_sets: BoolColumn) -> None:
-        self._taint_set = table.nodes.taint_set
-        self._refused_sets = refused_sets
-
-    def refuse(self, rows: Rows) -> Verdict:
-        return [(self._refused_sets[self._taint_set[rows]], REFUSAL)]
+        refused_sets, taint_set = np.array(refused), table.nodes.taint_set
+        return RowCheck(lambda rows: [(refused_sets[taint_set[rows]], REFUSAL)]) if any(refused) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +45,10 @@ class TaintTolerationScore(PerNode):
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         tolerations = [t for t in pod.pod.spec.tolerations or () if t.effect in ("", PREFER_NO_SCHEDULE)]
         counts = [len(untolerated(taints, tolerations, (PREFER_NO_SCHEDULE,))) for taints in table.nodes.taint_sets]
-        return _Scorer(table, np.array(counts, np.int64))
-
-
-class _Scorer(Scorer):
-    def __init__(self, table: Table, counts: Scores) -> None:
-        self._table, self._counts = table, counts
-
-    def map(self, rows: Rows) -> Scores:
-        if len(self._counts) == 1:  # all nodes have the same taints, as a rule none
-            return np.full(len(rows), self._counts[0])
-        return self._counts[self._table.nodes.taint_set[rows]]
-
-    def reduce(self, raw: Scores) -> Scores:
-        return normalised(raw, reverse=True)
+        by_set, reduce = np.array(counts, np.int64), partial(normalised, reverse=True)
+        if len(by_set) == 1:  # all nodes have the same taints, as a rule none
+            return RowScorer(lambda rows: np.full(len(rows), by_set[0]), reduce)
+        return RowScorer(lambda rows: by_set[table.nodes.taint_set[rows]], reduce)
 
 
 def taints_become_tolerated(pod: PodInfo, change: Change) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Scorer, Scores
+from extender.framework.rules import RowScorer, Scorer
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -20,9 +20,4 @@ class EqualPriority:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
-        return _Scorer()
-
-
-class _Scorer(Scorer):
-    def map(self, rows: Rows) -> Scores:
-        return np.ones(len(rows), np.int64)
+        return RowScorer(lambda rows: np.ones(len(rows), np.int64))

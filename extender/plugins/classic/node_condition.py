@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, RowCheck, Verdict
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.table import PodInfo, Table
@@ -29,19 +29,14 @@ class CheckNodeCondition:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        return _Check(self.name, table)
+        known = table.nodes.facts(_troubles)
 
+        def refuse(rows: Rows) -> Verdict:
+            ids = known.ids[rows]
+            troubles = {each: known.values[each] for each in np.unique(ids).tolist()}
+            return [(ids == each, unresolvable(self.name, *reasons)) for each, reasons in troubles.items() if reasons]
 
-class _Check(Check):
-    def __init__(self, name: str, table: Table) -> None:
-        self._name = name
-        self._troubles = table.nodes.facts(_troubles)
-
-    def refuse(self, rows: Rows) -> Verdict:
-        ids = self._troubles.ids[rows]
-        met = np.unique(ids).tolist()
-        troubles = {each: self._troubles.values[each] for each in met}
-        return [(ids == each, unresolvable(self._name, *reasons)) for each, reasons in troubles.items() if reasons]
+        return RowCheck(refuse)
 
 
 def _troubles(node: Node) -> tuple[str, ...]:

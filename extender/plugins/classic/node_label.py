@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import MAX_SCORE, Check, Scorer, Scores, Verdict
+from extender.framework.rules import MAX_SCORE, Check, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
@@ -24,18 +24,15 @@ class NodeLabelFilter:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
-        return _Check(self, table) if self.labels else None
+        refusal = unresolvable(self.name, REASON)
 
+        def refuse(rows: Rows) -> Verdict:
+            refused = np.zeros(len(rows), np.bool_)
+            for label in self.labels:
+                refused |= (table.nodes.labels[label].ids[rows] != ABSENT) != self.presence
+            return [(refused, refusal)]
 
-class _Check(Check):
-    def __init__(self, rule: NodeLabelFilter, table: Table) -> None:
-        self._rule, self._table = rule, table
-
-    def refuse(self, rows: Rows) -> Verdict:
-        refused = np.zeros(len(rows), np.bool_)
-        for label in self._rule.labels:
-            refused |= (self._table.nodes.labels[label].ids[rows] != ABSENT) != self._rule.presence
-        return [(refused, unresolvable(self._rule.name, REASON))]
+        return RowCheck(refuse) if self.labels else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,8 @@ class NodeLabelScore:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
-        return _Scorer(self, table)
+        def score(rows: Rows) -> Scores:
+            scores: Scores = MAX_SCORE * ((table.nodes.labels[self.label].ids[rows] != ABSENT) == self.presence)
+            return scores
 
-
-class _Scorer(Scorer):
-    def __init__(self, rule: NodeLabelScore, table: Table) -> None:
-        self._rule, self._table = rule, table
-
-    def map(self, rows: Rows) -> Scores:
-        present = self._table.nodes.labels[self._rule.label].ids[rows] != ABSENT
-        scores: Scores = MAX_SCORE * (present == self._rule.presence)
-        return scores
+        return RowScorer(score)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, RowScorer, Scorer
 from extender.model.meta import OwnerReference, Value
 from extender.model.node import Node
 from extender.table import PodInfo, Table
@@ -41,20 +41,11 @@ class NodePreferAvoidPods:
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         controller = pod.pod.controller
-        return _Scorer(controller if controller and controller.kind in CONTROLLERS else None, table)
-
-
-class _Scorer(Scorer):
-    def __init__(self, controller: OwnerReference | None, table: Table) -> None:
-        self._controller, self._table = controller, table
-
-    def map(self, rows: Rows) -> Scores:
-        if self._controller is None:
-            return np.full(len(rows), MAX_SCORE, np.int64)
-        avoided = self._table.nodes.facts(_avoided)
-        key = (self._controller.kind, self._controller.uid)
+        if controller is None or controller.kind not in CONTROLLERS:
+            return RowScorer(lambda rows: np.full(len(rows), MAX_SCORE, np.int64))
+        key, avoided = (controller.kind, controller.uid), table.nodes.facts(_avoided)
         scores = np.array([0 if key in controllers else MAX_SCORE for controllers in avoided.values], np.int64)
-        return scores[avoided.ids[rows]]
+        return RowScorer(lambda rows: scores[avoided.ids[rows]])
 
 
 def _avoided(node: Node) -> frozenset[tuple[str, str]]:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.quantity import nano
 from extender.table import PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
 
 _REASONS = {
     "MemoryPressure": "node(s) had memory pressure",
@@ -37,18 +36,11 @@ class NodePressure:
     best_effort_only: bool = False
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
-        return None if self.best_effort_only and not _best_effort(pod.pod) else _Check(self, table)
-
-
-class _Check(Check):
-    def __init__(self, rule: NodePressure, table: Table) -> None:
-        self._refusal = unresolvable(rule.name, _REASONS[rule.condition])
-        pressures = table.nodes.facts(_pressures)
-        self._pressed: BoolColumn = np.array([rule.condition in met for met in pressures.values], np.bool_)
-        self._ids = pressures.ids
-
-    def refuse(self, rows: Rows) -> Verdict:
-        return [(self._pressed[self._ids[rows]], self._refusal)]
+        if self.best_effort_only and not _best_effort(pod.pod):
+            return None
+        refusal, pressures = unresolvable(self.name, _REASONS[self.condition]), table.nodes.facts(_pressures)
+        pressed = np.array([self.condition in met for met in pressures.values], np.bool_)
+        return RowCheck(lambda rows: [(pressed[pressures.ids[rows]], refusal)])
 
 
 def _pressures(node: Node) -> frozenset[str]:

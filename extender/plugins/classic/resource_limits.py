@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Scorer, Scores
+from extender.framework.rules import RowScorer, Scorer, Scores
 from extender.model.pod import Container, Pod
 from extender.model.quantity import amounts
 from extender.table import PodInfo, Table
@@ -23,21 +23,17 @@ class ResourceLimits:
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
-        return _Scorer(_limits(pod.pod), table)
+        limits = _limits(pod.pod)
 
+        def score(rows: Rows) -> Scores:
+            met = np.zeros(len(rows), np.bool_)
+            for resource, index in (("cpu", CPU), ("memory", MEMORY)):
+                limit = limits.get(resource, 0)
+                if limit:
+                    met |= limit <= table.nodes.allocatable[index][rows]
+            return met.astype(np.int64)
 
-class _Scorer(Scorer):
-    def __init__(self, limits: dict[str, int], table: Table) -> None:
-        self._limits, self._table = limits, table
-
-    def map(self, rows: Rows) -> Scores:
-        allocatable = self._table.nodes.allocatable
-        met = np.zeros(len(rows), np.bool_)
-        for resource, index in (("cpu", CPU), ("memory", MEMORY)):
-            limit = self._limits.get(resource, 0)
-            if limit:
-                met |= limit <= allocatable[index][rows]
-        return met.astype(np.int64)
+        return RowScorer(score)
 
 
 def _limits(pod: Pod) -> dict[str, int]:

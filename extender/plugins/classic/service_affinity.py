@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.framework.node_affinity import nodes_with_labels
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, RowCheck
 from extender.framework.status import unschedulable
 from extender.model.selectors import selector_from_labels
 from extender.table import PodCountQuery, PodInfo, Table
-from extender.table.labels import Rows
 
 NAME = "ServiceAffinity"
 REASON = "node(s) didn't match service affinity"
@@ -33,7 +32,9 @@ class ServiceAffinity:
         wanted = {label: selector[label] for label in self.labels if label in selector}
         if len(wanted) < len(self.labels) and table.services.selecting(pod.group):
             wanted = {**self._labels_of_likes_node(pod, table), **wanted}
-        return _Check(self.name, wanted, table) if wanted else None
+        refusal = unschedulable(self.name, REASON)
+        check = RowCheck(lambda rows: [(~nodes_with_labels(wanted, table, rows), refusal)], sees_pods=True)
+        return check if wanted else None
 
     def _labels_of_likes_node(self, pod: PodInfo, table: Table) -> dict[str, str]:
         likes = table.matching(PodCountQuery(frozenset((pod.pod.namespace,)), selector_from_labels(pod.pod.labels)))
@@ -42,14 +43,3 @@ class ServiceAffinity:
             return {}
         node = table.nodes.node(int(rows[0]))
         return {label: node.labels[label] for label in self.labels if label in node.labels}
-
-
-class _Check(Check):
-    sees_pods = True
-
-    def __init__(self, name: str, wanted: dict[str, str], table: Table) -> None:
-        self._wanted, self._table = wanted, table
-        self._refusal = unschedulable(name, REASON)
-
-    def refuse(self, rows: Rows) -> Verdict:
-        return [(~nodes_with_labels(self._wanted, self._table, rows), self._refusal)]

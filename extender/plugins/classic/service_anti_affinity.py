@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import MAX_SCORE, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, RowScorer, Scorer, Scores
 from extender.model.selectors import NOTHING, selector_from_labels
 from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import ABSENT, Rows
@@ -27,21 +27,13 @@ class ServiceAntiAffinity:
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         services = table.services.selecting(pod.group)
         selector = selector_from_labels(services[0].spec.selector or {}) if services else NOTHING
-        return _Scorer(
-            self.label, PodCountQuery(frozenset((pod.pod.namespace,)), selector, terminating=False), table, rows
-        )
+        query = PodCountQuery(frozenset((pod.pod.namespace,)), selector, terminating=False)
+        pods, domain = table.matching(query).by_node, table.nodes.labels[self.label].ids[rows]
 
+        def reduce(raw: Scores) -> Scores:
+            total = int(raw.sum())
+            here = np.bincount(domain, weights=raw, minlength=1)[domain]
+            scores = MAX_SCORE * ((total - here) / total) if total else np.full(len(raw), float(MAX_SCORE))
+            return np.where(domain == ABSENT, 0, scores).astype(np.int64)
 
-class _Scorer(Scorer):
-    def __init__(self, label: str, question: PodCountQuery, table: Table, rows: Rows) -> None:
-        self._pods = table.matching(question).by_node
-        self._domain = table.nodes.labels[label].ids[rows]
-
-    def map(self, rows: Rows) -> Scores:
-        return self._pods[rows]
-
-    def reduce(self, raw: Scores) -> Scores:
-        total = int(raw.sum())
-        here = np.bincount(self._domain, weights=raw, minlength=1)[self._domain]
-        scores = MAX_SCORE * ((total - here) / total) if total else np.full(len(raw), float(MAX_SCORE))
-        return np.where(self._domain == ABSENT, 0, scores).astype(np.int64)
+        return RowScorer(lambda rows: pods[rows], reduce)

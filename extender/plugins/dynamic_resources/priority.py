@@ -9,7 +9,7 @@ import numpy as np
 from extender.devices.allocations import BEST_ALTERNATIVE, FITS
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.node_claims import NodeClaims
-from extender.framework.rules import PerTemplate, Scorer, Scores, normalised
+from extender.framework.rules import PerTemplate, RowScorer, Scorer, Scores, normalised
 from extender.model.devices.claims import ResourceClaim
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -26,24 +26,17 @@ class DynamicResourcesScore(PerTemplate):
         if not isinstance(claims, PodDeviceClaims):
             return None
         listed = any(request.first_available for claim in claims.user for request in claim.requests)
-        return _Scorer(claims, table) if listed else None
+        had = sum(map(_score, claims.allocated))
 
+        def score(rows: Rows) -> Scores:
+            scores = np.zeros(len(rows), np.int64)
+            for group in NodeClaims(claims, table, rows).groups:
+                fitting = np.flatnonzero(group.mask)
+                fitting = fitting[group.allocations.outcomes(rows[fitting], group.limit) == FITS]
+                scores[fitting] = group.allocations.scores(rows[fitting]) + had
+            return scores
 
-class _Scorer(Scorer):
-    def __init__(self, claims: PodDeviceClaims, table: Table) -> None:
-        self._claims, self._table = claims, table
-
-    def map(self, rows: Rows) -> Scores:
-        scores = np.zeros(len(rows), np.int64)
-        had = sum(map(_score, self._claims.allocated))
-        for group in NodeClaims(self._claims, self._table, rows).groups:
-            fitting = np.flatnonzero(group.mask)
-            fitting = fitting[group.allocations.outcomes(rows[fitting], group.limit) == FITS]
-            scores[fitting] = group.allocations.scores(rows[fitting]) + had
-        return scores
-
-    def reduce(self, raw: Scores) -> Scores:
-        return normalised(raw)
+        return RowScorer(score, normalised) if listed else None
 
 
 def _score(claim: ResourceClaim) -> int:

@@ -12,10 +12,9 @@ from extender.framework.node_affinity import (
     required_node_selector,
     selects_nodes,
 )
-from extender.framework.rules import Check, PerNode, Verdict
+from extender.framework.rules import Check, PerNode, RowCheck, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.meta import NodeSelector, NodeSelectorTerm
-from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -39,20 +38,15 @@ class NodeAffinityFilter(PerNode):
         only = _named_nodes(required.node_selector_terms or ()) if required else None
         if only is not None and not only:
             return CONFLICT
-        return _Check(pod.pod, table, self.added, only)
 
+        def refuse(rows: Rows) -> Verdict:
+            unmatched = ~nodes_required_by(pod.pod, table, rows)
+            if self.added is None:
+                return [(unmatched, REFUSAL)]
+            not_enforced = ~nodes_in_selector(self.added, table, rows)
+            return [(not_enforced, ENFORCED), (unmatched & ~not_enforced, REFUSAL)]
 
-class _Check(Check):
-    def __init__(self, pod: Pod, table: Table, added: NodeSelector | None, only: frozenset[str] | None) -> None:
-        self.only = only
-        self._pod, self._table, self._added = pod, table, added
-
-    def refuse(self, rows: Rows) -> Verdict:
-        unmatched = ~nodes_required_by(self._pod, self._table, rows)
-        if self._added is None:
-            return [(unmatched, REFUSAL)]
-        not_enforced = ~nodes_in_selector(self._added, self._table, rows)
-        return [(not_enforced, ENFORCED), (unmatched & ~not_enforced, REFUSAL)]
+        return RowCheck(refuse, only)
 
 
 def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:

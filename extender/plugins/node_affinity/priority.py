@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.errors import RuleFailed
 from extender.framework.node_affinity import is_well_formed, nodes_in_term
-from extender.framework.rules import PerNode, Scorer, Scores, normalised
+from extender.framework.rules import PerNode, RowScorer, Scorer, Scores, normalised
 from extender.model.pod import PreferredSchedulingTerm
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -29,7 +29,15 @@ class NodeAffinityScore(PerNode):
         own = affinity.preferred if affinity else None
         if own and len(rows) > 1:  # upstream scores nothing where one node is left
             _raise_if_malformed(own)
-        return _Scorer((*self.added, *(own or ())), table) if own or self.added else None
+        terms = [term for term in (*self.added, *(own or ())) if term.weight]
+
+        def score(rows: Rows) -> Scores:
+            total = np.zeros(len(rows), np.int64)
+            for term in terms:
+                total += term.weight * nodes_in_term(term.preference, table, rows)
+            return total
+
+        return RowScorer(score, normalised) if own or self.added else None
 
 
 def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
@@ -37,18 +45,3 @@ def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
     for index, term in enumerate(terms):
         if term.weight and not is_well_formed(term.preference):
             raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] cannot be read')
-
-
-class _Scorer(Scorer):
-    def __init__(self, terms: Sequence[PreferredSchedulingTerm], table: Table) -> None:
-        self._terms, self._table = terms, table
-
-    def map(self, rows: Rows) -> Scores:
-        total = np.zeros(len(rows), np.int64)
-        for term in self._terms:
-            if term.weight:
-                total += term.weight * nodes_in_term(term.preference, self._table, rows)
-        return total
-
-    def reduce(self, raw: Scores) -> Scores:
-        return normalised(raw)

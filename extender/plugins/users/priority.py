@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.errors import DeadlineExceeded
-from extender.framework.rules import MAX_SCORE, Priority, Scorer, Scores
+from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
 from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.plugins.users.unanswered import answer_of
@@ -71,7 +71,8 @@ class CustomPriority:
         try:
             answers = answer_of(self.name, partial(self._answers, pod, table, rows), table.deadline)
             numbers = _numbers(answers, len(rows))
-            return _Scorer(_spread(numbers) if self.normalise else numbers)
+            points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
+            return RowScorer(lambda _: np.rint(points).astype(np.int64))  # asked by now: it may have no opinion
         except DeadlineExceeded:
             raise
         except RAISED_BY_RULES as error:
@@ -86,17 +87,6 @@ class CustomPriority:
             table.deadline.check(rest)
             answers.append(self.function(pod.pod, table.nodes.node(row)))
         return answers
-
-
-class _Scorer(Scorer):
-    """The function was asked when the rule was prepared, for it may turn out to have no opinion."""
-
-    def __init__(self, numbers: Floats) -> None:
-        self._numbers = numbers
-
-    def map(self, rows: Rows) -> Scores:
-        scores: Scores = np.rint(self._numbers.clip(0, MAX_SCORE)).astype(np.int64)
-        return scores
 
 
 def _numbers(answer: object, rows: int) -> Floats:

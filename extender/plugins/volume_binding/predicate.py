@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, PerNode, Verdict
+from extender.framework.rules import Check, PerNode, RowCheck, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.table import PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn
 from extender.volumes.claims import NAME, PodVolumeClaims, pod_volume_claims
 from extender.volumes.pod_volumes import PodVolumes
 
@@ -28,15 +28,9 @@ class VolumeBindingFilter(PerNode):
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         claims = pod_volume_claims(pod, table)
-        return _Check(claims, table) if isinstance(claims, PodVolumeClaims) else claims
-
-
-class _Check(Check):
-    def __init__(self, claims: PodVolumeClaims, table: Table) -> None:
-        self._claims, self._table = claims, table
-
-    def refuse(self, rows: Rows) -> Verdict:
-        return verdict(PodVolumes(self._claims, self._table, rows))
+        if not isinstance(claims, PodVolumeClaims):
+            return claims
+        return RowCheck(lambda rows: verdict(PodVolumes(claims, table, rows)))
 
 
 def verdict(volumes: PodVolumes) -> Verdict:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import PerNode, Scorer, Scores
+from extender.framework.rules import PerNode, RowScorer, Scorer, Scores
 from extender.framework.shape import MAX_POINT_SCORE, MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.model.quantity import units
 from extender.table import PodInfo, Table
@@ -33,21 +33,18 @@ class VolumeBindingScore(PerNode):
         claims = pod_volume_claims(pod, table)
         if not isinstance(claims, PodVolumeClaims) or not claims.delayed:
             return None
-        return _Scorer(claims, table, score_by_utilization(self.shape))
+        by_utilization = score_by_utilization(self.shape)
 
+        def score(rows: Rows) -> Scores:
+            total, classes = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+            for usage in _usage_by_class(PodVolumes(claims, table, rows)).values():
+                total += np.where(usage.counts, by_utilization[_utilization(usage)], 0)
+                classes += usage.counts
+            # Halves are rounded up, as math.Round does; whole numbers keep that exact.
+            averages: Scores = (2 * total + classes) // np.maximum(2 * classes, 1)
+            return averages
 
-class _Scorer(Scorer):
-    def __init__(self, claims: PodVolumeClaims, table: Table, by_utilization: Scores) -> None:
-        self._claims, self._table, self._by_utilization = claims, table, by_utilization
-
-    def map(self, rows: Rows) -> Scores:
-        total, classes = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        for usage in _usage_by_class(PodVolumes(self._claims, self._table, rows)).values():
-            total += np.where(usage.counts, self._by_utilization[_utilization(usage)], 0)
-            classes += usage.counts
-        # Halves are rounded up, as math.Round does; whole numbers keep that exact.
-        averages: Scores = (2 * total + classes) // np.maximum(2 * classes, 1)
-        return averages
+        return RowScorer(score)
 
 
 def _utilization(usage: ClassUsage) -> Scores:
