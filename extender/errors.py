@@ -27,6 +27,8 @@ Foreign exceptions are mapped to these at the border that meets them (`cluster`,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
 
 
 class ExtenderError(Exception):
@@ -82,7 +84,14 @@ class DeadlineExceeded(ExtenderError):
 
 
 class RuleUnanswered(DeadlineExceeded):
-    """A user's rule is still at work, in a thread of its own and on the table that it was given."""
+    """A user's rule is still at work, in a thread of its own and on the table that it was given.
+
+    `call` is done when it is through; None: it was not asked.
+    """
+
+    def __init__(self, message: str, call: Future[Any] | None = None) -> None:
+        super().__init__(message)
+        self.call = call
 
 
 class RuleFailed(ExtenderError):

@@ -17,7 +17,7 @@ from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
 from extender.queue.queued_pod import Tier
-from extender.runtime.clock import Clock
+from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.claims import DeviceClaims
 from extender.scheduler.binding.cycle import BindingCycle
@@ -75,11 +75,13 @@ def compose_loop(
     telemetry: SchedulerTelemetry,
     clock: Clock,
     queue_times: QueueTimes = QueueTimes(),  # noqa: B008  frozen
+    limit: TimeLimit = NO_LIMIT,
 ) -> Loop:
     """Makes the loop, and has the cache tell its queue; to be called before the cache is filled.
 
     Args:
         cycles: by schedulerName.
+        limit: of users' rules of Reserve and Permit.
     """
     statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
     binders, preemptors = ports.binders, ports.preemptors
@@ -99,7 +101,7 @@ def compose_loop(
     interests = interests_of(cycle.profile for cycle in cycles.values())
     queue = PriorityQueue(telemetry, clock, interests, (SchedulingGates(), claims_exist, evictions), *queue_times)
     cache.listen(EventRouter(cache, queue, cycles))
-    permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels))
+    permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
     waiting = WaitingPods(clock, is_there, binders)
     volumes, devices = Volumes(cache, ports.volumes), DeviceClaims(cache, claims, events, clock)

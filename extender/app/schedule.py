@@ -34,7 +34,7 @@ from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
-from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ticker import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
@@ -117,7 +117,8 @@ class SchedulerProcess(CacheProcess):
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
-        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options))
+        limit = TimeLimit(clock, settings.decision_seconds)
+        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options), limit)
         queue = self._loop.queue
         put_in_force(rules.profiles.all, queue.wake)
         metrics.observe_queue(Waiting(queue.pending, queue.refused, writers.waiting))

@@ -113,8 +113,9 @@ class WebhookProcess(CacheProcess):
         known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
         self._follow(cache, feed, profiles, metrics, lambda: self._prepare(left), settle=not known)
         self._traces, self._calls_follow_leader = traces_of(os.environ), bool(settings.leader_service)
-        binder, permits = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight), Permits(cache.snapshot)
         limit = TimeLimit(clock, settings.decision_seconds)
+        binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
+        permits = Permits(cache.snapshot, limit=limit)
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
         self._preempting = _preempting(settings, cache, profiles, feed, metrics, clock)
         put_in_force(profiles.all, refused.wake)

@@ -176,7 +176,9 @@ class Settings(BaseModel):
     head_seconds: Seconds = Field(default=10.0, description="how long a client may take to send a request's head")
     body_seconds: Seconds = Field(default=60.0, description="how long a client may take to send a request's body")
     decision_seconds: Seconds = Field(
-        4.0, description="how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5"
+        4.0,
+        description="how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5; "
+        "schedule: how long rules of Reserve and Permit may take for a pod",
     )
     drain_seconds: Seconds = Field(
         default=5.0,

@@ -22,7 +22,6 @@ from extender.errors import (
     NotFound,
     OutcomeUnknown,
     Refused,
-    UnknownPod,
 )
 from extender.extender_v1.decoding import decode_binding_args
 from extender.extender_v1.encoding import encode
@@ -32,7 +31,7 @@ from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
-from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.verb import Summary
@@ -166,26 +165,31 @@ class Bind:
         return self._end("already_bound")
 
     def _bind_first(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
-        info = self._cache.find_pod(request.pod_uid, f"{request.pod_namespace}/{request.pod_name}")
+        node, key, deadline = request.node, f"{request.pod_namespace}/{request.pod_name}", self._limit.begin()
+        info = self._cache.find_pod(request.pod_uid, key)
+        if info is None and checked:
+            return self._end("refused", f"no pod of UID {request.pod_uid} is known under {key}")
         profile = None if info is None else self._profile_of(info.pod)
         try:
-            reason = self._assume(request, info, profile, checked)
+            reason = info and self._cache.assume(
+                info, node, lambda table: self._check(info, node, table, deadline, profile) if checked else ""
+            )
         except ExtenderError as error:
             return self._end("refused", str(error))
         if reason:
-            return self._end("unfit", f"{request.node} {UNFIT}{reason}")
+            return self._end("unfit", f"{node} {UNFIT}{reason}")
         try:
             if info is not None and profile is not None and checked:
-                self._permit(info, profile, request.node)
+                self._permit(info, profile, node, deadline)
             return self._post(request, request.node)
         except (BindingFailed, Refused) as error:
             self._forget(request.pod_uid)
             return self._end("refused", str(error))
 
-    def _permit(self, info: PodInfo, profile: Profile, node: str) -> None:
+    def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
         """Returns once users' rules let the pod be bound. Raises BindingFailed, with the pod still assumed."""
         try:
-            permit = self._permits.run(profile.permit, info.pod, node)
+            permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
                 self._permit_wait.wait(permit)
         except BindingFailed:
@@ -209,21 +213,7 @@ class Bind:
         except Refused as error:  # says nothing of the attempt before
             return self._end("unknown", str(error))
 
-    def _assume(
-        self, request: ExtenderBindingArgs, info: PodInfo | None, profile: Profile | None, checked: bool
-    ) -> str:
-        """Counts the pod on its node; returns the reason against it, or ""."""
-        node = request.node
-        if info is not None:
-            return self._cache.assume(
-                info, node, lambda table: self._check(info, node, table, profile) if checked else ""
-            )
-        if checked:
-            known = f"{request.pod_namespace}/{request.pod_name}"
-            raise UnknownPod(f"no pod of UID {request.pod_uid} is known under {known}")
-        return ""
-
-    def _check(self, info: PodInfo, node: str, table: Table, profile: Profile | None = None) -> str:
+    def _check(self, info: PodInfo, node: str, table: Table, deadline: Deadline, profile: Profile | None = None) -> str:
         """Returns the reason why the pod cannot go to the node as the cluster is now, or "".
 
         Args:
@@ -232,7 +222,7 @@ class Bind:
         Raises DeadlineExceeded.
         """
         row = np.array([table.nodes.row_of[node]], np.intp)
-        fit = find_fit(profile or self._profile_of(info.pod), info, table, row, self._limit.begin())
+        fit = find_fit(profile or self._profile_of(info.pod), info, table, row, deadline)
         refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 
@@ -254,7 +244,7 @@ class Bind:
             if not table.nodes.present[row]:
                 return GONE  # the API server would bind to it all the same
             with table.hypothetically(removed=[uid]):
-                return self._check(info, node, table) if checked else ""
+                return self._check(info, node, table, self._limit.begin()) if checked else ""
 
     def _post(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
         """Raises Refused, with the pod still assumed."""

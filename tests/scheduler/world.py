@@ -20,7 +20,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
 from extender.policy.providers import provider
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import NullTelemetry
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import Attempt, SchedulerTelemetry
@@ -98,8 +98,9 @@ class World:
         profile: Profile | None = None,
         record: Path | None = None,
         telemetry: SchedulerTelemetry | None = None,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        """`record`: the file to record everything to."""
+        """`record`: the file to record everything to. `limit`: of rules of Reserve and Permit."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
         told = telemetry or self.telemetry
@@ -121,7 +122,7 @@ class World:
             self.observed.observers,
         )
         cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers, ProfileTimer(self.clock, told))}
-        loop = compose_loop(cycles, self.cache, ports, told, self.clock)
+        loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery
         for each in built:

@@ -20,12 +20,13 @@ from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.plugins.registry import default_profile
 from extender.plugins.users import ReserveFunction
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import NO_LIMIT, ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import NullTelemetry
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from tests.builders import Object, make_node, make_pod
 from tests.plugins.users.failures import Remembered
+from tests.stock.waiting import wait_until
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of
 
 NODE = make_node("n").allocatable(cpu="4", memory="4Gi", pods="10").obj()
@@ -38,12 +39,17 @@ class WithRules:
     """A Bind with rules."""
 
     def __init__(
-        self, cache: Cache, binder: Any, wait: PermitWait | None, **rules: ReserveFunction[..., object]
+        self,
+        cache: Cache,
+        binder: Any,
+        wait: PermitWait | None,
+        limit: TimeLimit = NO_LIMIT,
+        **rules: ReserveFunction[..., object],
     ) -> None:
         made = [rule.rule(name, dict(rule.arguments()), Remembered()) for name, rule in rules.items()]
         self.profiles = Profiles([replace(default_profile(), permit=made)])
-        self.cache, self.permits = cache, Permits(cache.snapshot)
-        self.verb = Bind(cache, self.profiles, binder, NullTelemetry(), permits=self.permits, permit_wait=wait)
+        self.cache, self.permits = cache, Permits(cache.snapshot, limit=limit)
+        self.verb = Bind(cache, self.profiles, binder, NullTelemetry(), limit, self.permits, wait)
 
     def bind(self, pod: Object) -> str:
         error: str = answer(self.verb, binding(pod, "n"))["Error"]
@@ -122,6 +128,60 @@ def test_a_rule_that_hangs_holds_up_no_pod_without_rules() -> None:
         finally:
             end.set()
         assert hangs.result() == ""
+
+
+class Hanging:
+    """A rule of Reserve and one of Permit that hold what they have seen; `place` is where pod p hangs until `end`."""
+
+    def __init__(self, place: str) -> None:
+        self.held: list[str] = []
+        self.end, self._place = threading.Event(), place
+        self.rules = {"take": self._rule("take", reserve), "let": self._rule("let", permit)}
+
+    def _rule(self, name: str, decorator: Any) -> ReserveFunction[..., object]:
+        rule: ReserveFunction[..., object] = decorator(lambda pod, _: self._ask(name, pod))
+        rule.unreserve(lambda pod, _: self._give_back(name, pod))
+        return rule
+
+    def _ask(self, name: str, pod: Pod) -> str | None:
+        self._pass(name, pod)
+        self.held.append(f"{name} {pod.name}")
+        return "no" if self._place == "unreserve of take" and name == "let" and pod.name == "p" else None
+
+    def _give_back(self, name: str, pod: Pod) -> None:
+        self._pass(f"unreserve of {name}", pod)
+        self.held = [each for each in self.held if each != f"{name} {pod.name}"]
+
+    def _pass(self, place: str, pod: Pod) -> None:
+        if place == self._place and pod.name == "p":
+            self.end.wait(LONG)
+
+
+@pytest.mark.parametrize(
+    ("place", "told", "again"),
+    [
+        pytest.param("take", "no decision within 1 s: take has not answered", "", id="Reserve"),
+        pytest.param("let", "no decision within 1 s: let has not answered", "", id="Permit"),
+        pytest.param("unreserve of take", "no", "no", id="Unreserve"),
+    ],
+)
+def test_a_rule_that_hangs_is_left_in_time_and_takes_back_what_it_did_once_it_ends(
+    place: str, told: str, again: str
+) -> None:
+    hanging, other = Hanging(place), make_pod("other").uid("other").req(cpu="1").obj()
+    limit = TimeLimit(SystemClock(), 1.0)
+    given = WithRules(cache_of(NODE, POD, other), FakeBinder(), None, limit, **hanging.rules)
+    with ExitStack() as stack:
+        stack.callback(hanging.end.set)
+        assert given.bind(POD) == told
+        assert given.cache.placement("p") is None
+        rule = place.removeprefix("unreserve of ")
+        assert given.bind(POD) == f"{rule} has yet to end its work on an earlier attempt"
+        assert given.bind(other) == ""
+        settle(given.permits, given.cache)
+    # Before it settles the rule is not asked again; after that it may hold what the new attempt took, and no more.
+    assert wait_until(lambda: settle(given.permits, given.cache) is None and given.bind(POD) == again, 30)
+    assert hanging.held == ["take other", "let other", *([] if again else ["take p", "let p"])]
 
 
 def test_what_is_reserved_for_an_unknown_outcome_is_taken_back_when_the_pod_expires() -> None:

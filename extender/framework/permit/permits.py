@@ -5,22 +5,28 @@
            |                                   |
            '-- rejected --> unreserve <--------'  not allowed, or not bound
 
+A rule that has not answered in time rejects its pod. Once its call has ended it is asked to take back what it has done;
+until then no rule is asked about that pod.
+
 Source: upstream RunReservePluginsReserve, RunPermitPlugins, WaitOnPermit, waiting_pods_map.go.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
-from extender.errors import BindingFailed
+from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.permit.handle import Handle, PendingPermit
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
+from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.table import Table
 from extender.table.pods.matches import PodCountQuery
 
@@ -38,15 +44,16 @@ class ReserveRule(Protocol):
     def may_wait(self) -> bool:
         """True of a rule of Permit."""
 
-    def run(self, pod: Pod, node: Node, handle: Handle) -> float:
+    def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
         """Returns the seconds that the pod has to wait at most, 0: it need not.
 
         Raises:
             BindingFailed: it is rejected, or the rule has failed.
+            RuleUnanswered: it has not answered by the deadline.
         """
 
-    def unreserve(self, pod: Pod, node: Node, handle: Handle) -> None:
-        """Takes back what `run` has done, if it has; raises nothing."""
+    def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
+        """Takes back what `run` has done, if it has. Raises RuleUnanswered, and nothing else."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +69,7 @@ class Permit:
     pod: Pod
     node: Node
     rules: Sequence[ReserveRule]
-    lock: threading.RLock
+    lock: threading.Lock
     pending: dict[str, float] = field(default_factory=dict)
     rejection: BindingFailed | None = None
     is_uncertain: bool = False
@@ -120,63 +127,116 @@ class Permit:
         return BindingFailed(f"rejected due to timeout after waiting {seconds:g}s at plugin {rule}", rule)
 
 
+class _Late(NamedTuple):
+    """A rule that is at work on a pod that was given up.
+
+    Attributes:
+        call: ends when the rule is through; None: it could not even be asked.
+        unreserves: it is to be asked to take back what it has done by then; False: it does so already.
+    """
+
+    permit: Permit
+    rule: ReserveRule
+    call: Future[Any] | None
+    unreserves: bool
+
+
 class Permits:
     """Runs the rules, of all pods one after another, and knows every pod from `run` to `finish` or `unreserve`.
 
     Args:
         snapshot: lends a table.
         activate: has those of the pods in a namespace that have these labels tried at once; nobody does by default.
+        limit: of the rules of one pod together, and of each that takes something back; `settle` asks the late ones.
     """
 
     def __init__(
         self,
         snapshot: Callable[[str], AbstractContextManager[Table]],
         activate: Callable[[str, Mapping[str, str]], object] = lambda _namespace, _labels: None,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        self._snapshot, self._activate = snapshot, activate
-        self._lock = threading.RLock()  # of no pod alone: two that are the last of a gang must not both wait
+        self._snapshot, self._activate, self._limit = snapshot, activate, limit
+        self._turn = threading.RLock()  # to ask rules: two pods that are the last of a gang must not both wait
+        self._lock = threading.Lock()  # of what rules read and change by their handles, in threads of their own
         self._permits: dict[str, Permit] = {}
+        self._late: list[_Late] = []
 
     def run(
-        self, rules: Sequence[ReserveRule], pod: Pod, node_name: str, timed: Timed = lambda _point, _rule: nullcontext()
+        self,
+        rules: Sequence[ReserveRule],
+        pod: Pod,
+        node_name: str,
+        timed: Timed = lambda _point, _rule: nullcontext(),
+        deadline: Deadline | None = None,
     ) -> Permit | None:
         """Returns the permit of a pod that is assumed on the node, which may have to be waited for; None: no rules.
 
         Args:
             timed: each rule is run in the context that this returns for its extension point and name.
+            deadline: of them all; None: one that begins now.
 
         Raises:
-            BindingFailed: a rule has rejected it, or failed, and everything is unreserved.
+            BindingFailed: a rule has rejected it, or failed, or not answered in time, and everything is unreserved, or
+                will be once the rule that is late has ended.
         """
         if not rules:
             return None
-        with self._lock:
-            self.unreserve(pod.uid)  # of an attempt whose outcome nobody knew
-            permit = Permit(pod, self._node(node_name), rules, self._lock)
-            self._permits[pod.uid] = permit
+        deadline = deadline or self._limit.begin()
+        with self._turn_by(deadline):
+            self._unreserve(pod.uid)  # of an attempt whose outcome nobody knew
+            if late := next((each.rule.name for each in self._late if each.permit.pod.uid == pod.uid), ""):
+                raise BindingFailed(f"{late} has yet to end its work on an earlier attempt")
+            permit, pending = Permit(pod, self._node(node_name), rules, self._lock), dict[str, float]()
+            with self._lock:
+                self._permits[pod.uid] = permit
             try:
                 for rule in rules:
                     with timed("Permit" if rule.may_wait else "Reserve", rule.name):
-                        seconds = rule.run(pod, permit.node, Handle(rule.name, self))
+                        seconds = rule.run(pod, permit.node, Handle(rule.name, self), deadline)
                     if seconds:
-                        permit.pending[rule.name] = seconds
+                        pending[rule.name] = seconds
+            except RuleUnanswered as error:
+                self._late.append(_Late(permit, rule, error.call, unreserves=True))
+                self._unreserve(pod.uid, but=rule)
+                raise BindingFailed(str(error)) from None
             except BaseException:
-                self.unreserve(pod.uid)
+                self._unreserve(pod.uid)
                 raise
-            if not permit.pending:
-                permit.decided.set()
+            with self._lock:  # others may allow the pod from here on
+                permit.pending = pending
+                if not pending:
+                    permit.decided.set()
             return permit
+
+    @contextmanager
+    def _turn_by(self, deadline: Deadline) -> Iterator[None]:
+        left = deadline.left_seconds
+        if not self._turn.acquire(timeout=-1 if left == inf else max(left, 0.0)):
+            raise BindingFailed(deadline.told("rules of Reserve and Permit are at work on other pods"))
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def unreserve(self, uid: str) -> None:
         """Has all rules take back what they reserved, the last first; a pod that is not known is passed over."""
-        if uid not in self._permits:  # one without rules waits for no other's
-            return
+        if uid in self._permits:  # one without rules waits for no other's
+            with self._turn:
+                self._unreserve(uid)
+
+    def _unreserve(self, uid: str, but: ReserveRule | None = None) -> None:
         with self._lock:
             permit = self._permits.pop(uid, None)
-            if permit is None:
-                return
-            for rule in reversed(permit.rules):
-                rule.unreserve(permit.pod, permit.node, Handle(rule.name, self))
+        if permit is not None:
+            for rule in (each for each in reversed(permit.rules) if each is not but):
+                self._take_back(permit, rule)
+
+    def _take_back(self, permit: Permit, rule: ReserveRule) -> None:
+        try:
+            rule.unreserve(permit.pod, permit.node, Handle(rule.name, self), self._limit.begin())
+        except RuleUnanswered as error:
+            self._late.append(_Late(permit, rule, error.call, unreserves=error.call is None))
 
     def finish(self, uid: str, *, certain: bool) -> None:
         """Ends the passage of a pod that was bound; if nobody is certain of it, `settle` does."""
@@ -189,13 +249,25 @@ class Permits:
                 self._permits[uid].is_uncertain = True
 
     def settle(self, is_bound: Callable[[str], bool | None]) -> None:
-        """Finishes the pods that are bound after all, and unreserves those that are not; None: nobody knows yet."""
+        """Finishes the pods that are bound after all, and unreserves those that are not; None: nobody knows yet.
+
+        Rules that were late and have ended are asked to take back what they did.
+        """
+        self._settle_late()
         with self._lock:
             uncertain = [uid for uid, permit in self._permits.items() if permit.is_uncertain]
         for uid in uncertain:
             bound = is_bound(uid)
             if bound is not None:
                 self.finish(uid, certain=True) if bound else self.unreserve(uid)
+
+    def _settle_late(self) -> None:
+        with self._turn:
+            ended = [each for each in self._late if each.call is None or each.call.done()]
+            self._late = [each for each in self._late if each not in ended]
+            for each in ended:
+                if each.unreserves:
+                    self._take_back(each.permit, each.rule)
 
     # ---- what a Handle passes on
 

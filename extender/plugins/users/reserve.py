@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
-from extender.errors import BindingFailed
+from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.permit import Handle, ReserveRule, Wait
 from extender.framework.plugin import PERMIT, RESERVE
@@ -15,6 +16,8 @@ from extender.model.pod import Pod
 from extender.plugins.users.events import interests_of
 from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.plugins.users.unanswered import answer_of
+from extender.runtime.clock import Deadline
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,11 +126,13 @@ class CustomReserve:
     failures: RuleFailures
     interests: Interests = EVERYTHING
 
-    def run(self, pod: Pod, node: Node, handle: Handle) -> float:
+    def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
         """See ReserveRule."""
         try:
-            answer = self.function(pod, node, handle)
+            answer = answer_of(self.name, partial(self.function, pod, node, handle), deadline)
             seconds = self._seconds(answer)
+        except RuleUnanswered:
+            raise
         except RAISED_BY_RULES as error:
             self.failures.failed(self.name, error)
             raise BindingFailed(f"rule {self.name} failed") from None
@@ -135,11 +140,14 @@ class CustomReserve:
             raise BindingFailed(sendable(str(answer or f"rejected by {self.name}")), self.name)
         return seconds
 
-    def unreserve(self, pod: Pod, node: Node, handle: Handle) -> None:
+    def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
         """See ReserveRule."""
         try:
             if self.undo is not None:
-                self.undo(pod, node, handle)
+                answer_of(f"unreserve of {self.name}", partial(self.undo, pod, node, handle), deadline)
+        except RuleUnanswered as error:
+            self.failures.failed(self.name, error)
+            raise
         except RAISED_BY_RULES as error:  # the others, and the pod itself, must be given back all the same
             self.failures.failed(self.name, error)
 

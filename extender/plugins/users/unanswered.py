@@ -36,7 +36,7 @@ def answer_of(rule: str, ask: Callable[[], T], deadline: Deadline) -> T:
         _room.release()
         raise
     if not _is_done(answer, deadline.left_seconds):
-        raise RuleUnanswered(deadline.told(f"{rule} has not answered"))
+        raise RuleUnanswered(deadline.told(f"{rule} has not answered"), answer)
     return answer.result()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,11 +18,14 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.users import ReserveFunction
 from extender.policy.providers import provider
 from extender.queue.queued_pod import Tier
+from extender.runtime.clock import SystemClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, World
+from tests.stock.waiting import wait_until
 
 NONE = "0/1 nodes are available: 1"
+LONG_SECONDS = 600.0
 NEVER = {"StatefulSet": "Add"}  # no event of these tests
 
 
@@ -199,6 +204,32 @@ def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it() -> None
     assert rules.calls == [*ASKED, UNDONE[0], UNDONE[2]]
     assert [name for name, _ in failures.told] == ["second"]
     assert world.cache.view.overview().assumed == []
+
+
+@pytest.mark.parametrize("place", ["second", "last"])
+def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_take(place: str) -> None:
+    end, rules = Event(), Rules()
+    rule = rules.rules[place]
+    rule.function = partial(_hang, rule.function, end)
+    world = world_with(node("n1"), pod("p"), pod("q"), rules=rules.rules, limit=TimeLimit(SystemClock(), 1.0))
+    try:
+        world.settle()
+        assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
+        assert world.conditions[0][2] == f"no decision within 1 s: {place} has not answered"
+        assert world.cache.view.overview().assumed == []
+        undone = [call for call in UNDONE if place not in call]
+        assert [call for call in rules.calls if call.startswith("undo")] == undone
+    finally:
+        end.set()
+    assert wait_until(lambda: settle(world.permits, world.cache) is None and f"undo {place} p" in rules.calls, 30)
+    world.pass_time(20)
+    assert (world.node_of("p"), rules.calls[-3:]) == ("n1", ASKED)
+
+
+def _hang(rule: Callable[..., object], end: Event, pod: Pod, node: Node) -> object:
+    if pod.name == "p":
+        end.wait(LONG_SECONDS)
+    return rule(pod, node)
 
 
 def test_a_rule_has_pods_tried_again_that_no_event_would_wake() -> None:
