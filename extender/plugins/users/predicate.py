@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from extender.table.labels import BoolColumn, Rows
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MOST_REASONS: Final = 256
+"""How many reasons of a rule a pod may have on all nodes: each costs a column of them."""
 
 
 class PredicateFunction(RuleFunction[P, R]):
@@ -74,7 +76,8 @@ def predicate(
 
     One of (pod, node) answers True or None where the pod fits; where it does not, the reason as a short text without
     names and numbers ("node(s) had no power left"), or False for a general one. One of (pod, table, rows) answers
-    bool[len(rows)], True where the pod fits, or {reason: bool[len(rows)]}, True where it does not for that reason.
+    bool[len(rows)], True where the pod fits, or {reason: bool[len(rows)]}, True where it does not for that reason. Of
+    more than 256 reasons for one pod the rest share one.
 
     Args:
         sees_pods: the answer depends on the pods that stand on the nodes, so that evicting some may help. Without it a
@@ -107,6 +110,11 @@ class CustomPredicate:
 
     def refusal(self, reason: str) -> Refusal:
         return Refusal(self.name, self.code, (sendable(reason) or f"node(s) were refused by {self.name}",))
+
+    @property
+    def other_reasons(self) -> str:
+        """The text for all reasons beyond MOST_REASONS."""
+        return f"node(s) were refused by {self.name} for other reasons"
 
     def failed(self, error: BaseException) -> Refusal:
         """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""
@@ -157,7 +165,8 @@ class _PlainCheck(_CustomCheck):
                 broken.append(position)
             else:
                 if reason is not None:
-                    by_reason.setdefault(reason, []).append(position)
+                    known = reason in by_reason or len(by_reason) < MOST_REASONS
+                    by_reason.setdefault(reason if known else self._rule.other_reasons, []).append(position)
         verdict = [(_mask(at, len(rows)), self._rule.refusal(reason)) for reason, at in by_reason.items()]
         if first_error is not None:
             verdict.append((_mask(broken, len(rows)), self._rule.failed(first_error)))
@@ -187,12 +196,16 @@ class _ColumnsCheck(_CustomCheck):
         if not isinstance(answer, Mapping):
             return [(~_bools(answer, rows), self._rule.refusal(""))]
         told = np.zeros(rows, np.bool_)
-        verdict = []
+        others = np.zeros(rows, np.bool_)
+        verdict: list[tuple[BoolColumn, Refusal]] = []
         for reason, refused in answer.items():
             mask = _bools(refused, rows) & ~told
             told |= mask
-            verdict.append((mask, self._rule.refusal(str(reason))))
-        return verdict
+            if len(verdict) < MOST_REASONS:
+                verdict.append((mask, self._rule.refusal(str(reason))))
+            else:
+                others |= mask
+        return [*verdict, (others, self._rule.refusal(self._rule.other_reasons))]
 
 
 def _bools(answer: object, rows: int) -> BoolColumn:

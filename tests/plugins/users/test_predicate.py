@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from extender.framework.rules import Check
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.node_name import NodeName
 from extender.plugins.users import CountedFailures, RaisedFailures, predicate
+from extender.plugins.users.predicate import MOST_REASONS
 from extender.runtime.ports import NullTelemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
@@ -72,6 +73,24 @@ def test_each_node_gets_its_own_answer() -> None:
 )
 def test_answers_of_a_function_of_columns(answer: object, expected: dict[str, Refusal]) -> None:
     assert refused(lambda pod, table, rows: answer) == expected
+
+
+@pytest.mark.parametrize("form", ["of nodes", "of columns"])
+def test_reasons_beyond_the_most_that_are_told_share_one(form: str) -> None:
+    """Each costs a column of all nodes: in a cluster of thousands, one for each node would be gigabytes."""
+    functions: Mapping[str, Callable[..., object]] = {
+        "of nodes": lambda pod, node: f"{node.name} was too far away",
+        "of columns": lambda pod, table, rows: {f"{table.nodes.names[r]} was too far away": rows == r for r in rows},
+    }
+    nodes = [make_node(f"n{i}").obj() for i in range(MOST_REASONS + 20)]
+    rule = predicate(functions[form]).rule("mine", {}, Remembered())
+    found = refusals(rule, POD, *nodes)
+    assert len(found) == len(nodes)
+    assert found["n3"] == unresolvable("mine", "n3 was too far away")
+    others = [
+        refusal for refusal in found.values() if refusal.reasons == ("node(s) were refused by mine for other reasons",)
+    ]
+    assert (len(others), len(set(found.values()))) == (20, MOST_REASONS + 1)
 
 
 def test_what_raises_on_one_node_refuses_that_node() -> None:
