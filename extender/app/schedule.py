@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -52,8 +51,6 @@ POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
 # How long what is under way may take at the end: less in all than the 30 s that a kubelet waits, the lease included.
 TICKERS_STOP_SECONDS, WRITERS_STOP_SECONDS = 2.0, 10.0
 NOTE_CHARACTERS = 1000  # an event's note takes 1,024 bytes
-# How soon a thread that waits for the interpreter gets it: at the default of 5 ms the loop would starve the binders.
-SWITCH_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +139,6 @@ class SchedulerProcess(CacheProcess):
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
-        sys.setswitchinterval(SWITCH_SECONDS)
         self._pages.start()
         self._metrics.attempt_log.start()
         self._start_following()

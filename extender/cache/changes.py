@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from extender.cache.placements import PodPlacement
@@ -32,6 +32,27 @@ class Update(NamedTuple):
     present: Present
 
 
+class Updates:
+    """The present values of some objects, as of one moment.
+
+    They are copied as whole dicts, since the cache's lock is held meanwhile: one by one, 250,000 take 150 ms.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Mapping[str, Present]]) -> None:
+        """`values`: by kind and key."""
+        self._values = values
+
+    def __len__(self) -> int:
+        return sum(map(len, self._values.values()))
+
+    def __iter__(self) -> Iterator[Update]:
+        for kind, values in self._values.items():
+            for key, present in values.items():
+                yield Update(kind, key, present)
+
+
 class Changes:
     """The present value of every object, with a journal over them: all that a table has to be told."""
 
@@ -58,13 +79,13 @@ class Changes:
         """Notes that the kind was listed, which tells of every object, though most have not changed."""
         self._journal.note(_LISTED, kind)
 
-    def all(self) -> list[Update]:
+    def all(self) -> Updates:
         """Returns every object, as for a table that is made anew."""
-        return [Update(kind, key, present) for kind, values in self._present.items() for key, present in values.items()]
+        return Updates({kind: values.copy() for kind, values in self._present.items()})
 
-    def since(self, cursor: int) -> list[Update] | None:
+    def since(self, cursor: int) -> Updates | None:
         """Returns each object that has changed after `cursor` once; None: that is too long ago to tell."""
-        updates: list[Update] = []
+        updates: dict[str, dict[str, Present]] = {}
         for kind in self._journal.changed_topics(cursor):
             if kind == _LISTED:
                 continue
@@ -72,8 +93,8 @@ class Changes:
             if keys is None:
                 return None
             values = self._present[kind]
-            updates += [Update(kind, key, values.get(key)) for key in keys]
-        return updates
+            updates[kind] = {key: values.get(key) for key in keys}
+        return Updates(updates)
 
     def concern(self, node_name: str, cursor: int) -> bool:
         """Returns whether a check of the node may come out otherwise by what has changed after `cursor`.

@@ -28,6 +28,7 @@ class Placements:
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
+        self._unconfirmed: dict[str, PodPlacement] = {}
 
     def __len__(self) -> int:
         return len(self._placements)
@@ -50,35 +51,44 @@ class Placements:
 
     def unconfirmed(self) -> list[PodPlacement]:
         """Returns the placements that no watch has confirmed."""
-        return [placement for placement in self._placements.values() if placement.state is not PodState.ADDED]
+        return list(self._unconfirmed.values())
 
     def overdue(self, now: float) -> list[str]:
         """Returns the UIDs of the pods whose time to live is over at `now`."""
-        return [uid for uid, placed in self._placements.items() if placed.expires_at and placed.expires_at <= now]
+        return [uid for uid, placed in self._unconfirmed.items() if placed.expires_at and placed.expires_at <= now]
 
     def assume(self, info: PodInfo, node_name: str) -> None:
         """Counts the pod on the node while its bind is under way."""
-        self._placements[info.uid] = PodPlacement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME))
+        self._put(PodPlacement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME)))
 
     def finish_binding(self, uid: str, *, certain: bool, expires_at: float | None) -> None:
         """Lets the time to live begin, unless the watch has confirmed the pod already."""
         state = after(self.state(uid), PodEvent.FINISH_BINDING)
         placement = self._placements[uid]
         if state is PodState.FINISHED:
-            self._placements[uid] = PodPlacement(placement.info, placement.node_name, state, certain, expires_at)
+            self._put(PodPlacement(placement.info, placement.node_name, state, certain, expires_at))
 
     def confirm(self, info: PodInfo) -> None:
         """Counts the pod on the node that the watch has told of."""
         state = self.state(info.uid)
         event = PodEvent.UPDATE if state is PodState.ADDED else PodEvent.ADD
-        self._placements[info.uid] = PodPlacement(info, info.pod.node_name, after(state, event))
+        self._put(PodPlacement(info, info.pod.node_name, after(state, event)))
 
     def describe(self, info: PodInfo) -> None:
         """Replaces what is known of the pod, if it counts anywhere."""
         if info.uid in self._placements:
-            self._placements[info.uid] = self._placements[info.uid]._replace(info=info)
+            self._put(self._placements[info.uid]._replace(info=info))
 
     def remove(self, uid: str, event: PodEvent) -> PodPlacement:
         """Takes the pod off its node; returns the placement that it had."""
         after(self.state(uid), event)
+        self._unconfirmed.pop(uid, None)
         return self._placements.pop(uid)
+
+    def _put(self, placement: PodPlacement) -> None:
+        uid = placement.info.uid
+        self._placements[uid] = placement
+        if placement.state is PodState.ADDED:
+            self._unconfirmed.pop(uid, None)
+        else:
+            self._unconfirmed[uid] = placement

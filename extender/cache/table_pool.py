@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from itertools import islice
 
-from extender.cache.changes import Changes, Update, apply
+from extender.cache.changes import Changes, Updates, apply
 from extender.errors import DeadlineExceeded, MalformedInput, RuleUnanswered
 from extender.table import Table
 from extender.table.features import FeatureGates
@@ -28,7 +29,7 @@ class Replica:
         self.table = Table(features)
         self.cursor = BEGINNING
 
-    def missed(self, changes: Changes) -> list[Update]:
+    def missed(self, changes: Changes) -> Updates:
         """Returns what the table has to take in to be up to date; a table that is too far behind is made anew."""
         missed = changes.since(self.cursor)
         if missed is None:
@@ -133,8 +134,9 @@ class TablePool:
             fresh = self._new()
             missed = fresh.missed(self._changes)
         try:
-            for begin in range(0, len(missed), _UPDATES_AT_ONCE):
-                apply(missed[begin : begin + _UPDATES_AT_ONCE], fresh.table)
+            updates = iter(missed)
+            while part := tuple(islice(updates, _UPDATES_AT_ONCE)):
+                apply(part, fresh.table)
                 breathe()
         except BaseException:
             self.give_back(fresh, "check_tables", failed=True)
@@ -173,7 +175,7 @@ class TablePool:
         self.give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
         return True
 
-    def _catch_up(self, replica: Replica, missed: list[Update], reader: str) -> None:
+    def _catch_up(self, replica: Replica, missed: Updates, reader: str) -> None:
         try:
             apply(missed, replica.table)
         except BaseException:

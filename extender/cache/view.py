@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.cache.changes import Reference, Update
+from extender.cache.changes import Reference, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cache.state import CacheState
@@ -82,7 +82,7 @@ class CacheView:
         with self._locked("cursor"):
             return self._state.changes.now
 
-    def updates_since(self, cursor: int) -> tuple[list[Update], int, bool]:
+    def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
         """Returns what has changed since that moment, the present one, and whether the updates are of everything.
 
         They are where the moment is too long ago; then a reader begins anew.

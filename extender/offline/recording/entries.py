@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from extender.cache.changes import Present, Update
+from extender.cache.changes import Present, Updates
 from extender.scheduler.scheduling_cycle import Chosen, Unfit
 from extender.table import PodInfo
 
@@ -31,7 +31,7 @@ class CheckpointEntry(NamedTuple):
 
     at: float
     moment: int
-    updates: Sequence[Update]
+    updates: Updates
     dropped: int
 
 

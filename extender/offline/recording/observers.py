@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from random import Random
 
-from extender.cache.changes import Changes, Present, Update
+from extender.cache.changes import Changes, Present, Updates
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
 from extender.model.pod import Pod
 from extender.offline.recording.entries import AttemptEntry, CallEntry, EventEntry
@@ -35,7 +35,7 @@ class RecordedChanges(Changes):
         super().note(kind, key, present)
         self._recorder.change(self.now, kind, key, present, self.all)
 
-    def since(self, cursor: int) -> list[Update] | None:
+    def since(self, cursor: int) -> Updates | None:
         self._reader.moment = self.now  # a table is lent, or it is asked what a check has missed
         return super().since(cursor)
 

@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from extender.cache.changes import Present, Update
+from extender.cache.changes import Present, Updates
 from extender.offline.recording.encoding import LineEncoder
 from extender.offline.recording.entries import ChangeEntry, CheckpointEntry, DroppedEntry, Entry, PolicyEntry
 from extender.offline.recording.files import RotatingFiles
@@ -90,9 +90,7 @@ class Recorder:
             self._append(entry, size_bytes)
         return True
 
-    def change(
-        self, moment: int, kind: str, key: str, present: Present, everything: Callable[[], Sequence[Update]]
-    ) -> None:
+    def change(self, moment: int, kind: str, key: str, present: Present, everything: Callable[[], Updates]) -> None:
         """Takes a change of the cache; `everything` returns all that there is at this moment. One thread at a time."""
         at = self._clock.now()
         with self._lock:
