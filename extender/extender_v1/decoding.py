@@ -5,10 +5,14 @@ Pods are decoded to the model. Nodes stay raw bytes until somebody asks, and are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeVar
+
 import msgspec
 
 from extender.errors import MalformedRequest
-from extender.extender_v1.fields import NULL, UNDECODABLE, RawObject, check_values, decode_as, lower_keys, optional_as
+from extender.extender_v1.fields import NULL, UNDECODABLE, RawObject, decode_as, lower_keys, optional_as
 from extender.extender_v1.types import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -27,13 +31,33 @@ _FEWEST_BYTES_A_NODE_VALUE, _FEWEST_BYTES_A_VALUE = 12, 16
 _OBJECT = msgspec.json.Decoder(RawObject)
 
 
-class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True):
+class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal"):
     pod: msgspec.Raw = NULL
     nodes: msgspec.Raw = NULL
     node_names: msgspec.Raw = NULL
 
+    @property
+    def is_whole(self) -> bool:
+        """Is True if no other field of the body can say more."""
+        return self.pod != NULL and (self.nodes != NULL or self.node_names != NULL)
+
 
 class _LowerArgsFields(_ArgsFields, frozen=True, rename={"pod": "pod", "nodes": "nodes", "node_names": "nodenames"}):
+    """As kube-scheduler wrote them before v1.17."""
+
+
+class _PreemptionFields(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: msgspec.Raw = NULL
+    node_name_to_victims: msgspec.Raw = NULL
+    node_name_to_meta_victims: msgspec.Raw = NULL
+
+    @property
+    def is_whole(self) -> bool:
+        """See _ArgsFields."""
+        return self.pod != NULL and (self.node_name_to_victims != NULL or self.node_name_to_meta_victims != NULL)
+
+
+class _CamelPreemptionFields(_PreemptionFields, frozen=True, rename="camel"):
     """As kube-scheduler wrote them before v1.17."""
 
 
@@ -41,7 +65,15 @@ class _NodeList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-_ARGS = (msgspec.json.Decoder(_ArgsFields), msgspec.json.Decoder(_LowerArgsFields))
+_Fields = TypeVar("_Fields", bound="_ArgsFields | _PreemptionFields")
+_ARGS: Sequence[msgspec.json.Decoder[_ArgsFields]] = (
+    msgspec.json.Decoder(_ArgsFields),
+    msgspec.json.Decoder(_LowerArgsFields),
+)
+_PREEMPTION: Sequence[msgspec.json.Decoder[_PreemptionFields]] = (
+    msgspec.json.Decoder(_PreemptionFields),
+    msgspec.json.Decoder(_CamelPreemptionFields),
+)
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
 _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 
@@ -74,7 +106,7 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
     Raises:
         MalformedRequest: the body is no JSON, lacks the pod, has neither NodeNames nor Nodes, or a node has no name.
     """
-    fields, reader = _args_fields(body), reader or NamesReader()
+    fields, reader = _fields(body, _ARGS), reader or NamesReader()
     names = None if fields.node_names == NULL else reader.read(fields.node_names)
     nodes = None
     if fields.nodes != NULL and names is None:  # both would be two questions; a scheduler asks one
@@ -95,11 +127,13 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
     Raises:
         MalformedRequest: the body is no JSON, lacks the pod, or has neither map of victims.
     """
-    fields = _fields(body, "the body")
+    fields = _fields(body, _PREEMPTION)
     victims: dict[str, NodeVictims] = {}
     given, pods = False, 0
-    for key in ("nodenametovictims", "nodenametometavictims"):
-        by_node = optional_as(fields.get(key), RawObject, key)
+    maps = {"NodeNameToVictims": fields.node_name_to_victims, "NodeNameToMetaVictims": fields.node_name_to_meta_victims}
+    for key, listed in maps.items():
+        _check_values(bytes(listed), _FEWEST_BYTES_A_VALUE, key)
+        by_node = optional_as(listed, RawObject, key)
         given = given or by_node is not None
         for node, raw in (by_node or {}).items():
             victims[node] = _victims(raw, node)
@@ -108,7 +142,7 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
                 raise MalformedRequest(f"{key}: more than {_MOST_NODES} nodes or {_MOST_VICTIMS} victims")
     if not given:
         raise MalformedRequest("neither NodeNameToVictims nor NodeNameToMetaVictims is given")
-    return ExtenderPreemptionArgs(_pod(fields.get("pod", NULL)), victims)
+    return ExtenderPreemptionArgs(_pod(fields.pod), victims)
 
 
 def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
@@ -123,7 +157,7 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
             return args
     except UNDECODABLE:
         pass  # The keys are in another case than Go's, or there is a fault to report.
-    fields = _fields(body, "the body")
+    fields = _lower_fields(body)
     wanted = ("PodName", "PodNamespace", "PodUID", "Node")
     values = [optional_as(fields.get(name.lower()), str, name) or "" for name in wanted]
     missing = [name for name, value in zip(wanted, values, strict=True) if not value]
@@ -132,14 +166,14 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
     return ExtenderBindingArgs(*values)
 
 
-def _args_fields(body: bytes) -> _ArgsFields:
-    for decoder in _ARGS:
-        try:
-            return decoder.decode(body)
-        except UNDECODABLE:
-            pass  # The keys are in another case, or there are more, or there is a fault to report.
-    fields = _fields(body, "the body")
-    return _ArgsFields(*(fields.get(name, NULL) for name in ("pod", "nodes", "nodenames")))
+def _fields(body: bytes, decoders: Sequence[msgspec.json.Decoder[_Fields]]) -> _Fields:
+    """Returns the fields by the first decoder that finds them all; by their keys in any case where none does."""
+    for decoder in decoders:
+        with suppress(*UNDECODABLE):  # there is a fault to report
+            if (fields := decoder.decode(body)).is_whole:
+                return fields
+    form, given = decoders[0].type, _lower_fields(body)
+    return form(**{name: given.get(name.replace("_", ""), NULL) for name in form.__struct_fields__})
 
 
 def _items(nodes: msgspec.Raw) -> list[msgspec.Raw]:
@@ -197,10 +231,13 @@ def _pod(raw: msgspec.Raw) -> Pod:
     return pod
 
 
-def _fields(body: bytes, where: str) -> RawObject:
-    _check_values(body, _FEWEST_BYTES_A_VALUE)
-    check_values(body, where)
+def _lower_fields(body: bytes) -> RawObject:
+    """Raises MalformedRequest, also where a map of so many values would let nobody else be answered meanwhile."""
+    if (values := body.count(b",")) > _MOST_SHORT_VALUES:
+        raise MalformedRequest(
+            f"the body of {values} values is no JSON, lacks a field, or has strange capitals in its keys"
+        )
     try:
         return lower_keys(_OBJECT.decode(body))
     except UNDECODABLE as error:
-        raise MalformedRequest(f"{where} is not the JSON object expected: {error}") from None
+        raise MalformedRequest(f"the body is not the JSON object expected: {error}") from None
