@@ -37,6 +37,17 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
         assert matches.count(ASKS_WEB) is first
 
 
+def test_of_a_large_cluster_fewer_answers_are_kept_and_the_others_are_counted_anew() -> None:
+    matches = Matches(65536)
+    matches.add(WEB, 1, terminating=False)
+    for app in range(200):
+        matches.count(ASKS_WEB if app == 0 else PodCountQuery(None, selector_from_labels({"app": f"app-{app}"})))
+    kept = matches.queries()
+    assert sum(matches.count(query).by_node.nbytes for query in kept) == 32 * 2**20
+    assert ASKS_WEB not in kept
+    assert matches.count(ASKS_WEB).total == 1
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

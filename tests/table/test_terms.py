@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.podinfo import Group
-from extender.table.pods.terms import Effect, IncomingPod, TermKind, held_terms
+from extender.table.pods.terms import Effect, IncomingPod, TermKind, Terms, held_terms
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_pod
 
 ROWS = 20  # more than the first capacity, so that the sums grow
@@ -125,6 +125,18 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
     for i in range(1000):
         terms.effects_on(IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
         assert terms.effects_on(ASKINGS[0]) is first
+
+
+def test_of_a_large_cluster_the_effects_of_many_terms_are_kept_for_few_pods() -> None:
+    terms, holder = Terms(65536), make_pod("holder")
+    for key in range(30):
+        holder.anti_affinity(f"key-{key}", labels={"app": "web"})
+    terms.add(PodInfo(msgspec.convert(holder.obj(), Pod)), 1)
+    for number in range(10):
+        web = frozenset({("app", "web"), ("number", str(number))})
+        answer = terms.effects_on(IncomingPod(Group("default", web), frozenset()))
+        assert [count.total for count in answer.effects.values()] == [1] * 30
+    assert len(terms.incoming_pods()) == 2, "32 MiB have room for 64 counts"
 
 
 def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_count_one() -> None:

@@ -8,6 +8,14 @@ import numpy as np
 
 from extender.table.labels import IntColumn
 
+_MOST_KEPT = 512
+_KEPT_BYTES = 32 * 1024 * 1024
+
+
+def most_kept(capacity: int) -> int:
+    """Returns how many counts over so many rows are worth their memory: of 50,000 nodes one takes half a MiB."""
+    return min(_MOST_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
+
 
 class NodeCounts:
     """`by_node`: int64[row]; `total`: their sum."""

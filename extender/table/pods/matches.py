@@ -18,10 +18,9 @@ from extender.model.selectors import Selector
 from extender.table.label_index import SelectorIndex
 from extender.table.labels import BoolColumn, Rows
 from extender.table.podinfo import Group
-from extender.table.pods.counts import NodeCounts
+from extender.table.pods.counts import NodeCounts, most_kept
 from extender.table.pods.group_labels import GroupLabels
 
-_KEPT = 512
 _FEW = 64
 """So many groups are looked at one after another, more of them all at once."""
 
@@ -148,7 +147,7 @@ class Matches:
                     self._connect(answer, group)
         else:
             self._evaluate(answer)
-        if len(self._answers) > _KEPT:
+        if len(self._answers) > most_kept(self._capacity):
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 

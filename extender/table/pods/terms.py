@@ -17,9 +17,8 @@ import numpy as np
 from extender.table.label_index import LabelIndex, SelectorIndex
 from extender.table.labels import IntColumn
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
-from extender.table.pods.counts import NodeCounts
+from extender.table.pods.counts import NodeCounts, most_kept
 
-_KEPT = 512
 NO_TERMS = 0
 
 
@@ -108,6 +107,7 @@ class Terms:
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
+        self._counts = 0  # of all answers
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
@@ -159,12 +159,14 @@ class Terms:
         for slot, held in self._terms_by_selector.candidates(incoming.group.labels):
             if incoming.is_matched_by(held.term):
                 self._connect(answer, self._by_slot[slot], held)
-        if len(self._answers) > _KEPT:
+        most = most_kept(self._capacity)
+        while len(self._answers) > 1 and max(len(self._answers), self._counts) > most:
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 
     def _drop(self, answer: TermEffects) -> None:
         self._answers_by_label.remove(answer.incoming.group.labels, answer)
+        self._counts -= len(answer.effects)
         for count in answer.effects.values():
             for slot in count.amounts:
                 holders = self._by_slot[slot]
@@ -193,6 +195,7 @@ class Terms:
         count = answer.effects.get(held.effect)
         if count is None:
             count = answer.effects[held.effect] = TermCount(self._capacity)
+            self._counts += 1
         amount = held.amount * holders.terms.count(held)  # a term may be written twice, and then counts twice
         count.amounts[holders.slot] += amount
         count.add_all(holders.rows, amount)
