@@ -20,6 +20,7 @@ from extender.config.settings import Settings
 from extender.framework.profile import Profiles
 from extender.policy.feature_gates import parsed
 from extender.policy.policy import Policy
+from extender.runtime import memory
 from extender.runtime.clock import Clock
 from extender.runtime.ticker import Ticker
 from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
@@ -63,6 +64,7 @@ class CacheProcess:
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
+        self._giving_back = Ticker("memory", memory.GIVE_BACK_SECONDS, memory.give_back)
 
     def _start_following(self) -> None:
         limit_process()
@@ -70,12 +72,13 @@ class CacheProcess:
         self._announcement.start()
         self._feed.start()
         self._comparing.start()
+        self._giving_back.start()
         if self._settings.policy is not None:
             self._reloading.start()
 
     def _stop_following(self, timeout_seconds: float) -> None:
         self._feed.stop()  # first, for that ends the calls that the others may be waiting for
-        for ticker in (self._comparing, self._reloading):
+        for ticker in (self._comparing, self._reloading, self._giving_back):
             ticker.stop(timeout_seconds)
         self._announcement.stop(timeout_seconds)
         self._observed.stop()
@@ -91,7 +94,7 @@ class CacheProcess:
 
     def revive(self) -> list[str]:
         """Starts threads again that have ended; returns their names."""
-        tickers = (*self._tickers, self._comparing, self._reloading)
+        tickers = (*self._tickers, self._comparing, self._reloading, self._giving_back)
         revived = [ticker.name for ticker in tickers if ticker.revive()]
         return [*self._feed.revive(), *self._observed.revive(), *revived]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +127,9 @@ def test_rules_that_cannot_be_adopted_change_nothing(serving: Serving, file: str
     assert serving.metric('extender_policy_reloads_total{result="failure"}') == "1.0"
     assert serving.reasons() == {"first"}
     assert serving.client.get("/livez").status_code == 200
+
+
+def test_it_gives_back_what_requests_have_left(serving: Serving) -> None:
+    assert "memory" in {thread.name for thread in threading.enumerate()}
+    serving.app.lifecycle.stop()
+    assert "memory" not in {thread.name for thread in threading.enumerate()}

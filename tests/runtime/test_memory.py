@@ -33,6 +33,21 @@ def test_large_blocks_do_not_stay_resident() -> None:
     assert printed(_LIMIT, _CHURN) < printed("from extender.runtime import memory as malloc", _CHURN) - 16
 
 
+# Small blocks that stay, as what is kept of requests does, each between large ones that are freed again.
+_HOLES = """
+kept = [bytes(20_000 if number % 2 else 2_000) for number in range(4_000)]
+kept[1::2] = [None] * 2_000
+{then}
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")) // 1024)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such heap")
+def test_pages_between_small_blocks_that_stay_are_given_back() -> None:
+    kept, given_back = (printed(_LIMIT, _HOLES.format(then=then)) for then in ("", "malloc.give_back()"))
+    assert given_back < kept - 16
+
+
 # Arrays of 2 MiB, one after another, as a decision over 50,000 nodes makes them; how many pages the kernel cleared.
 _ARRAYS = """
 import resource
