@@ -39,8 +39,7 @@ class Fit:
     @property
     def feasible(self) -> Rows:
         """Returns the rows that can take the pod."""
-        feasible: Rows = self.rows[self.cause == FITS]
-        return feasible
+        return self.rows[self.cause == FITS] if self.refusals else self.rows
 
     def refused(self) -> Iterator[tuple[int, Refusal]]:
         """Yields (row, refusal) of every row that cannot take it."""

@@ -148,8 +148,8 @@ class SchedulingCycle:
             return Unfit(str(error))
         if failure := diagnosis.failure(fit):
             return Unfit(failure)
-        if len(fit.feasible):
-            return self._scored(pod, table, fit.feasible)
+        if len(feasible := fit.feasible):
+            return self._scored(pod, table, feasible)
         return self._unfit(pod, table, fit)
 
     def _nominated_row(self, pod: PodInfo, table: Table) -> int | None:
@@ -193,7 +193,9 @@ class SchedulingCycle:
         """Returns the row with the highest score, one of several at random (upstream prioritizeNodes, selectHost)."""
         if len(feasible) == 1:
             return int(feasible[0])
-        total = score(self._rules, pod, table, feasible).total + self._extenders.prioritize(pod, table, feasible)
+        total = score(self._rules, pod, table, feasible).total
+        if self._extenders:
+            total = total + self._extenders.prioritize(pod, table, feasible)
         best: Rows = feasible[total == total.max()]
         return int(best[self._random.randrange(len(best))])
 

@@ -122,6 +122,8 @@ class ProfileTimer:
 
     def end(self, status: str, post_filter_status: str) -> None:
         """Ends the decision; `status` is that of the last point that filters or scores, those before it succeeded."""
+        if not self._spent:
+            return
         last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
         statuses = {last: status, POST_FILTER: post_filter_status}
         for point, seconds in self._spent.items():

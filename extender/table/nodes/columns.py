@@ -185,11 +185,11 @@ class NodeColumns:
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
         """Returns `footprint` as a column of the resource matrices: int64[resource]."""
-        counted = [(self._resource(name), amount) for name, amount in footprint.requests if is_counted(name)]
+        counted = {self._resource(name): amount for name, amount in footprint.requests if is_counted(name)}
+        counted |= {PODS: 1, NONZERO_CPU: footprint.nonzero_cpu_milli, NONZERO_MEMORY: footprint.nonzero_memory_bytes}
         vector = np.zeros(len(self.requested), np.int64)
-        for index, amount in counted:
+        for index, amount in counted.items():
             vector[index] = amount
-        vector[[PODS, NONZERO_CPU, NONZERO_MEMORY]] = 1, footprint.nonzero_cpu_milli, footprint.nonzero_memory_bytes
         return vector
 
     def _resource(self, name: str) -> int:

@@ -10,6 +10,7 @@ from extender.table.labels import IntColumn
 
 _MOST_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
+_FEW = 16  # so many are added one by one before NumPy has begun
 
 
 def most_kept(capacity: int) -> int:
@@ -32,7 +33,10 @@ class NodeCounts:
 
     def add_all(self, amounts: Mapping[int, int], factor: int = 1) -> None:
         """Adds `factor` times the amounts, which are by row."""
-        if amounts:
+        if len(amounts) < _FEW:
+            for row, amount in amounts.items():
+                self.add(row, factor * amount)
+        else:
             added = factor * np.fromiter(amounts.values(), np.int64, len(amounts))
             self.by_node[np.fromiter(amounts.keys(), np.intp, len(amounts))] += added
             self.total += int(added.sum())
