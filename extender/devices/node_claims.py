@@ -60,7 +60,8 @@ class NodeClaims:
     """
 
     def __init__(self, claims: PodDeviceClaims, table: Table, rows: Rows, limit: NodeTimeLimit = UNTIMED) -> None:
-        self._claims, self._table, self._rows, self._limit = claims, table, rows, limit
+        self._claims, self._table, self._rows = claims, table, rows
+        self._limit = limit._replace(decision=table.deadline)
         self.groups: list[NodeGroup] = []
         self.refused: Verdict = ()
         if claims.special is not None:

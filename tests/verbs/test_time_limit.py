@@ -23,7 +23,17 @@ from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
-from tests.builders import PodBuilder, expression, make_node, make_pod, node_term
+from tests.builders import (
+    PodBuilder,
+    expression,
+    make_claim,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_request,
+    make_resource_slice,
+    node_term,
+)
 from tests.verbs.cluster import PROFILES, FakeBinder, args, binding, cache_of, preemption_args
 
 LIMIT_SECONDS = 4.0
@@ -166,6 +176,18 @@ def test_a_pod_of_a_thousand_requirements_on_nodes_ends_within_one_rule(pod: Pod
     verb = Filter(cache, PROFILES, NullTelemetry(), limit=TimeLimit(clock, LIMIT_SECONDS))
     with pytest.raises(DeadlineExceeded, match=r"(a requirement on node labels|a label of the node selector) is still"):
         verb.decide(verb.decode(args(pod.obj(), names=_NODES)))
+
+
+def test_a_claim_whose_devices_take_long_ends_within_one_node() -> None:
+    """Each device's selector may take seconds, and a node may have hundreds of them."""
+    clock, pod = _TickingClock(), make_pod("web").resource_claim("wants").obj()
+    slices = [make_resource_slice(name, "gpu.example.com", *(f"gpu-{i}" for i in range(200))) for name in _NODES]
+    claim = make_claim("wants", make_request("device", "gpu", 'device.driver == "other"'))
+    nodes = (make_node(name).obj() for name in _NODES)
+    cache = cache_of(*nodes, make_device_class("gpu"), *slices, claim, pod, clock=clock)
+    verb = Filter(cache, PROFILES, NullTelemetry(), limit=TimeLimit(clock, 1.0))
+    with pytest.raises(DeadlineExceeded, match=r"no decision within 1 s: a selector of devices is still to come"):
+        verb.decide(verb.decode(args(pod, names=_NODES)))
 
 
 @dataclass

@@ -20,6 +20,7 @@ from extender.devices.device import Amounts, PoolDevice
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.inventory import Views
 from extender.devices.inventory.pools import PoolView
+from extender.runtime.clock import NO_DEADLINE, Deadline
 
 MAX_RESULTS = 32  # devices in one claim (upstream AllocationResultsMaxSize)
 FILTER_TIMEOUT_SECONDS = 10.0  # for one node (upstream DynamicResourcesArgs.filterTimeout)
@@ -30,10 +31,11 @@ DeviceResults = tuple[tuple[DeviceResult, ...], ...]  # by claim
 
 
 class NodeTimeLimit(NamedTuple):
-    """The time that a node may take, by a clock that gives seconds."""
+    """The time that a node may take, by a clock that gives seconds; no node goes on beyond the end of the decision."""
 
     monotonic: Callable[[], float]
     seconds: float = FILTER_TIMEOUT_SECONDS
+    decision: Deadline = NO_DEADLINE
 
 
 UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
@@ -56,6 +58,7 @@ def allocate(
     Raises:
         AllocationError: something is wrong with a claim, a class or a pool.
         AllocationTimeoutError: nothing was found within the time limit.
+        DeadlineExceeded: the decision's time is over.
     """
     return _Allocator(claims, views, allocated, limit).run()
 
@@ -183,6 +186,7 @@ class _Allocator:
         self._steps += 1
         if self._steps % _STEPS_BETWEEN_LOOKS:
             return
+        self._limit.decision.check("a choice of devices")
         now = self._limit.monotonic()
         if self._deadline is None:
             self._deadline = now + self._limit.seconds
@@ -242,6 +246,7 @@ class _Allocator:
     def _is_selectable(self, request: RequestData, candidate: Candidate) -> bool:
         """Tells whether the selectors of class and request match, and the device is for this node."""
         device, view = candidate
+        self._limit.decision.check("a selector of devices")  # each of which may take a second or more
         for of_class, index, expression in request.selectors:
             try:
                 if not matches(expression, device):

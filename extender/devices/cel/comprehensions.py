@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from extender.devices.cel.library.costs import spend
 from extender.devices.cel.library.lists import sorted_by
 from extender.devices.cel.values import (
     NO_OVERLOAD,
@@ -19,7 +20,7 @@ from extender.devices.cel.values import (
 Variables = dict[str, Any]
 Evaluate = Callable[[Variables], Any]
 BUDGET = "@iterations"
-"""The variable that holds the number of iterations left, in a list of one."""
+"""The variable that holds the cost that is left, in a list of one."""
 
 
 def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
@@ -28,9 +29,7 @@ def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
     budget = variables[BUDGET]
     pairs = enumerate(over) if isinstance(over, list) else over.items()
     for key, value in pairs:
-        budget[0] -= 1
-        if budget[0] < 0:
-            raise EvaluationError("operation cancelled: actual cost limit exceeded")
+        spend(budget)
         yield (
             {names[0]: value if isinstance(over, list) else key}
             if len(names) == 1

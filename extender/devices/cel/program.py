@@ -28,6 +28,7 @@ from extender.devices.cel.comprehensions import (
     insert,
     is_present,
 )
+from extender.devices.cel.library.costs import MAX_COST, spend, spend_on_call
 from extender.devices.cel.library.overloads import OVERLOADS, Overload, Type
 from extender.devices.cel.nodes import (
     BindNode,
@@ -52,7 +53,6 @@ from extender.devices.cel.values import (
     type_name,
 )
 
-MAX_ITERATIONS = 1_000_000  # of all comprehensions in one evaluation (upstream CELSelectorExpressionMaxCost)
 Scope = Mapping[str, Type]
 
 
@@ -154,6 +154,7 @@ class Compiler:
 
         def call(variables: Variables) -> Any:
             values = [function(variables) for function in functions]
+            spend_on_call(variables[BUDGET], name, values)
             for function, tests in candidates:
                 if all(test(value) for test, value in zip(tests, values, strict=True)):
                     return function(*values)
@@ -186,6 +187,7 @@ class Compiler:
         kinds = element_types([kind for _, kind in compiled], node.optional)
 
         def make(variables: Variables) -> list[Any]:
+            spend(variables[BUDGET], len(elements))
             values = [(function(variables), optional) for function, optional in elements]
             return [
                 value.value if optional else value for value, optional in values if not optional or is_present(value)
@@ -199,6 +201,7 @@ class Compiler:
         kinds = element_types([kind for _, kind in values], node.optional)
 
         def make(variables: Variables) -> dict[Any, Any]:
+            spend(variables[BUDGET], len(keys))
             mapping: dict[Any, Any] = {}
             for at, ((key, _), (value, _)) in enumerate(zip(keys, values, strict=True)):
                 its_key, its_value = key(variables), value(variables)
@@ -256,4 +259,4 @@ class Compiler:
 
 def evaluated(function: Evaluate, variables: Variables) -> Any:
     """The value of a compiled expression. Raises EvaluationError."""
-    return function({**variables, BUDGET: [MAX_ITERATIONS]})
+    return function({**variables, BUDGET: [MAX_COST]})

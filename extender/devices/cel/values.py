@@ -22,6 +22,7 @@ _NANO_SCALE, _MAX_SCALE = 9, 64  # quantities beyond are capped
 _MAX_DIGITS = {10: 18, 2: 15}  # of a quantity that upstream holds in an int64
 _QUANTITY = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+)|([numkMGTPE]i?)?)", re.ASCII)
 _EXPONENTS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_MOST_DIGITS = 20  # of a number of 64 bits
 _NUMBER = r"(?:0|[1-9]\d*)"
 _IDENTIFIER = rf"(?:{_NUMBER}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER = re.compile(
@@ -129,6 +130,8 @@ class Semver:
         if match is None:
             return None
         parts = match[4].split(".") if match[4] else ()
+        if any(len(each) > _MOST_DIGITS for each in (*match.groups()[:3], *parts) if each.isdigit()):
+            return None
         order = tuple((0, int(each), "") if each.isdigit() else (1, 0, each) for each in parts)
         return cls((int(match[1]), int(match[2]), int(match[3])), order)
 

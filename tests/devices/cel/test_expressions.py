@@ -12,9 +12,9 @@ from tests.devices.cel.test_selectors import DEVICE, DRIVER, device
 from tests.stock.oracle import Oracle
 
 
-def _doubled(text: str, times: int) -> str:
-    """An expression of a string that is added to itself so many times."""
-    return text if not times else f"cel.bind(s{times}, {_doubled(text, times - 1)}, s{times} + s{times})"
+def _grown(first: str, times: int, step: str) -> str:
+    """An expression of a value from which a step makes the next value, so many times."""
+    return first if not times else f"cel.bind(x, {_grown(first, times - 1, step)}, {step})"
 
 
 LINES = (Path(__file__).parent / "expressions.txt").read_text().splitlines()
@@ -66,8 +66,17 @@ def test_no_regular_expression_takes_long(expression: str) -> None:
     "expression",
     [
         pytest.param("lists.range(2000).all(x, lists.range(2000).all(y, y >= 0))", id="iterations"),
-        pytest.param(_doubled("'a'", 40) + " == ''", id="length of a string"),
+        pytest.param(_grown("'a'", 40, "x + x") + " == ''", id="length of a string"),
         pytest.param("lists.range(9000000).size() == 0", id="length of a list"),
+        pytest.param(_grown("'aaaaaaaaaa'", 12, "x.replace('', 'aaaaaaaaaa')") + " == ''", id="what is replaced"),
+        pytest.param(_grown("'aaaaaaaaaa'", 12, "[x, x, x, x, x, x].join(x)") + " == ''", id="what is joined"),
+        pytest.param(_grown("'aa'", 40, "'%s%s'.format([x, x])") + " == ''", id="what is formatted"),
+        pytest.param(_grown("'\"'", 40, "strings.quote(x)") + " == ''", id="what is quoted"),
+        pytest.param(f"cel.bind(x, {_grown('[1]', 40, '[x, x]')}, x == x)", id="what a list of lists shares"),
+        pytest.param("lists.range(100000).distinct().size() == 0", id="each compared with each"),
+        pytest.param("sets.contains(lists.range(100000), lists.range(100000))", id="each of a set with each"),
+        pytest.param("lists.range(90000).map(x, [x, x, x, x, x, x, x, x, x, x, x, x]) == []", id="lists made"),
+        pytest.param(f"lists.range(90000).all(x, !'{'a' * 5000}'.contains('b'))", id="characters read"),
         pytest.param(f"'{'a' * 5000}'.matches('(a?){{900}}(a?){{900}}b')", id="steps of a regular expression"),
     ],
 )
@@ -82,10 +91,18 @@ def test_an_evaluation_has_a_limit(expression: str) -> None:
     [
         pytest.param('quantity("1e999999999").asApproximateFloat() > 0.0', id="an exponent"),
         pytest.param("int(9223372036854775807u) > 0", id="an unsigned integer"),
+        pytest.param(
+            f"!isSemver('1.{'9' * 5000}.0') && !isSemver('1.0.0-{'9' * 5000}')", id="a version of 5,000 digits"
+        ),
     ],
 )
 def test_no_number_takes_long(expression: str) -> None:
     assert matches(expression, device())
+
+
+def test_an_integer_of_thousands_of_digits_is_an_error_of_the_expression() -> None:
+    with pytest.raises(SelectorError, match="type conversion error"):
+        matches(f"int('{'9' * 5000}') > 0", device())
 
 
 def test_long_chains_are_not_deep() -> None:

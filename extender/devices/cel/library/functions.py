@@ -29,6 +29,7 @@ from extender.devices.cel.values import (
     type_name,
 )
 
+TOO_LONG = "operation cancelled: cost limit exceeded"
 MAX_LENGTH = 1_000_000
 """The length of strings and lists at which an evaluation fails, as it would by upstream's cost limit."""
 
@@ -90,7 +91,9 @@ def _chained(function: Callable[[Any, Any], OptionalValue]) -> Callable[[Optiona
 
 
 def _number(text: str, within: range) -> int:
-    number = int(text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
+    number: int | None = (
+        attempt(int, text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
+    )  # None: of 4,300 digits too
     if number is None or number not in within:
         raise EvaluationError("type conversion error: invalid syntax")
     return number
@@ -162,14 +165,23 @@ def _ascii(change: Callable[[str], str]) -> Callable[[str], str]:
     return lambda text: re.sub(r"[A-Za-z]+", lambda part: change(part[0]), text)
 
 
+def _replaced(text: str, part: str, other: str, most: int = -1) -> str:
+    times = text.count(part) if most < 0 else min(text.count(part), most)
+    if len(text) + times * (len(other) - len(part)) > MAX_LENGTH:
+        fail(TOO_LONG)
+    return text.replace(part, other, most)
+
+
 def _join(parts: list[Any], separator: str = "") -> str:
+    if len(parts) * len(separator) > MAX_LENGTH:
+        fail(TOO_LONG)
     return separator.join(
         part if isinstance(part, str) else str(fail(f"join: invalid input: {part}")) for part in parts
     )
 
 
 def _concatenated(left: Any, right: Any) -> Any:
-    return left + right if len(left) + len(right) <= MAX_LENGTH else fail("operation cancelled: cost limit exceeded")
+    return left + right if len(left) + len(right) <= MAX_LENGTH else fail(TOO_LONG)
 
 
 def _differ(left: Any, right: Any) -> bool:
@@ -260,8 +272,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "string::lastIndexOf(string, int) int": _last_index_of,
     "string::lowerAscii() string": _ascii(str.lower),
     "string::upperAscii() string": _ascii(str.upper),
-    "string::replace(string, string) string": str.replace,
-    "string::replace(string, string, int) string": str.replace,
+    "string::replace(string, string) string": _replaced,
+    "string::replace(string, string, int) string": _replaced,
     "string::split(string) list(string)": _split,
     "string::split(string, int) list(string)": _split,
     "string::substring(int) string": _substring,
