@@ -20,7 +20,6 @@ Reference = tuple[str, str]
 Present = Object | PodPlacement | PodInfo | None
 """An object as tables are to have it; a pod is its placement, or if it has none what is known of it. None: gone."""
 
-_REMOVED_KEYS_KEPT = 65536  # a table that has missed more is made anew as quickly
 _LISTED = "listed"
 
 
@@ -57,7 +56,7 @@ class Changes:
     """The present value of every object, with a journal over them: all that a table has to be told."""
 
     def __init__(self) -> None:
-        self._journal = Journal(_REMOVED_KEYS_KEPT)
+        self._journal = Journal()
         self._present: dict[str, dict[str, Present]] = {}
 
     @property

@@ -58,7 +58,8 @@ class Journal:
         self.note(topic, key)
         log = self._logs[topic]
         log.removed.append((key, self.now))
-        if len(log.removed) > self._removed_keys_kept:
+        # Who has missed more removals than these takes in all that there is as quickly.
+        while len(log.removed) > max(self._removed_keys_kept, len(log.latest) // 4):
             oldest, position = log.removed.popleft()
             if log.latest.get(oldest) == position:  # else it has come back
                 del log.latest[oldest]

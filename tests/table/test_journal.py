@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -101,3 +102,18 @@ def test_a_key_that_comes_back_is_not_forgotten() -> None:
         journal.note_removed("a", "flaps")
         journal.note("a", "flaps")
     assert journal.since(cursor, "a") == ["flaps"]
+
+
+@pytest.mark.parametrize(
+    ("present", "kept"), [pytest.param(0, 4096, id="few"), pytest.param(30_000, 10_000, id="many")]
+)
+def test_removals_are_kept_in_proportion_to_what_there_is(present: int, kept: int) -> None:
+    journal = Journal()
+    for number in range(present):
+        journal.note("a", f"present {number}")
+    for number in range(2 * kept):
+        journal.note("a", f"gone {number}")
+        journal.note_removed("a", f"gone {number}")
+    last = journal.now
+    assert len(journal.since(last - 2 * (kept - 2), "a") or ()) == kept - 2
+    assert journal.since(last - 2 * (kept + 2), "a") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from weakref import ref
 
 import pytest
 
@@ -76,3 +77,19 @@ def test_replicas_share_the_work(change: str) -> None:
     one, other = (templates.info(made(name, change).pod) for name in ("a", "b"))
     assert one.requests is other.requests
     assert one.footprint is other.footprint
+
+
+def test_pods_that_are_gone_are_not_kept() -> None:
+    templates = Templates()
+    infos = [templates.info(to_pod(make_pod(f"p{number}").label(own=f"{number}").obj())) for number in range(1000)]
+    gone = [ref(info) for info in infos]
+    later = templates.info(to_pod(make_pod("later").label(own="7").obj()))
+    assert later.footprint is infos[7].footprint
+    del infos
+    assert [each for each in gone if each() is not None] == []
+
+
+def test_a_later_version_of_a_pod_stands_for_it() -> None:
+    templates = Templates()
+    bound = templates.info(to_pod(make_pod("a").node("n").obj()), templates.info(to_pod(make_pod("a").obj())))
+    assert templates.info(to_pod(make_pod("b").obj())).footprint is bound.footprint

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 from extender.model.pod import Pod
 from extender.model.requests import is_resize_infeasible
 from extender.table.podinfo import Group, PodInfo
 
-_MOST_GROUPS = 4096
+_MOST_GROUPS, _FEWEST_GROUPS = 4096, 256
 _MOST_OF_A_GROUP = 10
 # None of these looks at a pod's name or UID, where it has no volumes and claims.
 _SHARED = (
@@ -26,14 +28,15 @@ _SHARED = (
 
 
 class Templates:
-    """The last few pods of each group that were not alike; safe for several threads.
+    """The last few pods of each group that were not alike, while anybody has them; safe for several threads.
 
     A group has several: before the kubelet has told of the containers and after, while a template is replaced, and
     where the templates of several owners have the same labels.
     """
 
     def __init__(self) -> None:
-        self._last: dict[Group, list[PodInfo]] = {}
+        self._last: dict[Group, list[ref[PodInfo]]] = {}
+        self._most_groups = _FEWEST_GROUPS
 
     def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
         """Returns the pod with everything that a table reads of it; `before`: what is known of it so far.
@@ -42,17 +45,22 @@ class Templates:
             MalformedQuantity: the pod asks for what is no quantity.
         """
         info = PodInfo(pod)
-        if before is not None and _share(before, info):
-            return info
-        last = self._last.get(info.group, [])
-        if any(_share(known, info) for known in last):
+        last = [known for each in self._last.get(info.group, ()) if (known := each()) is not None]
+        alike = next((known for known in (*([before] if before else []), *last) if _share(known, info)), None)
+        if alike is None:
+            info.precompute()
+        if last:
             info.group = last[0].group  # an equal one
-            return info
-        info.precompute()
-        if len(self._last) >= _MOST_GROUPS:
-            self._last.clear()
-        self._last[info.group] = [info, *last[: _MOST_OF_A_GROUP - 1]]
+        others = [known for known in last if known is not alike]
+        self._keep(info.group, [info, *others[: _MOST_OF_A_GROUP - 1]])
         return info
+
+    def _keep(self, group: Group, infos: list[PodInfo]) -> None:
+        if len(self._last) >= self._most_groups and group not in self._last:
+            held = {group: last for group, last in list(self._last.items()) if any(each() for each in last)}
+            self._last = held if len(held) <= _MOST_GROUPS // 2 else {}
+            self._most_groups = max(2 * len(self._last), _FEWEST_GROUPS)
+        self._last[group] = [ref(info) for info in infos]
 
 
 def twin(info: PodInfo, pod: Pod) -> PodInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -37,3 +38,25 @@ def test_a_page_of_replicas_keeps_each_part_once() -> None:
 def test_pods_without_parts_are_read(fields: dict[str, object]) -> None:
     sent = {"metadata": {"name": "p"}, **{key: value for key, value in fields.items() if value is not None}}
     assert decoders(KINDS["Pod"])[1](msgspec.Raw(json.dumps(sent).encode())) == msgspec.convert(sent, Pod)
+
+
+@pytest.mark.parametrize(
+    ("count", "annotation_bytes"),
+    [pytest.param(8000, 0, id="many"), pytest.param(32, 256 * 1024, id="large")],
+)
+def test_parts_go_with_their_pods(count: int, annotation_bytes: int) -> None:
+    _, decode_object = decoders(KINDS["Pod"])
+    padding = "x" * annotation_bytes
+    sent = [replica("a", cpu="1").label(own=f"{i}").annotation({"own": f"{i}{padding}"}).obj() for i in range(count)]
+    held = decode_object(msgspec.Raw(json.dumps(sent[0]).encode()))
+    tracemalloc.start()
+    try:
+        for pod in sent:
+            decode_object(msgspec.Raw(json.dumps(pod).encode()))
+        assert tracemalloc.get_traced_memory()[0] < 3 * 2**20
+    finally:
+        tracemalloc.stop()
+    later = decode_object(msgspec.Raw(json.dumps(sent[0]).encode()))
+    assert isinstance(held, Pod) and isinstance(later, Pod)
+    assert later.spec.affinity is held.spec.affinity
+    assert later.metadata.annotations is held.metadata.annotations
