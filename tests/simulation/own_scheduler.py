@@ -40,6 +40,7 @@ class OwnScheduler:
     ) -> None:
         self.process, self._simulation, self._judge, self._ended = process, simulation, judge, ended
         self._missing: set[str] = set()
+        self._checked_at = 0.0
         self.ready = False
         self._settings = settings(process.name, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
         process.facts["elects"] = elects
@@ -85,8 +86,10 @@ class OwnScheduler:
             for uid, held in self.cache.view.pods().items()
             if held.pod and not held.node_name and not held.pod.terminating
         }
-        # The cache knows of a pod a moment before the queue does.
-        lost, self._missing = self._missing & (waiting - queued - in_flight), waiting - queued - in_flight
+        # The cache knows of a pod a moment before the queue does, and in that moment the process may stand still.
+        stood_still = self.process.paused_until > self._checked_at
+        missing, self._checked_at = waiting - queued - in_flight, self._simulation.now
+        lost, self._missing = set() if stood_still else self._missing & missing, missing
         self._judge.require(not lost, f"{self.process.name}: neither queued nor in flight: {sorted(lost)}")
         both = queued & in_flight
         self._judge.require(not both, f"{self.process.name}: queued and in flight: {sorted(both)}")
