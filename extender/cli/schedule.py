@@ -38,7 +38,7 @@ _RATE = click.FloatRange(min=0, min_open=True)
     type=_RATE,
     default=200.0,
     show_default=True,
-    help="most events a second; a quarter while pods queue",
+    help="most events a second; a tenth while pods queue",
 )
 @click.option(
     "--pod-max-in-unschedulable-pods-seconds",

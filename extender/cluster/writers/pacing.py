@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
 
-_YIELDED_TURNS = 3
+_YIELDED_TURNS = 9
 
 
 class TokenBucket:

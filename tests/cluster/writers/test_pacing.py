@@ -34,9 +34,9 @@ def test_no_more_turns_than_the_rate_allows_from_any_moment_on(pauses: list[floa
         assert within <= burst + rate + 1
 
 
-def test_a_bucket_that_yields_gives_a_quarter_of_its_turns_while_others_are_urgent() -> None:
+def test_a_bucket_that_yields_gives_a_tenth_of_its_turns_while_others_are_urgent() -> None:
     bucket, urgent = YieldingBucket(per_second=10, burst=1), True
     bucket.is_urgent = lambda: urgent
-    assert [round(bucket.reserve(100.0), 6) for _ in range(3)] == [0.3, 0.7, 1.1]
+    assert [round(bucket.reserve(100.0), 6) for _ in range(3)] == [0.9, 1.9, 2.9]
     urgent = False
     assert [round(bucket.reserve(200.0), 6) for _ in range(3)] == [0, 0.1, 0.2]
