@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace as with_fields
@@ -21,14 +21,14 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
 
-_MOST_NODES, _MOST_PODS = 1000, 10_000
+_MOST_NODES, _MOST_PODS, _MOST_SLICES = 1000, 10_000, 10_000
 
 
 class NodeTemplate(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Nodes to come. `resource_slices`: the devices that each brings; their `nodeName` becomes its name."""
 
     node: dict[str, Any]
-    count: int = 1
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
     resource_slices: list[dict[str, Any]] = []
 
 
@@ -66,16 +66,23 @@ def answer_simulation(state: ClusterState, body: bytes) -> dict[str, Any]:
         request = _DECODE.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequest(f"the body is no simulation: {error}") from None
-    if sum(template.count for template in request.node_templates) > _MOST_NODES or len(request.pods) > _MOST_PODS:
-        raise MalformedRequest(f"want at most {_MOST_NODES} nodes and {_MOST_PODS} pods")
+    nodes = sum(template.count for template in request.node_templates)
+    slices = sum(template.count * len(template.resource_slices) for template in request.node_templates)
+    workloads = [required_workload(pod) for pod in request.pods[: _MOST_PODS + 1]]
+    all_nodes = nodes + len(state.table.nodes.rows)
+    made = sum(all_nodes if each.replicas is None else max(each.replicas, 0) for each in workloads)
+    if nodes > _MOST_NODES or slices > _MOST_SLICES or max(made, len(workloads)) > _MOST_PODS:
+        raise MalformedRequest(
+            f"want at most {_MOST_NODES} nodes with {_MOST_SLICES} resourceSlices, and {_MOST_PODS} pods"
+        )
     calm = state.profiles.with_each(lambda profile: replace(profile, preemption=None))
     simulation = Simulation(state.copy(calm))
     if request.only_templates:
         _close(simulation.state)
     templates = dict(_add_templates(simulation.state, request))
     before = set(simulation.state.infos)
-    pods = [(required_workload(pod), None) for pod in request.pods]
-    notes = apply(Scenario(remove_nodes=request.remove_nodes, create=pods), simulation)
+    scenario = Scenario(remove_nodes=request.remove_nodes, create=[(each, None) for each in workloads])
+    notes = apply(scenario, simulation)
     simulation.run()
     return _answer(simulation, before, templates, notes)
 

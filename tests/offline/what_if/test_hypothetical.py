@@ -112,6 +112,18 @@ def test_nobody_is_evicted() -> None:
     assert [each["pod"] for each in answer["remaining"]] == ["default/high"]
 
 
+def deployment(replicas: int) -> bytes:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "default"},
+        "spec": spec,
+    }
+    return json.dumps(made).encode()
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -122,6 +134,12 @@ def test_nobody_is_evicted() -> None:
         pytest.param(b'{"pods":[],"nodeTemplates":[{"node":{"kind":"Pod"}}]}', "nodeTemplates[0].node", id="no node"),
         pytest.param(b'{"pods":[],"nodeTemplates":[{"node":{"metadata":{"name":"x"}},"count":5000}]}', "at most 1000",
                      id="too many"),
+        pytest.param(b'{"pods":[],"nodeTemplates":[{"node":{"metadata":{"name":"x"}},"count":-1}]}', "`int` >= 1",
+                     id="fewer than none"),
+        pytest.param(b'{"pods":[%b,%b]}' % (deployment(6000), deployment(6000)), "10000 pods", id="too many replicas"),
+        pytest.param(b'{"pods":[%b,%b]}' % (deployment(12000), deployment(-6000)), "10000 pods", id="taken off"),
+        pytest.param(b'{"pods":[],"nodeTemplates":[{"node":{"metadata":{"name":"x"}},"count":900,"resourceSlices":[%b{}]}]}'
+                     % (b"{}," * 11), "10000 resourceSlices", id="too many devices"),
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_told(body: bytes, told: str) -> None:
