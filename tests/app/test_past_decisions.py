@@ -95,3 +95,13 @@ def test_one_pod_keeps_a_few_decisions() -> None:
     for _ in range(1000):
         bind(past, "web-0")
     assert 10 < len(past.of("shop/web-0")) < 100
+
+
+def test_of_long_texts_little_is_kept() -> None:
+    past = PastDecisions(ManualClock(), 1 << 20, 60.0)
+    bind(past, "x" * 300)
+    bind(past, "web-0", "because " * 1000)
+    assert past.last().keys() == {"shop/web-0"}
+    (decision,) = past.of("shop/web-0")
+    assert decision.outcome.startswith("to n1: because") and decision.outcome.endswith("...")
+    assert len(decision.outcome) == 1024

@@ -29,6 +29,7 @@ from extender.web.answers import Answer, error_answer
 
 DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20
+_LONGEST_KEY, _LONGEST_OUTCOME = 63 + 1 + 253, 1024  # of names that the API server takes; as kube-scheduler's events
 _DECISION_BYTES, _POD_BYTES, _REASON_BYTES = 400, 600, 120  # in memory, about
 
 
@@ -129,6 +130,10 @@ class PastDecisions:
             return error_answer(404, str(error))
 
     def _keep(self, key: str, decision: PastDecision) -> None:
+        if len(key) > _LONGEST_KEY:
+            return
+        if len(decision.outcome) > _LONGEST_OUTCOME:
+            decision = msgspec.structs.replace(decision, outcome=f"{decision.outcome[: _LONGEST_OUTCOME - 3]}...")
         with self._lock:
             kept = self._pods.get(key)
             if kept is None:

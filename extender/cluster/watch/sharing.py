@@ -47,23 +47,27 @@ class SharedParts:
         """Returns the pod, which nobody else has yet, with equal parts replaced by those of other pods."""
         if self._added_bytes > self._most_added_bytes:
             self._drop_unheld()
+        parts, added_bytes = self._parts, 0
         for name, fields in _PARTS.items():
             part = getattr(pod, name)
             for field in fields:
-                value = getattr(part, field)
-                if value:
-                    force_setattr(part, field, self._shared((field, _encode(value)), value))
+                if value := getattr(part, field):
+                    key = field, _encode(value)
+                    known = parts.setdefault(key, value)
+                    if known is value:
+                        added_bytes += len(key[1]) + _BYTES_A_PART
+                    else:
+                        force_setattr(part, field, known)
         for name, field in _TEXTS:
             part = getattr(pod, name)
             text = getattr(part, field)
-            force_setattr(part, field, self._shared(("", text), text))
+            known = parts.setdefault(("", text), text)
+            if known is text:
+                added_bytes += len(text) + _BYTES_A_PART
+            else:
+                force_setattr(part, field, known)
+        self._added_bytes += added_bytes
         return pod
-
-    def _shared(self, key: _Key, value: Any) -> Any:
-        known = self._parts.setdefault(key, value)
-        if known is value:
-            self._added_bytes += len(key[1]) + _BYTES_A_PART
-        return known
 
     def _drop_unheld(self) -> None:
         # No list or dict can be referred to weakly. One part is held by nobody else for sure.

@@ -45,8 +45,10 @@ class Templates:
             MalformedQuantity: the pod asks for what is no quantity.
         """
         info = PodInfo(pod)
+        if before is not None and before.pod.namespace == pod.namespace and before.pod.labels == pod.labels:
+            info.group = before.group
         last = [known for each in self._last.get(info.group, ()) if (known := each()) is not None]
-        alike = next((known for known in (*([before] if before else []), *last) if _share(known, info)), None)
+        alike = before if before is not None and _share(before, info) else _first_alike(last, info)
         if alike is None:
             info.precompute()
         if last:
@@ -80,6 +82,11 @@ def _share(one: PodInfo, other: PodInfo) -> bool:
     for name in _SHARED:  # one by one: so Python keeps the names once for all, not with each
         setattr(other, name, getattr(one, name))
     return True
+
+
+def _first_alike(known: list[PodInfo], info: PodInfo) -> PodInfo | None:
+    """Returns the first that has given the pod what was computed for it."""
+    return next((each for each in known if _share(each, info)), None)
 
 
 def _alike(one: Pod, other: Pod) -> bool:
