@@ -99,7 +99,7 @@ def test_one_pod_keeps_a_few_decisions() -> None:
 
 def test_of_long_texts_little_is_kept() -> None:
     past = PastDecisions(ManualClock(), 1 << 20, 60.0)
-    bind(past, "x" * 300)
+    bind(past, "x" * 400)
     bind(past, "web-0", "because " * 1000)
     assert past.last().keys() == {"shop/web-0"}
     (decision,) = past.of("shop/web-0")
