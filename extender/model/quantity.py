@@ -35,9 +35,10 @@ def nano(quantity: Quantity) -> int:
     Raises:
         MalformedQuantity: the text is not a quantity.
     """
-    text = str(quantity).strip() if quantity is not None else "0"
-    form = _FORM.fullmatch(text)
-    if form is None or not (form[2] or form[3]) or len(text) > _LONGEST:
+    given = str(quantity) if quantity is not None else "0"
+    text = given.strip()
+    form = _FORM.fullmatch(text) if len(given) <= _LONGEST else None  # 16,384 of them are kept
+    if form is None or not (form[2] or form[3]):
         raise MalformedQuantity(
             f"{text[:40]!r} is not a quantity: want a number with an optional suffix, like 100m or 2Gi"
         )

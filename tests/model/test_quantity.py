@@ -69,6 +69,7 @@ def test_quantity(text: str | float | None, expected_milli: int, expected_units:
         "1e",
         "e3",
         "9" * 999,
+        "1" + " " * 999,
     ],
 )
 def test_no_quantity(text: str) -> None:
