@@ -46,6 +46,7 @@ def prepare(cache: Cache, tables: int = 1) -> None:
     memory.limit(cache.size().nodes)
     cache.refresh(tables)
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
+    memory.use_huge_pages()
 
 
 def refresh(cache: Cache, ready: Readiness) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import re
 import time
+from pathlib import Path
 from typing import Final
 
 MAPPED_FROM_BYTES: Final = 128 * 1024
@@ -26,7 +28,9 @@ Were they mapped, or given back one by one, the kernel would clear their pages e
 that is more than half of a decision.
 """
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MADV_COLLAPSE = 25
 _CLIBRARY: Final = ctypes.CDLL(None)
+_PRIVATE = re.compile(r"(\w+)-(\w+) rw-p \w+ 00:00 .*\nSize: +(\d+) kB(?:\n.*){2}\nRss: +(\d+) kB")
 
 
 class CollectionPauses:
@@ -75,3 +79,19 @@ def give_back() -> None:
     trim = getattr(_CLIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(KEPT_FREE_BYTES))
+
+
+def use_huge_pages() -> None:
+    """Moves the parts of memory that are in use to pages of 2 MiB where the kernel can do so (Linux 6.1).
+
+    A decision reads a few bytes in thousands of places. Where other processes have had the processor meanwhile, it
+    waits not only for each of them but for the address of each small page too: that is 4 to 11 % of its time.
+    """
+    try:
+        parts = _PRIVATE.findall(Path("/proc/self/smaps").read_text())
+    except OSError:  # another kernel
+        return
+    for begin, end, size, resident in parts:
+        if 4 * int(resident) > 3 * int(size):  # not the stacks of threads
+            first, length = int(begin, 16), int(end, 16) - int(begin, 16)
+            _CLIBRARY.madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)

@@ -65,6 +65,30 @@ def test_arrays_of_large_clusters_take_the_pages_of_those_before() -> None:
     assert pages[50_000] < pages[0] / 10
 
 
+# Small objects of 100 MiB, and how many kB of them stand in huge pages; -1 where the kernel makes none.
+_OBJECTS = """
+import ctypes, mmap, re
+probe = mmap.mmap(-1, 2**23, flags=mmap.MAP_PRIVATE)
+probe.write(bytes(2**23))
+address = ctypes.addressof(ctypes.c_char.from_buffer(probe))
+made = ctypes.CDLL(None).madvise(ctypes.c_void_p(-(-address // 2**21) * 2**21), ctypes.c_size_t(2**21), 25)
+kept = [{} for _ in range(1_500_000)]
+def huge():
+    return int(re.search(r"AnonHugePages: +(\\d+)", open("/proc/self/smaps_rollup").read())[1])
+before = huge()
+memory.use_huge_pages()
+print(-1 if made else huge() - before)
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="other kernels have no such pages")
+def test_what_is_in_use_moves_to_huge_pages() -> None:
+    moved = printed("from extender.runtime import memory", _OBJECTS)
+    if moved < 0:
+        pytest.skip("this kernel makes no huge pages when it is asked to")
+    assert moved > 32 * 1024
+
+
 def test_the_longest_collection_is_kept() -> None:
     pauses = memory.CollectionPauses()
     pauses.start()
