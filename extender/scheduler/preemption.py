@@ -31,6 +31,15 @@ from extender.table.labels import Rows
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Evictions:
+    """Those for one preemptor. `held_back`: it would have been tried meanwhile."""
+
+    node_name: str
+    last_victim: PodInfo | None = None
+    held_back: bool = False
+
+
 class EvictionsInProgress:
     """A PreEnqueue rule: a preemptor is not tried while its victims are being evicted.
 
@@ -44,47 +53,40 @@ class EvictionsInProgress:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._lock = threading.Lock()
-        self._last_victim: dict[str, PodInfo | None] = {}
-        self._node_of: dict[str, str] = {}
-        self._held_back: set[str] = set()
+        self._by_preemptor: dict[str, _Evictions] = {}
 
     def admits(self, pod: PodInfo) -> bool:
         """See PreEnqueue."""
         with self._lock:
-            if pod.uid not in self._last_victim:
-                return True
-            victim = self._last_victim[pod.uid]
-        if victim is not None and self._leaves(victim):
+            evictions = self._by_preemptor.get(pod.uid)
+            victim = evictions.last_victim if evictions else None
+        if evictions is None or (victim is not None and self._leaves(victim)):
             return True
         with self._lock:
-            if pod.uid not in self._last_victim:  # it has ended in this moment
-                return True
-            self._held_back.add(pod.uid)
-            return False
+            evictions.held_back = True
+            return pod.uid not in self._by_preemptor  # they may have ended in this moment
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
         """Keeps the preemptor from being tried until `end`."""
         with self._lock:
-            self._last_victim[preemptor.uid], self._node_of[preemptor.uid] = None, node_name
+            self._by_preemptor[preemptor.uid] = _Evictions(node_name)
 
     def are_on(self, node_name: str) -> bool:
         """Returns whether victims of any preemptor are being evicted from the node."""
         with self._lock:
-            return node_name in self._node_of.values()
+            return any(evictions.node_name == node_name for evictions in self._by_preemptor.values())
 
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Admits the preemptor as soon as `victim`, the last one to be evicted, is seen leaving."""
         with self._lock:
-            self._last_victim[preemptor.uid] = victim
+            if preemptor.uid in self._by_preemptor:  # it may have been admitted, and tried again, before
+                self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> bool:
         """Admits the preemptor; returns whether it would have been tried meanwhile."""
         with self._lock:
-            self._last_victim.pop(preemptor.uid, None)
-            self._node_of.pop(preemptor.uid, None)
-            held_back = preemptor.uid in self._held_back
-            self._held_back.discard(preemptor.uid)
-            return held_back
+            evictions = self._by_preemptor.pop(preemptor.uid, None)
+            return evictions is not None and evictions.held_back
 
     def _leaves(self, victim: PodInfo) -> bool:
         known = self._cache.find_pod(victim.uid, victim.pod.key)
