@@ -61,6 +61,6 @@ def test_a_seed_happens_alike_every_time(form: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_what_is_broken_is_found(fault: str) -> None:
-    status, printed = simulation("--broken", fault, "0", "60")
+    status, printed = simulation("--broken", fault, "0", "200")  # it ends with the first life that finds it
     assert status == 1, printed
     assert "again, with all that happens" in printed
