@@ -65,6 +65,7 @@ class CacheProcess:
         self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
         self._giving_back = Ticker("memory", memory.GIVE_BACK_SECONDS, memory.give_back)
+        self._following = (self._comparing, self._reloading, self._giving_back)
 
     def _start_following(self) -> None:
         limit_process()
@@ -78,7 +79,7 @@ class CacheProcess:
 
     def _stop_following(self, timeout_seconds: float) -> None:
         self._feed.stop()  # first, for that ends the calls that the others may be waiting for
-        for ticker in (self._comparing, self._reloading, self._giving_back):
+        for ticker in self._following:
             ticker.stop(timeout_seconds)
         self._announcement.stop(timeout_seconds)
         self._observed.stop()
@@ -94,7 +95,7 @@ class CacheProcess:
 
     def revive(self) -> list[str]:
         """Starts threads again that have ended; returns their names."""
-        tickers = (*self._tickers, self._comparing, self._reloading, self._giving_back)
+        tickers = (*self._tickers, *self._following)
         revived = [ticker.name for ticker in tickers if ticker.revive()]
         return [*self._feed.revive(), *self._observed.revive(), *revived]
 

@@ -28,7 +28,7 @@ class Placements:
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}
+        self._unconfirmed: dict[str, PodPlacement] = {}  # of them: the few that are looked through each second
 
     def __len__(self) -> int:
         return len(self._placements)

@@ -181,7 +181,7 @@ class Bind:
         try:
             if info is not None and profile is not None and checked:
                 self._permit(info, profile, node, deadline)
-            return self._post(request, request.node)
+            return self._post(request, node)
         except (BindingFailed, Refused) as error:
             self._forget(request.pod_uid)
             return self._end("refused", str(error))
