@@ -5,7 +5,6 @@ Pods are decoded to the model. Nodes stay raw bytes until somebody asks, and are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -42,10 +41,6 @@ class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal"):
         return self.pod != NULL and (self.nodes != NULL or self.node_names != NULL)
 
 
-class _LowerArgsFields(_ArgsFields, frozen=True, rename={"pod": "pod", "nodes": "nodes", "node_names": "nodenames"}):
-    """As kube-scheduler wrote them before v1.17."""
-
-
 class _PreemptionFields(msgspec.Struct, frozen=True, rename="pascal"):
     pod: msgspec.Raw = NULL
     node_name_to_victims: msgspec.Raw = NULL
@@ -57,23 +52,13 @@ class _PreemptionFields(msgspec.Struct, frozen=True, rename="pascal"):
         return self.pod != NULL and (self.node_name_to_victims != NULL or self.node_name_to_meta_victims != NULL)
 
 
-class _CamelPreemptionFields(_PreemptionFields, frozen=True, rename="camel"):
-    """As kube-scheduler wrote them before v1.17."""
-
-
 class _NodeList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
 _Fields = TypeVar("_Fields", bound="_ArgsFields | _PreemptionFields")
-_ARGS: Sequence[msgspec.json.Decoder[_ArgsFields]] = (
-    msgspec.json.Decoder(_ArgsFields),
-    msgspec.json.Decoder(_LowerArgsFields),
-)
-_PREEMPTION: Sequence[msgspec.json.Decoder[_PreemptionFields]] = (
-    msgspec.json.Decoder(_PreemptionFields),
-    msgspec.json.Decoder(_CamelPreemptionFields),
-)
+_ARGS = msgspec.json.Decoder(_ArgsFields)
+_PREEMPTION = msgspec.json.Decoder(_PreemptionFields)
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
 _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 
@@ -166,13 +151,12 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
     return ExtenderBindingArgs(*values)
 
 
-def _fields(body: bytes, decoders: Sequence[msgspec.json.Decoder[_Fields]]) -> _Fields:
-    """Returns the fields by the first decoder that finds them all; by their keys in any case where none does."""
-    for decoder in decoders:
-        with suppress(*UNDECODABLE):  # there is a fault to report
-            if (fields := decoder.decode(body)).is_whole:
-                return fields
-    form, given = decoders[0].type, _lower_fields(body)
+def _fields(body: bytes, decoder: msgspec.json.Decoder[_Fields]) -> _Fields:
+    """Returns the fields by the decoder, or by their keys in any case where it does not find them all."""
+    with suppress(*UNDECODABLE):  # there is a fault to report
+        if (fields := decoder.decode(body)).is_whole:
+            return fields
+    form, given = decoder.type, _lower_fields(body)
     return form(**{name: given.get(name.replace("_", ""), NULL) for name in form.__struct_fields__})
 
 
