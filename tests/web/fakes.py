@@ -149,10 +149,15 @@ class Fixture:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+made: list[ExtenderApp] = []
+"""What `make_app` has made; a fixture stops them after each test, for a started one goes on writing its log."""
+
+
 def make_app(running: Running | None = None, **settings: Any) -> Fixture:
     running = running or Running()
     verbs = {name: ScriptedVerb(name) for name in ("filter", "prioritize", "preempt", "bind")}
     metrics = Metrics(SystemClock(), "0.0.test")
     metrics.observe(lambda: {"nodes": 3, "pods": 5, "assumed_pods": 1}, lambda: {"lease": True})
     service = Backend(tuple(verbs.values()), running.waiting_for, running.start, running.stop, compare=running.compare)
-    return Fixture(create_app(service, Settings(**settings), metrics), metrics, running, verbs)
+    made.append(create_app(service, Settings(**settings), metrics))
+    return Fixture(made[-1], metrics, running, verbs)
