@@ -108,7 +108,6 @@ pods_in_flight
 # Tests wait for the first lists, pass time, and have nobody told.
 wait_until_synced
 ManualClock
-NullTelemetry
 
 # Sent as JSON.
 resource_attributes

@@ -11,7 +11,7 @@ from extender.cache.cache import Cache
 from extender.devices.claims import NAME as DYNAMIC_RESOURCES
 from extender.framework.permit import Permits
 from extender.model.devices.claims import ResourceClaim
-from extender.plugins.dynamic_resources.pre_enqueue import ClaimsExist
+from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.registry import interests_of
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff

@@ -22,7 +22,7 @@ from extender.policy.feature_gates import parsed
 from extender.policy.policy import Policy
 from extender.runtime import memory
 from extender.runtime.clock import Clock
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.start_log import Command

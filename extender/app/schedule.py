@@ -34,7 +34,7 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.timing import ProfileTimer

@@ -41,7 +41,7 @@ from extender.policy.policy import Policy
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt

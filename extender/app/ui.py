@@ -16,7 +16,7 @@ from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.offline.state import ClusterState
 from extender.offline.what_if.hypothetical import answer_simulation
-from extender.policy.providers import PROVIDERS
+from extender.policy.policy import PROVIDERS
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING

@@ -20,7 +20,7 @@ from extender.cluster.writers.volumes import ApiVolumes
 from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
-from extender.runtime.workers import WorkerPool
+from extender.runtime.threads import WorkerPool
 from extender.scheduler.ports import Events
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.web.telemetry.metrics import Metrics

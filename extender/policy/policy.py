@@ -1,11 +1,15 @@
-"""A policy that has been read."""
+"""A policy that has been read; the algorithm providers of old (pkg/scheduler/algorithmprovider until v1.22)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from extender.framework.profile import Profile
+from extender.framework.profile import Profile, WeightedPriority
 from extender.model.extenders import ExtenderConfig
+from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
+from extender.plugins.registry import default_profile
+from extender.policy.faults import Faults
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 
@@ -23,3 +27,40 @@ class Policy:
     pod_max_backoff_seconds: int = 10
     extenders: tuple[ExtenderConfig, ...] = ()
     features: FeatureGates = DEFAULT_FEATURES
+
+
+DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER = "DefaultProvider", "ClusterAutoscalerProvider"
+
+
+def provider(name: str) -> Profile:
+    """Returns the profile of a provider.
+
+    Raises:
+        ConfigurationError: there is none of this name.
+    """
+    faults = Faults()
+    if name not in PROVIDERS:
+        faults.add("provider", f"there is no {name!r}, want {' or '.join(PROVIDERS)}", name, PROVIDERS)
+    faults.raise_if_any()
+    return PROVIDERS[name]()
+
+
+def _preferring_full_nodes() -> Profile:
+    profile = default_profile()
+    return replace(profile, priorities=[_packing(weighted) for weighted in profile.priorities])
+
+
+def _packing(weighted: WeightedPriority) -> WeightedPriority:
+    fit = weighted.priority
+    return (
+        replace(weighted, priority=replace(fit, strategy=most_allocated))
+        if isinstance(fit, NodeResourcesFitScore)
+        else weighted
+    )
+
+
+PROVIDERS: Mapping[str, Callable[[], Profile]] = {
+    DEFAULT_PROVIDER: default_profile,
+    CLUSTER_AUTOSCALER_PROVIDER: _preferring_full_nodes,
+}
+"""The scheduler's defaults, and the same with full nodes preferred to empty ones."""

@@ -9,8 +9,8 @@ Object = TypeVar("Object", contravariant=True)
 Listed = TypeVar("Listed", covariant=True)
 
 
-class Telemetry(Protocol):
-    """Takes the news of the layers below the web; `web.telemetry` turns it into Prometheus series."""
+class Telemetry:
+    """Takes the news of the layers below the web, and does nothing; `web.telemetry` makes Prometheus series of it."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
         """`caller` waited this long for the cache's lock."""
@@ -42,39 +42,8 @@ class Telemetry(Protocol):
     def rule_failed(self, rule: str) -> None:
         """A user's rule raised, or answered what makes no sense, for one pod."""
 
-
-class NullTelemetry:
-    """Telemetry that nobody listens to: offline use, tests."""
-
-    def lock_waited(self, caller: str, seconds: float) -> None:
-        pass
-
-    def refused(self, plugin: str, nodes: int) -> None:
-        pass
-
-    def bound(self, result: str) -> None:
-        pass
-
-    def watch_event(self, kind: str, event: str) -> None:
-        pass
-
-    def synced(self, kind: str) -> None:
-        pass
-
-    def relisted(self, kind: str) -> None:
-        pass
-
-    def withdrawn(self, kind: str) -> None:
-        pass
-
-    def unreadable(self, kind: str, key: str, why: str) -> None:
-        pass
-
-    def cache_differed(self, kind: str, key: str, how: str) -> None:
-        pass
-
-    def rule_failed(self, rule: str) -> None:
-        pass
+    def policy_reloaded(self, *, succeeded: bool) -> None:
+        """The policy was read again; unless it succeeded, the one before is still in force."""
 
 
 class Binder(Protocol):

@@ -1,10 +1,15 @@
-"""Threads that are to last as long as their process."""
+"""Threads: some last as long as their process, some work every so often, some wait for the next piece of work."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Generic, TypeVar
 
 _log = logging.getLogger(__name__)
 
@@ -43,3 +48,122 @@ class LastingThread:
         if self._thread is not None:
             self._thread.join(timeout_seconds)
         return self._thread is None or not self._thread.is_alive()
+
+
+class Ticker:
+    """Calls `action` every `seconds` (0: only when woken) from `start` to `stop`.
+
+    An action that raises is logged and called again.
+    """
+
+    def __init__(self, name: str, seconds: float, action: Callable[[], object]) -> None:
+        self._seconds, self._action = seconds, action
+        self._stopped = False
+        self._wakings: SimpleQueue[None] = SimpleQueue()
+        self._thread = LastingThread(name, self._run)
+        self.name, self.start, self.revive = name, self._thread.start, self._thread.revive
+
+    def wake(self) -> None:
+        """Has the action called now; a signal handler may call it, for a SimpleQueue can be filled at any point."""
+        self._wakings.put(None)
+
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """Returns when no action is under way any more, or that time is over."""
+        self._stopped = True
+        self.wake()
+        self._thread.stop(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._sleep():
+            try:
+                self._action()
+            except Exception:
+                _log.exception("%s failed", self.name)
+
+    def _sleep(self) -> bool:
+        """Sleeps until it is time, or somebody wakes it; returns whether to stop."""
+        with suppress(Empty):
+            self._wakings.get(timeout=self._seconds or None)
+        return self._stopped
+
+
+T = TypeVar("T")
+_MOST_PARKED, _PARKED_SECONDS = 4, 10.0
+
+
+class ParkedThreads(Generic[T]):
+    """Calls `work` with each item in a thread of its own; a thread that is done waits for a while for the next item.
+
+    A scheduler that binds several pods at once dials anew for most of them, for it keeps no more than two idle
+    connections to a host; and to start a thread costs as much as to answer a bind.
+    """
+
+    def __init__(self, work: Callable[[T], object], name: str) -> None:
+        self._work, self._name = work, name
+        self._lock = Lock()
+        self.parked = 0  # how many threads wait for an item
+        self._items: SimpleQueue[T] = SimpleQueue()
+
+    def take(self, item: T) -> None:
+        """Works on `item` at once, whatever else is under way. Raises RuntimeError where no thread can be started."""
+        with self._lock:
+            if self.parked:
+                self.parked -= 1
+                self._items.put(item)
+                return
+        Thread(target=self._live, args=(item,), name=self._name, daemon=True).start()
+
+    def _live(self, item: T) -> None:
+        while True:
+            self._work(item)
+            with self._lock:
+                if self.parked == _MOST_PARKED:
+                    return
+                self.parked += 1
+            try:
+                item = self._items.get(timeout=_PARKED_SECONDS)
+            except Empty:
+                with self._lock:
+                    if self.parked:
+                        self.parked -= 1
+                        return
+                item = self._items.get()  # put for this thread in the last moment
+
+
+class WorkerPool:
+    """A scheduler.ports.Workers of `threads` threads; `submit` waits while each has `backlog` tasks before it.
+
+    Lighter than concurrent.futures, for nobody asks for a task's result.
+    """
+
+    def __init__(self, name: str, threads: int, backlog: int = 2) -> None:
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._room = threading.Semaphore(threads * (1 + backlog))
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, task: Callable[[], object]) -> None:
+        """See scheduler.ports.Workers."""
+        self._room.acquire()
+        self._tasks.put(task)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Ends once the tasks submitted so far are done, or that time is over."""
+        ends_at = time.monotonic() + timeout_seconds
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, ends_at - time.monotonic()))
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except Exception:  # a fault in one task must not cost the thread
+                _log.exception("%s: a task failed", threading.current_thread().name)
+            finally:
+                self._room.release()

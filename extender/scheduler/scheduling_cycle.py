@@ -22,9 +22,8 @@ from extender.framework.rankings.rankings import Rankings
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
-from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
-from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
-from extender.plugins.volume_binding.predicate import VolumeBindingFilter
+from extender.plugins.dynamic_resources import DynamicResourcesFilter
+from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
 from extender.preemption import NOT_HELPFUL, Candidate, Preemption, preempt
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis

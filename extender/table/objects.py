@@ -1,12 +1,16 @@
-"""The objects of other kinds that rules read, by kind and key (`namespace/name`, or `name`)."""
+"""The objects of other kinds that rules read, by kind and key (`namespace/name`, or `name`), and what they tell."""
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from typing import TypeVar, cast
 
 from extender.model.meta import Object
-from extender.table.journal import Journal
+from extender.model.selectors import Selector, compile_selector, selector_from_labels
+from extender.model.workloads import Namespace, PodDisruptionBudget, Service
+from extender.table.journal import Cursor, Journal
+from extender.table.label_index import SelectorIndex
+from extender.table.podinfo import Group
 
 T = TypeVar("T", bound=Object)
 
@@ -40,3 +44,93 @@ class Objects:
     def get(self, kind: type[T], key: str) -> T | None:
         """Returns the object of this kind and key, if there is one."""
         return self.all(kind).get(key)
+
+
+NO_LABELS: frozenset[tuple[str, str]] = frozenset()
+
+
+class Namespaces:
+    """The Namespace objects among `objects`."""
+
+    def __init__(self, objects: Objects, journal: Journal) -> None:
+        self._objects = objects
+        self._changes = Cursor(journal, Namespace.__name__)
+        self._labels: dict[str, frozenset[tuple[str, str]]] = {}
+        self._matching: dict[Selector, frozenset[str]] = {}
+
+    def labels(self, name: str) -> frozenset[tuple[str, str]]:
+        """Returns the labels of the namespace; none if it is not known (upstream GetNamespaceLabelsSnapshot)."""
+        self._refresh()
+        return self._labels.get(name, NO_LABELS)
+
+    def matching(self, selector: Selector) -> frozenset[str]:
+        """Returns the names of the known namespaces whose labels the selector matches."""
+        self._refresh()
+        names = self._matching.get(selector)
+        if names is None:
+            known = self._objects.all(Namespace).values()
+            names = self._matching[selector] = frozenset(n.name for n in known if selector.matches(n.labels))
+        return names
+
+    def _refresh(self) -> None:
+        if self._changes.advance():
+            self._matching.clear()
+            self._labels = {n.name: frozenset(n.labels.items()) for n in self._objects.all(Namespace).values()}
+
+
+class Budgets:
+    """The budgets by selector, read again when one of them has changed."""
+
+    def __init__(self, objects: Objects, journal: Journal) -> None:
+        self._objects = objects
+        self._changes = Cursor(journal, PodDisruptionBudget.__name__)
+        self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
+
+    def covering(self, group: Group) -> Iterator[str]:
+        """Yields the keys of the budgets that cover pods of this group, in no order."""
+        if self._changes.advance():
+            self._renew()
+        if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
+            return
+        labels = dict(group.labels)
+        for key, selector in self._by_selector.candidates(group.labels):
+            if key.partition("/")[0] == group.namespace and selector.matches(labels):
+                yield key
+
+    def _renew(self) -> None:
+        self._by_selector = SelectorIndex()
+        for key, budget in self._objects.all(PodDisruptionBudget).items():
+            selector = compile_selector(budget.spec.selector)
+            if selector.requirements:  # an empty selector covers nothing here, unlike anywhere else
+                self._by_selector.add(selector, (key, selector))
+
+
+class Services:
+    """The services with a selector, by namespace."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Service] = {}
+        self._by_namespace: dict[str, SelectorIndex[str]] = {}
+
+    def set(self, service: Service) -> None:
+        """Adds or replaces the service."""
+        self.remove(service.key)
+        if service.spec.selector is not None:  # one without a selector selects nothing
+            self._known[service.key] = service
+            index = self._by_namespace.setdefault(service.namespace, SelectorIndex())
+            index.add(selector_from_labels(service.spec.selector), service.key)
+
+    def remove(self, key: str) -> None:
+        """Removes the service; unknown keys are ignored."""
+        service = self._known.pop(key, None)
+        if service is not None:
+            selector = selector_from_labels(service.spec.selector or {})
+            self._by_namespace[service.namespace].remove(selector, key)
+
+    def selecting(self, group: Group) -> list[Service]:
+        """Returns the services of the namespace whose selectors match the labels."""
+        index = self._by_namespace.get(group.namespace)
+        if index is None:
+            return []
+        candidates = (self._known[key] for key in index.candidates(group.labels))
+        return [service for service in candidates if group.labels.issuperset((service.spec.selector or {}).items())]

@@ -17,19 +17,16 @@ from extender.model.node import Node
 from extender.model.volumes.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
-from extender.table.budgets import Budgets
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
-from extender.table.namespaces import Namespaces
 from extender.table.nodes.columns import NodeColumns
-from extender.table.objects import Objects
+from extender.table.objects import Budgets, Namespaces, Objects, Services
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns
 from extender.table.pods.matches import MatchCount, Matches, PodCountQuery
 from extender.table.pods.nominated import NominatedPods
 from extender.table.pods.ports import PortColumns
 from extender.table.pods.terms import Terms
-from extender.table.services import Services
 from extender.table.volumes.storage import Storage
 
 R = TypeVar("R")

@@ -30,7 +30,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
-from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table

@@ -8,9 +8,8 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import NamesReader, decode_args
-from extender.extender_v1.encoding import encode_filter
+from extender.extender_v1.encoding import encode_filter, validate_filter
 from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult
-from extender.extender_v1.validation import validate_filter
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import FITS, Fit
 from extender.framework.profile import Profile, Profiles

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import decode_preemption_args
-from extender.extender_v1.encoding import encode
+from extender.extender_v1.encoding import encode, validate_preempt
 from extender.extender_v1.types import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
@@ -14,7 +14,6 @@ from extender.extender_v1.types import (
     MetaVictims,
     NodeVictims,
 )
-from extender.extender_v1.validation import validate_preempt
 from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
 from extender.runtime.clock import NO_LIMIT, TimeLimit

@@ -9,9 +9,8 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.errors import RuleFailed
 from extender.extender_v1.decoding import NamesReader, decode_args
-from extender.extender_v1.encoding import encode_priorities
+from extender.extender_v1.encoding import MAX_EXTENDER_PRIORITY, encode_priorities, validate_prioritize
 from extender.extender_v1.types import ExtenderArgs, HostPriorityList
-from extender.extender_v1.validation import MAX_EXTENDER_PRIORITY, validate_prioritize
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score

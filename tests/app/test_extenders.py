@@ -8,7 +8,7 @@ from extender.app.cycles import assumed_pod_of, extenders_of, sent_whole
 from extender.cache.cache import Cache
 from extender.model.extenders import ExtenderConfig
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
@@ -46,7 +46,7 @@ def test_two_that_prioritize_are_asked_at_the_same_time() -> None:
 
 
 def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
-    cache, bound = Cache(ManualClock(), NullTelemetry()), FakeBinder()
+    cache, bound = Cache(ManualClock(), Telemetry()), FakeBinder()
     pod = pod_info(make_pod("p").obj())
     cache.changed("Node", table_of(make_node("n").obj()).nodes.objects[0])  # type: ignore[arg-type]  # there is one
     cache.assume(pod, "n")

@@ -15,7 +15,7 @@ from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.plugins.users import PredicateFunction
 from extender.policy.policy import Policy
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 
 POLICY = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -33,7 +33,7 @@ def rule(pod, node):
 HELP = "WORD = %r\n"
 
 
-class Told(NullTelemetry):
+class Told(Telemetry):
     """ReloadTelemetry as a list of results."""
 
     def __init__(self) -> None:

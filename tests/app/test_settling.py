@@ -14,7 +14,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.bindings_in_flight import BindingInFlight
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.builders.builder import Builder
 
@@ -45,7 +45,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def cache(clock: ManualClock) -> Cache:
-    cache = Cache(clock, NullTelemetry())
+    cache = Cache(clock, Telemetry())
     cache.replaced("Node", [msgspec.convert(make_node("n1").obj(), Node)])
     return cache
 

@@ -23,7 +23,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.policy.providers import CLUSTER_AUTOSCALER_PROVIDER, DEFAULT_PROVIDER, provider
+from extender.policy.policy import CLUSTER_AUTOSCALER_PROVIDER, DEFAULT_PROVIDER, provider
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
 from extender.table import PodInfo, Table
 from tests.bench.report import Table as ReportTable

@@ -22,7 +22,7 @@ from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Rejection
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.scheduler.event_router import EventRouter
 from extender.table import PodInfo
 from tests.builders import (
@@ -67,7 +67,7 @@ class WaitingCluster:
     """Nodes with one pod each, and pods that were refused."""
 
     def __init__(self, waiting: int) -> None:
-        self.cache = Cache(ManualClock(), NullTelemetry())
+        self.cache = Cache(ManualClock(), Telemetry())
         self.queue = PriorityQueue(Told(), ManualClock(), INTERESTS)
         self._version = count(1)
         for number in range(NODES):

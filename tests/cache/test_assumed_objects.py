@@ -13,7 +13,7 @@ from extender.errors import Outdated
 from extender.model.devices.claims import PendingClaim
 from extender.model.volumes.storage import ClaimReference, PersistentVolume
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import make_claim, make_pv, make_request
 
 replace = msgspec.structs.replace
@@ -33,7 +33,7 @@ def claim_of(found: object) -> str:
 
 
 def cache_with(*objects: PersistentVolume) -> Cache:
-    cache = Cache(ManualClock(), NullTelemetry())
+    cache = Cache(ManualClock(), Telemetry())
     for each in objects:
         cache.changed(KIND, each)
     return cache

@@ -20,7 +20,7 @@ from extender.errors import IllegalTransition, Outdated, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.nodes.columns import CPU
 from tests.builders import make_node, make_pod
@@ -45,7 +45,7 @@ def fits(_table: Table) -> str:
 
 def cache_with(*nodes: str, ttl_seconds: float = TTL) -> tuple[Cache, ManualClock]:
     clock = ManualClock()
-    cache = Cache(clock, NullTelemetry(), ttl_seconds)
+    cache = Cache(clock, Telemetry(), ttl_seconds)
     for name in nodes:
         cache.changed("Node", node(name))
     return cache, clock
@@ -263,7 +263,7 @@ def test_a_relist_that_tells_nothing_new_changes_nothing() -> None:
 def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
     told: list[tuple[str, str]] = []
 
-    class Listening(NullTelemetry):
+    class Listening(Telemetry):
         def unreadable(self, kind: str, key: str, why: str) -> None:
             told.append((key, why))
 
@@ -373,7 +373,7 @@ def test_a_slow_check_of_what_never_rests_ends_in_an_error() -> None:
 
 def test_a_confirmed_pod_that_a_list_shows_without_a_node_counts_nowhere() -> None:
     """As after the API server was restored from a copy."""
-    cache = Cache(ManualClock(), NullTelemetry())
+    cache = Cache(ManualClock(), Telemetry())
     cache.changed("Node", node("n"))
     cache.changed("Pod", pod("p", "n"))
     cache.replaced("Pod", [pod("p")])

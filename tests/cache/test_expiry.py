@@ -11,7 +11,7 @@ from extender.cache.expiry import ASK_AGAIN_SECONDS, Expiry, PodSurvey
 from extender.errors import OutcomeUnknown
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from tests.cache.test_cache import TTL, node, pod
 
@@ -69,7 +69,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def cache(clock: ManualClock) -> Cache:
-    cache = Cache(clock, NullTelemetry(), TTL)
+    cache = Cache(clock, Telemetry(), TTL)
     cache.changed("Node", node("n"))
     return cache
 

@@ -13,7 +13,7 @@ from extender.cache.pod_states import PodEvent
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -55,7 +55,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def cache(clock: ManualClock) -> Cache:
-    return Cache(clock, NullTelemetry())
+    return Cache(clock, Telemetry())
 
 
 @pytest.fixture

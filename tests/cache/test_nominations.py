@@ -8,14 +8,14 @@ import pytest
 from extender.cache.cache import Cache
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.queue.queueing import node
 
 
 @pytest.fixture
 def cache() -> Cache:
-    cache = Cache(ManualClock(), NullTelemetry())
+    cache = Cache(ManualClock(), Telemetry())
     for name in ("n1", "n2", "n3"):
         cache.changed("Node", node(make_node(name)))
     return cache

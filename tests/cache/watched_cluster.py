@@ -14,7 +14,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from tests import builders
 from tests.builders import Object as Json
@@ -25,7 +25,7 @@ ZONES = ("a", "b")
 Key = tuple[str, str]
 
 
-class Alarms(NullTelemetry):
+class Alarms(Telemetry):
     """Telemetry that keeps what the comparer tells."""
 
     def __init__(self) -> None:

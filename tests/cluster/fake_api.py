@@ -250,7 +250,7 @@ class Call(BaseHTTPRequestHandler):
     mark: int
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
-        """NullTelemetry."""
+        """Telemetry."""
 
     def do_GET(self) -> None:
         self._begin()

@@ -27,7 +27,7 @@ from extender.offline.manifests.objects import to_object
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as policy
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from tests.builders import Object
 from tests.conformance.cases import KINDS, named
@@ -42,7 +42,7 @@ class Arriving:
     """A cache that is told of the objects of a case: earlier versions of them, removals, and at last what they are."""
 
     def __init__(self, objects: Sequence[Known], random: Random) -> None:
-        self.cache = Cache(ManualClock(), NullTelemetry())
+        self.cache = Cache(ManualClock(), Telemetry())
         self._objects, self._random = objects, random
 
     def events(self) -> Iterator[Event]:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
-from extender.plugins.dynamic_resources.priority import DynamicResourcesScore
+from extender.plugins.dynamic_resources import DynamicResourcesFilter, DynamicResourcesScore
 from tests.builders import Object, make_node, make_pod
 from tests.devices.strategies import CLASSES, NODES, claims, rules, slices, taken
 from tests.framework.cluster import refusals, scores

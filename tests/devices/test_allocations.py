@@ -17,7 +17,7 @@ from extender.framework.profile import Profile
 from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
-from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import SystemClock
 from extender.table import Table
 from extender.table.journal import Journal

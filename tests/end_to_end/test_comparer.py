@@ -18,7 +18,7 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.end_to_end.conftest import StartExtender
 from tests.end_to_end.workload import nodes, pods
@@ -73,13 +73,13 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
     client = control_plane.client
     client.create(*(make_node(f"n{i}").obj() for i in range(3)))
     client.create(make_pod("placed").node("n0").obj(), make_pod("waits").obj())
-    cache = Cache(SystemClock(), NullTelemetry())
+    cache = Cache(SystemClock(), Telemetry())
     connection = KubeClient(Kubeconfig(control_plane.kubeconfig))
-    source = ClusterSource(connection, KINDS.values(), cache, NullTelemetry(), SystemClock(), Random(1))
+    source = ClusterSource(connection, KINDS.values(), cache, Telemetry(), SystemClock(), Random(1))
     source.start()
     try:
         assert source.wait_until_synced(30)
-        comparer = Comparer(cache, source, NullTelemetry(), time.sleep)
+        comparer = Comparer(cache, source, Telemetry(), time.sleep)
         assert comparer.compare().differences == []
         uid = cache._state.pods._uid_of["default/placed"]
         placed = cache._state.placements._placements

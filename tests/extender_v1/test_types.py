@@ -13,7 +13,7 @@ import pytest
 
 from extender.errors import InvalidAnswer, MalformedRequest
 from extender.extender_v1.decoding import NamesReader, decode_args, decode_binding_args, decode_preemption_args
-from extender.extender_v1.encoding import encode_priorities
+from extender.extender_v1.encoding import encode_priorities, validate_filter, validate_preempt, validate_prioritize
 from extender.extender_v1.types import (
     ExtenderFilterResult,
     ExtenderPreemptionResult,
@@ -21,7 +21,6 @@ from extender.extender_v1.types import (
     MetaPod,
     MetaVictims,
 )
-from extender.extender_v1.validation import validate_filter, validate_preempt, validate_prioritize
 from tests.builders import make_node, make_pod
 from tests.extender_v1.request_memory import SHAPES
 

@@ -27,7 +27,7 @@ class Fault(Enum):
     FAILED = "failed"
     """500, and nothing done."""
     HUNG = "hung"
-    """NullTelemetry, then a reset; the API server has seen nothing, or nothing more of a watch goes through."""
+    """Telemetry, then a reset; the API server has seen nothing, or nothing more of a watch goes through."""
     SLOW = "slow"
     """The answer comes in drops."""
     TRUNCATED = "truncated"

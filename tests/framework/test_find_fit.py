@@ -12,7 +12,7 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Code, Refusal, unresolvable, unschedulable
 from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
-from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.table import PodInfo, Table

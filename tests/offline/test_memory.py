@@ -13,12 +13,12 @@ from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 
 
 def started(*objects: dict[str, Any]) -> tuple[InMemoryCluster, Cache]:
-    cache = Cache(ManualClock(), NullTelemetry())
+    cache = Cache(ManualClock(), Telemetry())
     cluster = InMemoryCluster([msgspec.convert(obj, KINDS[obj["kind"]].type) for obj in objects], cache)
     cluster.start()
     return cluster, cache

@@ -11,8 +11,7 @@ from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.framework.shape import ShapePoint
 from extender.framework.status import Code
 from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
-from extender.plugins.classic.service_affinity import ServiceAffinity
-from extender.plugins.classic.service_anti_affinity import ServiceAntiAffinity
+from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
 from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.policy.classic.names import DEFAULT_PRIORITIES, PREDICATES, priorities

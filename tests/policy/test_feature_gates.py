@@ -10,7 +10,7 @@ from extender.devices.allocations import devices_of
 from extender.errors import ConfigurationError
 from extender.plugins.node_declared_features import NodeDeclaredFeatures
 from extender.plugins.node_volume_limits import NodeVolumeLimits
-from extender.plugins.volume_binding.priority import VolumeBindingScore
+from extender.plugins.volume_binding import VolumeBindingScore
 from extender.policy.feature_gates import parsed
 from extender.policy.loading import read
 from extender.table.features import BY_NAME, DEFAULT_FEATURES, FeatureGates

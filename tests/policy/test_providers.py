@@ -6,7 +6,7 @@ import pytest
 
 from extender.errors import ConfigurationError
 from extender.plugins.registry import default_profile
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
 

@@ -8,7 +8,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.rules import Predicate
 from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
-from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter

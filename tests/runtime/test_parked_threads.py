@@ -5,7 +5,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 from threading import Event, current_thread, get_ident
 
-from extender.runtime.parked_threads import ParkedThreads
+from extender.runtime.threads import ParkedThreads
 from tests.stock.waiting import wait_until
 
 

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from extender.runtime.threads import LastingThread
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import LastingThread, Ticker
 from tests.stock.waiting import wait_until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 
 
 def test_it_acts_again_and_again_though_the_action_fails() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from extender.runtime.workers import WorkerPool
+from extender.runtime.threads import WorkerPool
 
 WAIT_SECONDS = 30.0
 

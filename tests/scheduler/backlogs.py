@@ -12,7 +12,7 @@ from typing import NamedTuple
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo, Table
 from tests.builders import (

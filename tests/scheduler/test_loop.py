@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from extender.errors import Conflict, OutcomeUnknown, Refused
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.builders.storage import make_pv, make_pvc, make_storage_class

@@ -13,9 +13,9 @@ from extender.errors import Refused
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.plugins.users import RaisedFailures
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.verbs.filter import Filter
 from extender.verbs.refused_pods import RefusedPods
@@ -58,7 +58,7 @@ class Webhook:
         self.clock = ManualClock()
         self.cache = cache_of(*(each if isinstance(each, dict) else each.obj() for each in built), clock=self.clock)
         self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
-        self.filter = Filter(self.cache, self.profiles, NullTelemetry(), refused=self.refused)
+        self.filter = Filter(self.cache, self.profiles, Telemetry(), refused=self.refused)
         evictor: Any = VictimEvictor(self.cache, self, self)
         statuses: Any = self
         self.counted: list[int] = []

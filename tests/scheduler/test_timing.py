@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender import Node, Pod, permit, reserve
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.scheduler.timing import EVERY, ProfileTimer

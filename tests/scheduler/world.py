@@ -19,9 +19,9 @@ from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
-from extender.policy.providers import provider
+from extender.policy.policy import provider
+from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.runtime.ports import NullTelemetry
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import Attempt, SchedulerTelemetry
 from extender.scheduler.timing import ProfileTimer
@@ -32,7 +32,7 @@ from tests.scheduler.writers import ClaimWrites, VolumeWrites
 NAME = "default-scheduler"
 
 
-class Telemetry(NullTelemetry):
+class Telemetry(ports.Telemetry):
     """The loop's metrics, as lists."""
 
     def __init__(self) -> None:

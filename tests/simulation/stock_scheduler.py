@@ -14,7 +14,7 @@ from extender.errors import ClusterError
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.simulation.api_server import Json
 from tests.simulation.judge import Judge
 from tests.simulation.network import Network, SimulatedKubeClient
@@ -73,7 +73,7 @@ class StockScheduler:
         clock = ProcessClock(simulation, self.process)
         self._client = cast(KubeClient, SimulatedKubeClient(self._network, self.process))
         kinds = [KINDS[name] for name in self.view.objects]
-        source = ClusterSource(self._client, kinds, self.view, NullTelemetry(), clock, self._random)
+        source = ClusterSource(self._client, kinds, self.view, Telemetry(), clock, self._random)
         source.start()
         while source.unsynced():
             simulation.sleep(0.1)

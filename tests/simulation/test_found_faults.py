@@ -11,7 +11,7 @@ from extender.cache.debugger.comparer import Comparer
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
 from tests.simulation.api_server import LONGEST_GRACE_SECONDS, PODS, ApiServer
@@ -41,9 +41,9 @@ class LateWatch:
 
 
 def test_the_comparer_does_not_bring_back_what_a_relist_has_left_out() -> None:
-    cache = Cache(ManualClock(), NullTelemetry())
+    cache = Cache(ManualClock(), Telemetry())
     pod = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
-    report = Comparer(cache, LateWatch(cache, pod), NullTelemetry(), lambda _: False).compare()
+    report = Comparer(cache, LateWatch(cache, pod), Telemetry(), lambda _: False).compare()
     assert cache.view.pods() == {}
     assert report.differences == []
 

@@ -14,7 +14,7 @@ from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()])
@@ -22,7 +22,7 @@ PROFILES = Profiles([default_profile()])
 
 def cache_of(*objects: Object, clock: ManualClock | None = None, ttl_seconds: float = 30.0) -> Cache:
     """A cache that a watch has told of these objects."""
-    cache = Cache(clock or ManualClock(), NullTelemetry(), ttl_seconds)
+    cache = Cache(clock or ManualClock(), Telemetry(), ttl_seconds)
     tell(cache, objects)
     return cache
 

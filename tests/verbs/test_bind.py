@@ -13,7 +13,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.model.node import Node
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from tests.builders import (
     HOSTNAME,
@@ -43,7 +43,7 @@ UID = POD["metadata"]["uid"]
 
 
 def bind_with(binder: Any, cache: Cache) -> Bind:
-    return Bind(cache, PROFILES, binder, NullTelemetry())
+    return Bind(cache, PROFILES, binder, Telemetry())
 
 
 def state(cache: Cache, uid: str = UID) -> PodState:

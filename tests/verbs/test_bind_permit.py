@@ -21,7 +21,7 @@ from extender.framework.profile import Profiles
 from extender.plugins.registry import default_profile
 from extender.plugins.users import ReserveFunction
 from extender.runtime.clock import NO_LIMIT, ManualClock, SystemClock, TimeLimit
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from tests.builders import Object, make_node, make_pod
@@ -49,7 +49,7 @@ class WithRules:
         made = [rule.rule(name, dict(rule.arguments()), Remembered()) for name, rule in rules.items()]
         self.profiles = Profiles([replace(default_profile(), permit=made)])
         self.cache, self.permits = cache, Permits(cache.snapshot, limit=limit)
-        self.verb = Bind(cache, self.profiles, binder, NullTelemetry(), limit, self.permits, wait)
+        self.verb = Bind(cache, self.profiles, binder, Telemetry(), limit, self.permits, wait)
 
     def bind(self, pod: Object) -> str:
         error: str = answer(self.verb, binding(pod, "n"))["Error"]
@@ -239,7 +239,7 @@ def test_the_last_of_a_gang_lets_all_go(with_gang: Any) -> None:
     first, second = calls.bind(pods[0]), calls.bind(pods[1])
     waits(given.permits, "gang", 2)
     big = make_pod("big").req(cpu="3").obj()
-    refused = answer(Filter(given.cache, PROFILES, NullTelemetry()), args(big, names=["n"]))
+    refused = answer(Filter(given.cache, PROFILES, Telemetry()), args(big, names=["n"]))
     assert refused["FailedNodes"] == {"n": "Insufficient cpu"}
     assert given.bind(POD) == ""
     assert binder.bound == [("p", "n")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.errors import MalformedInput
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of
@@ -25,7 +25,7 @@ FILLER = make_pod("filler").req(cpu="2").node("full").obj()
 
 
 def filter_of(*objects: dict[str, Any]) -> Filter:
-    return Filter(cache_of(*objects), PROFILES, NullTelemetry())
+    return Filter(cache_of(*objects), PROFILES, Telemetry())
 
 
 def test_names_in_names_out() -> None:
@@ -58,7 +58,7 @@ def test_whole_nodes_come_back_byte_for_byte() -> None:
 def test_the_table_is_lent_again_after_a_pod_that_is_malformed() -> None:
     """Hostile calls would else have a table made anew each, which takes a second of a large cluster."""
     cache = cache_of(*NODES)
-    verb = Filter(cache, PROFILES, NullTelemetry())
+    verb = Filter(cache, PROFILES, Telemetry())
     with cache.snapshot("before") as table:
         before = table
     with pytest.raises(MalformedInput, match="'1Kii' is not a quantity"):
@@ -75,7 +75,7 @@ def test_a_name_that_nobody_knows_is_refused_by_name() -> None:
 
 def test_whole_nodes_that_nobody_knows_are_judged_by_the_request_and_leave_no_trace() -> None:
     cache = cache_of(*NODES)
-    verb = Filter(cache, PROFILES, NullTelemetry())
+    verb = Filter(cache, PROFILES, Telemetry())
     templates = [make_node("template-big").obj(), make_node("template-tiny").allocatable(cpu="1m", pods="110").obj()]
     result = answer(verb, args(POD, nodes=[*templates, NODES[0]]))
     assert [node["metadata"]["name"] for node in result["Nodes"]["items"]] == ["template-big", "roomy"]

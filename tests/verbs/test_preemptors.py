@@ -8,7 +8,7 @@ import pytest
 from extender.cache.cache import Cache
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.preemptors import PAUSE_SECONDS, SECONDS, RecentPreemptors
@@ -27,7 +27,7 @@ class Scheduler:
         self.clock, self.pauses, self._told_after = ManualClock(), 0, told_after
         self.cache: Cache = cache_of(*NODES, *VICTIMS)
         preemptors = RecentPreemptors(self.clock, self._pause)
-        self.filter = Filter(self.cache, PROFILES, NullTelemetry(), preemptors=preemptors)
+        self.filter = Filter(self.cache, PROFILES, Telemetry(), preemptors=preemptors)
         self.preempt = Preempt(self.cache, PROFILES, preemptors=preemptors)
 
     def _pause(self, seconds: float) -> None:

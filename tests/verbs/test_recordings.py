@@ -12,7 +12,7 @@ import pytest
 from extender.cache.cache import Cache
 from extender.model.kinds import KINDS
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
@@ -45,13 +45,13 @@ class Replay:
     """A cache and the four verbs, led through a timeline."""
 
     def __init__(self) -> None:
-        self.cache = Cache(ManualClock(), NullTelemetry())
+        self.cache = Cache(ManualClock(), Telemetry())
         self.binder = FakeBinder()
         everything = (
-            Filter(self.cache, PROFILES, NullTelemetry()),
+            Filter(self.cache, PROFILES, Telemetry()),
             Prioritize(self.cache, PROFILES),
             Preempt(self.cache, PROFILES),
-            Bind(self.cache, PROFILES, self.binder, NullTelemetry()),
+            Bind(self.cache, PROFILES, self.binder, Telemetry()),
         )
         self.verbs: dict[str, Any] = {verb.name: verb for verb in everything}
         self.answers: list[tuple[Call, Any]] = []

@@ -12,7 +12,7 @@ from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.users import RaisedFailures, predicate, put_in_force
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
 from extender.verbs.refused_pods import LONGEST_SECONDS, MOST_AT_ONCE, WOKEN_SECONDS, RefusedPods
 from tests.builders import make_node, make_pod
@@ -33,7 +33,7 @@ class Webhook:
         self.clock = ManualClock()
         self.cache: Cache = cache_of(node("500m"), POD)
         self.refused = RefusedPods(self.cache, PROFILES, self.clock, after_seconds)
-        self._filter = Filter(self.cache, PROFILES, NullTelemetry(), refused=self.refused)
+        self._filter = Filter(self.cache, PROFILES, Telemetry(), refused=self.refused)
 
     def ask(self) -> list[str]:
         names: list[str] = answer(self._filter, args(POD, names=["n"]))["NodeNames"]
@@ -130,7 +130,7 @@ class Licensed:
         profiles = Profiles([Profile("p", [self.rule.rule("rules:licensed", {}, RaisedFailures())], [])])
         self.refused = RefusedPods(cache, profiles, self.clock, after_seconds=0)
         put_in_force(profiles.all, self.refused.wake)
-        self._filter = Filter(cache, profiles, NullTelemetry(), refused=self.refused)
+        self._filter = Filter(cache, profiles, Telemetry(), refused=self.refused)
 
     def ask(self) -> None:
         for pod in self.pods:

@@ -16,7 +16,7 @@ from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
 from extender.plugins.users import RaisedFailures, predicate, priority
 from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
@@ -78,7 +78,7 @@ class _World:
     """The verbs over one node, by a profile of two slow rules and one that comes after them, or over two by `rule`."""
 
     def __init__(self, seconds: float, rule: str = "") -> None:
-        clock, telemetry = ManualClock(), NullTelemetry()
+        clock, telemetry = ManualClock(), Telemetry()
         slow, last = _SlowRule(clock, seconds), _SlowRule(clock, 0.0, "Last")
         profile = Profile("default-scheduler", [slow, last], [WeightedPriority(slow), WeightedPriority(last)])
         if rule:
@@ -173,7 +173,7 @@ class _TickingClock(ManualClock):
 def test_a_pod_of_a_thousand_requirements_on_nodes_ends_within_one_rule(pod: PodBuilder) -> None:
     clock = _TickingClock()
     cache = cache_of(*(make_node(name).label(rank="1").obj() for name in _NODES), pod.obj(), clock=clock)
-    verb = Filter(cache, PROFILES, NullTelemetry(), limit=TimeLimit(clock, LIMIT_SECONDS))
+    verb = Filter(cache, PROFILES, Telemetry(), limit=TimeLimit(clock, LIMIT_SECONDS))
     with pytest.raises(DeadlineExceeded, match=r"(a requirement on node labels|a label of the node selector) is still"):
         verb.decide(verb.decode(args(pod.obj(), names=_NODES)))
 
@@ -185,7 +185,7 @@ def test_a_claim_whose_devices_take_long_ends_within_one_node() -> None:
     claim = make_claim("wants", make_request("device", "gpu", 'device.driver == "other"'))
     nodes = (make_node(name).obj() for name in _NODES)
     cache = cache_of(*nodes, make_device_class("gpu"), *slices, claim, pod, clock=clock)
-    verb = Filter(cache, PROFILES, NullTelemetry(), limit=TimeLimit(clock, 1.0))
+    verb = Filter(cache, PROFILES, Telemetry(), limit=TimeLimit(clock, 1.0))
     with pytest.raises(DeadlineExceeded, match=r"no decision within 1 s: a selector of devices is still to come"):
         verb.decide(verb.decode(args(pod, names=_NODES)))
 
@@ -205,7 +205,7 @@ class _HangingRule:
         def hanging_too(_: Pod, node: Node) -> int:
             return int(node.name != "n1" or self.end.wait(60))
 
-        clock, telemetry, limit = SystemClock(), NullTelemetry(), TimeLimit(SystemClock(), 1.0)
+        clock, telemetry, limit = SystemClock(), Telemetry(), TimeLimit(SystemClock(), 1.0)
         scored = WeightedPriority(hanging_too.rule("HangingToo", {}, RaisedFailures()))
         profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [scored])])
         self.pods = [make_pod("web").obj(), make_pod("other").obj()]

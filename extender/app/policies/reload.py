@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Protocol
 
 from extender.app.policies.sources import PolicyFiles, log_failure, policy_of
 from extender.config.settings import Settings
@@ -25,13 +24,6 @@ Raises ConfigurationError, having changed nothing, where a restart is needed.
 """
 
 
-class ReloadTelemetry(Telemetry, Protocol):
-    """The metrics of reading again."""
-
-    def policy_reloaded(self, *, succeeded: bool) -> None:
-        """The policy was read again; unless it succeeded, the one before is still in force."""
-
-
 class PolicyReload:
     """Looks whether the policy, or a module beside it, has another content than was last read.
 
@@ -40,7 +32,7 @@ class PolicyReload:
     """
 
     def __init__(
-        self, settings: Settings, telemetry: ReloadTelemetry, tell: Callable[[str], object] = lambda _: None
+        self, settings: Settings, telemetry: Telemetry, tell: Callable[[str], object] = lambda _: None
     ) -> None:
         self._settings, self._telemetry, self._tell = settings, telemetry, tell
         self._files = PolicyFiles(settings.policy, settings.kubeconfig)

@@ -13,8 +13,7 @@ from extender.framework.profile import Profiles
 from extender.plugins.users import RuleFailures
 from extender.policy.library import Library
 from extender.policy.loading import load as load_policy
-from extender.policy.policy import Policy
-from extender.policy.providers import provider
+from extender.policy.policy import Policy, provider
 
 CONFIG_MAP = "configmap:"
 _MODULES = "*.py", "[!.]*/*.py"  # those of packages too; not what a mounted ConfigMap hides behind `..data`

@@ -24,7 +24,7 @@ from extender.runtime.clock import Clock
 from extender.scheduler.ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Unfit
 from extender.table import PodInfo, Table
-from extender.verbs.observed import FAILED, PASSED
+from extender.verbs.verb import FAILED, PASSED
 from extender.web.answers import Answer, error_answer
 
 DECISIONS = "/debug/decisions"

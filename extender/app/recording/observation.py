@@ -23,8 +23,7 @@ from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.scheduler.timing import ProfileTimer
 from extender.table import PodInfo, Table
-from extender.verbs.observed import ObservedVerb
-from extender.verbs.verb import Verb
+from extender.verbs.verb import ObservedVerb, Verb
 from extender.web.answers import Page
 from extender.web.telemetry.metrics import Metrics
 

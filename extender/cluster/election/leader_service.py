@@ -18,7 +18,7 @@ import msgspec
 
 from extender.cluster.http.kube_client import Caller
 from extender.errors import ClusterError, NotFound
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 
 LOOK_SECONDS = 1.0
 PROXIES_SECONDS = 1.5  # kube-proxy takes changes together for a second by default

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import ssl
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
-from extender.cluster.http.endpoint import Endpoint, address_of, one_line, split_http_url
+from extender.cluster.http.endpoint import Endpoint, address_of, client_context, content, one_line, split_http_url
 from extender.cluster.http.exec_plugin import ExecStatus, run_plugin
 from extender.errors import ConfigurationError
 
@@ -153,7 +152,7 @@ def _config(configuration: Any, before: ClientConfig | None, valid_until: float,
     authorization = _authorization(configuration, url)
     proxy = _proxy(configuration)
     authorities = _authorities(configuration)
-    certificate = pem or _content(configuration.cert_file) + b"\n" + _content(configuration.key_file)
+    certificate = pem or content(configuration.cert_file) + b"\n" + content(configuration.key_file)
     server_name = str(configuration.tls_server_name or url.hostname)
     verified = configuration.verify_ssl, configuration.assert_hostname
     material = (url, proxy, authorities, certificate, server_name, verified)
@@ -182,16 +181,9 @@ def _require_tls(url: SplitResult) -> None:
 
 
 def _tls_context(configuration: Any, authorities: str | None, certificate: bytes) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=authorities)
-    if certificate:
-        with tempfile.NamedTemporaryFile() as file:  # the ssl module takes it from a file only
-            file.write(certificate)
-            file.flush()
-            context.load_cert_chain(file.name)
-    if not configuration.verify_ssl or configuration.assert_hostname is False:
+    context = client_context(authorities, certificate, verified=configuration.verify_ssl)
+    if configuration.assert_hostname is False:
         context.check_hostname = False
-    if not configuration.verify_ssl:
-        context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -203,10 +195,6 @@ def _authorities(configuration: Any) -> str | None:
     if not authorities.strip():  # the ssl module would trust the system's instead
         raise ValueError("the certificate authority is empty, or no base64")
     return authorities
-
-
-def _content(path: str | None) -> bytes:
-    return Path(path).read_bytes() if path else b""
 
 
 def _proxy(configuration: Any) -> SplitResult | None:

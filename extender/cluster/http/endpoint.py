@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from extender.errors import Refused
@@ -66,6 +68,35 @@ def split_http_url(text: str) -> SplitResult:
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError(f"server {text!r} is no http(s) URL")
     return url
+
+
+def client_context(
+    authorities: str | None, pem: bytes, *, verified: bool, cafile: Path | None = None
+) -> ssl.SSLContext:
+    """Returns a context that trusts `authorities` (PEM), else `cafile`, else the system's.
+
+    Args:
+        pem: the client's certificate and key; empty: none.
+        verified: the server's certificate is looked at.
+
+    Raises:
+        OSError: certificates cannot be read (ssl.SSLError).
+    """
+    context = ssl.create_default_context(cafile=None if authorities else cafile, cadata=authorities)
+    if not verified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if pem:
+        with tempfile.NamedTemporaryFile() as file:  # the ssl module takes it from a file only, for its owner's eyes
+            file.write(pem)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def content(path: str | Path | None) -> bytes:
+    """Returns what is in the file; nothing where there is none."""
+    return Path(path).read_bytes() if path else b""
 
 
 def one_line(error: Exception) -> str:

@@ -6,12 +6,10 @@ Source: upstream HTTPExtender.send and makeTransport. A call is never repeated: 
 from __future__ import annotations
 
 import ssl
-import tempfile
 import time
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from extender.cluster.http.endpoint import Endpoint, address_of
+from extender.cluster.http.endpoint import Endpoint, address_of, client_context, content
 from extender.cluster.http.http1 import BrokenExchange, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
@@ -82,24 +80,6 @@ def _read(response: Response) -> bytes:
 
 
 def _context(tls: TLSConfig) -> ssl.SSLContext:
-    authorities = tls.ca_data.decode("ascii") or None
-    context = ssl.create_default_context(cafile=None if authorities else tls.ca_file, cadata=authorities)
-    if not tls.verified:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    certificate = tls.cert_data or _content(tls.cert_file)
-    if certificate:
-        _load(context, certificate + b"\n" + (tls.key_data or _content(tls.key_file)))
-    return context
-
-
-def _content(path: Path | None) -> bytes:
-    return path.read_bytes() if path else b""
-
-
-def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Loads a certificate and its key, which the ssl module takes from a file only."""
-    with tempfile.NamedTemporaryFile() as file:  # for its owner's eyes only
-        file.write(pem)
-        file.flush()
-        context.load_cert_chain(file.name)
+    certificate, key = tls.cert_data or content(tls.cert_file), tls.key_data or content(tls.key_file)
+    pem = certificate + b"\n" + key if certificate else b""
+    return client_context(tls.ca_data.decode("ascii") or None, pem, verified=tls.verified, cafile=tls.ca_file)

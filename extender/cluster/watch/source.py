@@ -14,8 +14,7 @@ from extender.cluster.watch.decoding import Malformed, version_number
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, Pause, Watch
 from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_objects, list_query, query_of
 from extender.cluster.watch.reflector import Reflector
-from extender.cluster.watch.survey import Survey
-from extender.cluster.watch.verification import Verification
+from extender.cluster.watch.survey import Survey, Verification
 from extender.errors import ClusterError, Refused
 from extender.model.kinds import Kind
 from extender.model.meta import Object

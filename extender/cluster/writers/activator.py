@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
-import msgspec
-
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.statuses import STRATEGIC_MERGE, status_path
+from extender.cluster.writers.statuses import patch_status
 from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 _CONDITION = "PodScheduled"
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class ApiActivator:
@@ -33,9 +30,8 @@ class ApiActivator:
             return
         now = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"type": _CONDITION, "lastProbeTime": now}
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            self._client.call("PATCH", status_path(pod), _ENCODE(body), STRATEGIC_MERGE)
+            patch_status(self._client, pod, {"conditions": [condition]})
         except ClusterError as error:
             _log.warning("%s fits by now, and could not be brought to the scheduler's notice: %s", pod.key, error)
         else:

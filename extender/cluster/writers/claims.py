@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.statuses import STRATEGIC_MERGE, status_path
+from extender.cluster.writers.statuses import STRATEGIC_MERGE, patch_status
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices.claims import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -102,8 +102,7 @@ class ApiClaims:
             for each in mappings
         ]
         status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": requests}}
-        body = {"metadata": {"uid": pod.uid}, "status": status}
-        self._client.call("PATCH", status_path(pod), _ENCODE(body), STRATEGIC_MERGE)
+        patch_status(self._client, pod, status)
 
     def _bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         if claim.terminating:

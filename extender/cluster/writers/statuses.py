@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -67,8 +67,7 @@ class ApiStatuses:
         said = status.reason, status.message, nominated
         if self._written.get(status.pod.uid, own) == said and nominated == own[2]:
             return
-        body = {"metadata": {"uid": status.pod.uid}, "status": self._patch(status)}
-        self._client.call("PATCH", status_path(status.pod), _ENCODE(body), STRATEGIC_MERGE)
+        patch_status(self._client, status.pod, self._patch(status))
         self._written[status.pod.uid] = said
         self._written.move_to_end(status.pod.uid)
         if len(self._written) > _REMEMBERED:
@@ -98,9 +97,10 @@ def pod_path(pod: Pod) -> str:
     return f"/api/v1/namespaces/{quote(pod.namespace, '')}/pods/{quote(pod.name, '')}"
 
 
-def status_path(pod: Pod) -> str:
-    """Returns the path of its status."""
-    return f"{pod_path(pod)}/status"
+def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
+    """Patches the status of the pod of this UID. Raises as Caller does."""
+    body = _ENCODE({"metadata": {"uid": pod.uid}, "status": patch})
+    client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
 
 
 def _told(pod: Pod) -> tuple[str | None, str, str]:

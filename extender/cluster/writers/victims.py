@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.statuses import STRATEGIC_MERGE, pod_path, status_path, transition
+from extender.cluster.writers.statuses import patch_status, pod_path, transition
 from extender.errors import NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.runtime.clock import Clock
@@ -37,8 +37,7 @@ class ApiEvictor:
         kind = PREEMPTED_CONDITION
         condition = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
         condition |= transition(victim, kind, "True", self._clock.now())
-        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-        self._client.call("PATCH", status_path(victim), _ENCODE(body), STRATEGIC_MERGE)
+        patch_status(self._client, victim, {"conditions": [condition]})
 
 
 def _is_about_uid(error: Refused) -> bool:

@@ -21,9 +21,7 @@ from extender.offline.recording.entries import (
     CallEntry,
     ChangeEntry,
     CheckpointEntry,
-    DroppedEntry,
     Entry,
-    EventEntry,
 )
 from extender.offline.recording.lines import (
     AttemptLine,
@@ -79,10 +77,8 @@ class LineEncoder:
                 yield from self._call_lines(entry)
             case AttemptEntry():
                 yield from self._attempt_lines(entry)
-            case EventEntry(at, pod, type_, reason, note):
-                yield EventLine(at=at, pod=pod, type=type_, reason=reason, note=note)
-            case DroppedEntry(at, entries):
-                yield DroppedLine(at=at, entries=entries)
+            case EventLine() | DroppedLine():
+                yield entry
 
     def _keep(self, moment: int, kind: str, key: str, present: Present) -> None:
         self._moment = moment

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from extender.cache.changes import Present, Updates
+from extender.offline.recording.lines import DroppedLine, EventLine
 from extender.scheduler.scheduling_cycle import Chosen, Unfit
 from extender.table import PodInfo
 
@@ -58,21 +59,5 @@ class AttemptEntry(NamedTuple):
     decided: Chosen | Unfit
 
 
-class EventEntry(NamedTuple):
-    """The loop has told of a pod."""
-
-    at: float
-    pod: str
-    type: str
-    reason: str
-    note: str
-
-
-class DroppedEntry(NamedTuple):
-    """So many entries other than changes were dropped."""
-
-    at: float
-    entries: int
-
-
-Entry = ChangeEntry | CheckpointEntry | CallEntry | AttemptEntry | EventEntry | DroppedEntry
+Entry = ChangeEntry | CheckpointEntry | CallEntry | AttemptEntry | EventLine | DroppedLine
+"""The last two are written as they are."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.extender_v1.fields import NULL
-from extender.verbs.observed import DECIDED
+from extender.verbs.verb import DECIDED
 
 FORMAT_VERSION = 1
 _DIGITS = np.frombuffer(b"0123456789a", np.uint8)

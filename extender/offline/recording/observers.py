@@ -8,7 +8,8 @@ from random import Random
 from extender.cache.changes import Changes, Present, Updates
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
 from extender.model.pod import Pod
-from extender.offline.recording.entries import AttemptEntry, CallEntry, EventEntry
+from extender.offline.recording.entries import AttemptEntry, CallEntry
+from extender.offline.recording.lines import EventLine
 from extender.offline.recording.recorder import Recorder
 from extender.scheduler.ports import EventType
 from extender.scheduler.scheduling_cycle import Chosen, Unfit
@@ -89,7 +90,8 @@ class RecordingObserver:
 
     def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         """See app.recording.observation."""
-        self._recorder.put(EventEntry(self._recorder.now(), pod.key, kind, reason, note), len(note) + _NAME_BYTES)
+        line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
+        self._recorder.put(line, len(note) + _NAME_BYTES)
 
 
 def _size_bytes(request: object) -> int:

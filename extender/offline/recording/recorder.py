@@ -12,11 +12,18 @@ import msgspec
 
 from extender.cache.changes import Present, Updates
 from extender.offline.recording.encoding import LineEncoder
-from extender.offline.recording.entries import ChangeEntry, CheckpointEntry, DroppedEntry, Entry, PolicyEntry
+from extender.offline.recording.entries import ChangeEntry, CheckpointEntry, Entry, PolicyEntry
 from extender.offline.recording.files import RotatingFiles
-from extender.offline.recording.lines import FORMAT_VERSION, HeaderLine, Line, RecordedSettings, encode_line
+from extender.offline.recording.lines import (
+    FORMAT_VERSION,
+    DroppedLine,
+    HeaderLine,
+    Line,
+    RecordedSettings,
+    encode_line,
+)
 from extender.runtime.clock import Clock
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
@@ -84,7 +91,7 @@ class Recorder:
                 self._lost_decisions += 1
                 return False
             if self._lost_decisions:
-                self._append(DroppedEntry(entry.at, self._lost_decisions), 0)
+                self._append(DroppedLine(at=entry.at, entries=self._lost_decisions), 0)
                 self._tell_dropped(DECISION, self._lost_decisions)
                 self._lost_decisions = 0
             self._append(entry, size_bytes)

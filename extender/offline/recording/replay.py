@@ -25,7 +25,7 @@ from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep
 from extender.offline.recording.worlds import Rules, World
 from extender.offline.state import rule_errors
-from extender.verbs.observed import DECIDED
+from extender.verbs.verb import DECIDED
 
 ATTEMPT = "attempt"
 BEFORE = "it was decided before the file begins"

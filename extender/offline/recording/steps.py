@@ -23,7 +23,7 @@ from extender.offline.recording.lines import (
     from_digits,
     from_ranges,
 )
-from extender.verbs.observed import DECIDED
+from extender.verbs.verb import DECIDED
 
 _DECODE_METADATA = msgspec.json.Decoder(Object).decode
 _DECODE_ANY = msgspec.json.Decoder().decode

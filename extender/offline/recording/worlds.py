@@ -27,10 +27,9 @@ from extender.policy.extenders import ignoring
 from extender.policy.feature_gates import parsed
 from extender.policy.library import Library
 from extender.policy.loading import load
-from extender.policy.policy import Policy
-from extender.policy.providers import provider
+from extender.policy.policy import Policy, provider
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo, Table
 from extender.table.journal import BEGINNING
@@ -64,7 +63,7 @@ class Rules:
     @classmethod
     def of(cls, settings: RecordedSettings, policy_text: bytes | None, folder: Path | None = None) -> Rules:
         """Returns the rules of a policy with the other settings of a recording. Raises ConfigurationError."""
-        failures = CountedFailures(NullTelemetry(), lambda _rule, _error: None)
+        failures = CountedFailures(Telemetry(), lambda _rule, _error: None)
         library = Library(failures=failures, folder=str(folder.resolve()) if folder else "")
         policy = Policy((provider(settings.provider),)) if policy_text is None else load(policy_text, library)
         profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
@@ -95,8 +94,8 @@ class World:
         self.rules, self._numbers = rules, numbers
         self._changes = Changes()
         features = rules.profiles.features
-        self._cache = Cache(ManualClock(), NullTelemetry(), features=features, changes=self._changes)
-        self.filter = Filter(self._cache, rules.profiles, NullTelemetry())
+        self._cache = Cache(ManualClock(), Telemetry(), features=features, changes=self._changes)
+        self.filter = Filter(self._cache, rules.profiles, Telemetry())
         self.prioritize = Prioritize(self._cache, rules.profiles, rules.scale)
         self.preempt = Preempt(self._cache, rules.profiles)
         self._at_bind = rules.profiles.with_each(at_bind)

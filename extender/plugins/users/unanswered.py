@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from extender.errors import RuleUnanswered
 from extender.runtime.clock import Deadline
-from extender.runtime.parked_threads import ParkedThreads
+from extender.runtime.threads import ParkedThreads
 
 T = TypeVar("T")
 MOST_AT_WORK: Final = 64

@@ -21,8 +21,7 @@ from extender.plugins.classic.resource_limits import ResourceLimits
 from extender.plugins.classic.selector_spread import SelectorSpread
 from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
 from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
-from extender.plugins.node_affinity.predicate import NodeAffinityFilter
-from extender.plugins.node_affinity.priority import NodeAffinityScore
+from extender.plugins.node_affinity import NodeAffinityFilter, NodeAffinityScore
 from extender.plugins.node_name import NodeName
 from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
@@ -33,7 +32,7 @@ from extender.plugins.node_volume_limits import NodeVolumeLimits
 from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
 from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
 from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolerationScore
-from extender.plugins.volume_binding.predicate import VolumeBindingFilter
+from extender.plugins.volume_binding import VolumeBindingFilter
 from extender.plugins.volume_restrictions import VolumeRestrictions
 from extender.plugins.volume_zone import VolumeZone
 

@@ -20,7 +20,7 @@ from extender.model.volumes.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
+from extender.plugins.volume_binding import VolumePlan, plan_volumes
 from extender.scheduler.ports import VolumeWriter
 from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, VOLUME_BINDING, Chosen
 from extender.table import PodInfo

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from extender.runtime.ticker import Ticker
+from extender.runtime.threads import Ticker
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
 from extender.runtime.memory import PAUSES
+from extender.runtime.ports import Telemetry
 from extender.web.telemetry.series import ALL_SERIES, SERIES, Series
 
 _log = logging.getLogger(__name__)
@@ -36,8 +37,8 @@ Leading = Callable[[], Mapping[str, bool]]
 """Returns True for each lease, by name, by which this process leads; nothing where there is no election."""
 
 
-class Metrics:
-    """The series of one process; implements `ports.Telemetry` and `calls.CallTelemetry`."""
+class Metrics(Telemetry):
+    """The series of one process; a `calls.CallTelemetry` too."""
 
     def __init__(self, clock: Clock, version: str) -> None:
         self.registry = CollectorRegistry()
@@ -142,7 +143,7 @@ class Metrics:
         self._victims_for_rules.inc(victims)
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
-        """See policies.reload.ReloadTelemetry."""
+        """See ports.Telemetry."""
         self._policy_reloads.labels("success" if succeeded else "failure").inc()
         self._policy_is_current.set(succeeded)
         if succeeded:

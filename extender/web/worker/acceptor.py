@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 
-from extender.runtime.parked_threads import ParkedThreads
+from extender.runtime.threads import ParkedThreads
 from extender.web.worker.application import Lifecycle
 from extender.web.worker.connection import ClientConnection, Phase
 from extender.web.worker.http1 import Budget

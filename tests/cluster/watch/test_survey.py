@@ -16,8 +16,7 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import survey as survey_module
 from extender.cluster.watch.decoding import version_number
 from extender.cluster.watch.reflector import Reflector
-from extender.cluster.watch.survey import Survey
-from extender.cluster.watch.verification import PATIENCE_SECONDS, QUIET_SECONDS, Verification
+from extender.cluster.watch.survey import PATIENCE_SECONDS, QUIET_SECONDS, Survey, Verification
 from extender.errors import ClusterError, OutcomeUnknown, Refused
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from extender.model.meta import Object
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 
 
-class Recorder(NullTelemetry):
+class Recorder(Telemetry):
     """A ports.Sink and a ports.Telemetry."""
 
     def __init__(self) -> None:

@@ -14,12 +14,12 @@ from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordingObserver
 from extender.offline.recording.recorder import LIMIT_BYTES, Recorder
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
-from extender.verbs.observed import ObservedVerb
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
+from extender.verbs.verb import ObservedVerb
 from tests.recordings import Call, Mode, WatchEvent
 from tests.verbs.cluster import PROFILES, FakeBinder
 from tests.verbs.test_recordings import KIND_OF, in_order_of_cause
@@ -36,13 +36,13 @@ class RecordedServer:
             lambda kind, count: self.dropped.append((kind, count)), limit_bytes,
         )  # fmt: skip
         changes = RecordedChanges(self.recorder)
-        self.cache = Cache(self.clock, NullTelemetry(), changes=changes)
+        self.cache = Cache(self.clock, Telemetry(), changes=changes)
         observer = RecordingObserver(self.recorder, changes)
         verbs: list[Any] = [
-            Filter(self.cache, PROFILES, NullTelemetry()),
+            Filter(self.cache, PROFILES, Telemetry()),
             Prioritize(self.cache, PROFILES),
             Preempt(self.cache, PROFILES),
-            Bind(self.cache, PROFILES, FakeBinder(), NullTelemetry()),
+            Bind(self.cache, PROFILES, FakeBinder(), Telemetry()),
         ]
         self.verbs: dict[str, Any] = {verb.name: ObservedVerb(verb, [observer]) for verb in verbs}
 

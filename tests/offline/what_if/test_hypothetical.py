@@ -22,7 +22,7 @@ from extender.offline.manifests.objects import to_object
 from extender.plugins.registry import default_profile
 from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice
@@ -34,7 +34,7 @@ class Asked:
     """A running process that is asked."""
 
     def __init__(self, *objects: dict[str, Any], missing: str = "") -> None:
-        self.cache = Cache(ManualClock(), NullTelemetry())
+        self.cache = Cache(ManualClock(), Telemetry())
         listed: dict[str, list[Object]] = {kind: [] for kind in KINDS}
         for each in objects:
             made = to_object(each, "object")

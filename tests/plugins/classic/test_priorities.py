@@ -11,7 +11,7 @@ from extender.plugins.classic.node_label import NodeLabelScore
 from extender.plugins.classic.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
 from extender.plugins.classic.resource_limits import ResourceLimits
 from extender.plugins.classic.selector_spread import SelectorSpread
-from extender.plugins.classic.service_anti_affinity import ServiceAntiAffinity
+from extender.plugins.classic.service_affinity import ServiceAntiAffinity
 from tests.builders import Object, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import scores
 

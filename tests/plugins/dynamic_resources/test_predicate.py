@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.framework.status import Refusal, failed, unresolvable
-from extender.plugins.dynamic_resources.predicate import DynamicResourcesFilter
+from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.runtime.clock import ManualClock
 from tests.builders import (

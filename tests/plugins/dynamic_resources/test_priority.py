@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.plugins.dynamic_resources.priority import DynamicResourcesScore
+from extender.plugins.dynamic_resources import DynamicResourcesScore
 from tests.builders import (
     Object,
     make_alternative,

@@ -9,7 +9,7 @@ import pytest
 
 from extender.framework.status import unresolvable
 from extender.model.meta import NodeSelector
-from extender.plugins.node_affinity.predicate import NodeAffinityFilter
+from extender.plugins.node_affinity import NodeAffinityFilter
 from tests.builders import ZONE, expression, make_node, make_pod, node_term
 from tests.framework.cluster import refusals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import RuleFailed
-from extender.plugins.node_affinity.priority import NodeAffinityScore
+from extender.plugins.node_affinity import NodeAffinityScore
 from tests.builders import Object, expression, make_node, make_pod, node_term
 from tests.framework.cluster import scores
 

@@ -16,7 +16,7 @@ from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.node_name import NodeName
 from extender.plugins.users import CountedFailures, RaisedFailures, predicate
 from extender.plugins.users.predicate import MOST_REASONS
-from extender.runtime.ports import NullTelemetry
+from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
 from tests.plugins.users.failures import Remembered
@@ -165,7 +165,7 @@ def test_the_function_can_still_be_called() -> None:
 
 
 def test_failures_are_counted_and_the_first_of_each_kind_is_logged() -> None:
-    class Counting(NullTelemetry):
+    class Counting(Telemetry):
         counted = 0
 
         def rule_failed(self, rule: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.framework.status import Refusal
-from extender.plugins.volume_binding.plan import VolumePlan, plan_volumes
+from extender.plugins.volume_binding import VolumePlan, plan_volumes
 from tests.builders import (
     ZONE,
     Object,

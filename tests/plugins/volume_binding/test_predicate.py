@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.framework.status import failed, unresolvable
-from extender.plugins.volume_binding.predicate import (
+from extender.plugins.volume_binding import (
     BIND_CONFLICT,
     NODE_CONFLICT,
     NOT_ENOUGH_SPACE,

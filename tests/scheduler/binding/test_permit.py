@@ -16,7 +16,7 @@ from extender import Handle, Node, Pod, Wait, permit, reserve
 from extender.app.housekeeping import settle
 from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.users import ReserveFunction
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import SystemClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class

@@ -13,7 +13,7 @@ from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.model.volumes.storage import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
 from extender.policy.library import Library
 from extender.policy.loading import load
-from extender.policy.providers import provider
+from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.scheduler.scheduling_cycle import Timeouts, timeouts_of
 from tests.builders import ZONE, expression, make_node, make_pod, make_pv, make_pvc, make_storage_class, node_term

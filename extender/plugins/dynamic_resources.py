@@ -1,0 +1,225 @@
+"""DynamicResources: the devices that a pod claims must be free on the node. Source: upstream dynamicresources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import AfterValidator
+
+from extender.devices.allocations import BEST_ALTERNATIVE, FITS
+from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
+from extender.devices.binding_conditions import unavailable
+from extender.devices.claims import NAME, FindClaim, PodDeviceClaims, existing_claims, pod_device_claims
+from extender.devices.node_claims import NodeClaims
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, reads_names
+from extender.framework.plugin import FILTER, PRE_FILTER, SCORE, Arguments, Plugin
+from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scores, Verdict, normalised
+from extender.framework.schema import duration, duration_seconds
+from extender.framework.status import Refusal, unresolvable
+from extender.model.devices.claims import ResourceClaim
+from extender.runtime.clock import Clock, SystemClock
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+
+
+def claim_of(change: Change) -> tuple[str, ...] | None:
+    """Returns the claim that the change is about, or the pod that it was made for; None where devices came free."""
+    if _devices_come_free(change):
+        return None
+    if _is_made_anew(change):
+        return (change.old.controller.uid,) if change.old.controller else ()
+    return ((change.new or change.old).key,)
+
+
+def claim_helps(pod: PodInfo, change: Change) -> bool:
+    """Returns True if devices came free, or a claim of the pod came or has another status than before.
+
+    Upstream leaves out that a claim made for the pod's extended resources went: the next attempt can make its own.
+    """
+    if _devices_come_free(change):
+        return True
+    if _is_made_anew(change):
+        return bool(change.old.controller and change.old.controller.uid == pod.uid)
+    if change.new is None or change.new.key not in claims_of(pod):
+        return False
+    return change.old is None or change.old.status != change.new.status
+
+
+def claims_of(pod: PodInfo) -> Iterator[str]:
+    """Yields the keys of the claims that the pod uses, as far as they have been made."""
+    generated = {each.name: each.resource_claim_name for each in pod.pod.status.resource_claim_statuses or ()}
+    for claim in pod.pod.spec.resource_claims or ():
+        name = claim.resource_claim_name or generated.get(claim.name)
+        if name:
+            yield f"{pod.pod.namespace}/{name}"
+
+
+def _claims_and_uid(pod: PodInfo) -> Iterator[str]:
+    yield from claims_of(pod)
+    yield pod.uid
+
+
+def _is_made_anew(change: Change) -> bool:
+    return change.new is None and bool(change.old.is_for_extended_resources)
+
+
+def _devices_come_free(change: Change) -> bool:
+    old: ResourceClaim | None = change.old
+    new: ResourceClaim | None = change.new
+    return old is not None and old.allocation is not None and (new is None or new.allocation is None)
+
+
+INTERESTS = Interests(
+    (
+        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
+        Interest(
+            Resource.RESOURCE_CLAIM,
+            Action.ADD | Action.UPDATE | Action.DELETE,
+            claim_helps,
+            reads_names(_claims_and_uid),
+            claim_of,
+        ),
+        Interest(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
+        Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
+        Interest(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
+        Interest(Resource.DEVICE_TAINT_RULE, Action.ALL),
+    )
+)
+
+
+class ClaimsExist:
+    """Keeps pods out of the active queue until every claim that they name is there (upstream PreEnqueue).
+
+    Nothing is said of such a pod: no condition, no event. Who makes its claims writes its status at the same time.
+
+    Args:
+        applies_to: tells whether the pod's profile has the plugin.
+    """
+
+    name = NAME
+
+    def __init__(self, find: FindClaim, applies_to: Callable[[PodInfo], bool]) -> None:
+        self._find, self._applies_to = find, applies_to
+
+    def admits(self, pod: PodInfo) -> bool:
+        if not pod.pod.spec.resource_claims or not self._applies_to(pod):
+            return True
+        return not isinstance(existing_claims(pod.pod, self._find), Refusal)
+
+
+UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicResourcesFilter(PerTemplate):
+    """Upstream dynamicresources.DynamicResources, Filter.
+
+    Without a clock no claim is ever overdue, and the allocator's steps are counted instead of its time. Upstream's
+    PostFilter, which deallocates a claim that fits no node, is `devices.plan.idle_claim`.
+
+    Attributes:
+        at_bind: a claim for the pod's extended resources is the one that the scheduler has just made (upstream PreBind)
+            and judged like any other; in a scheduling cycle it is left over from an earlier one, and in the way.
+    """
+
+    binding_timeout_seconds: float = 600
+    clock: Clock | None = None
+    filter_timeout_seconds: float = FILTER_TIMEOUT_SECONDS
+    at_bind: bool = False
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        claims = pod_device_claims(pod, table)
+        if not isinstance(claims, PodDeviceClaims):
+            return claims
+        if self.at_bind and claims.special is not None and claims.special.requests:
+            claims = replace(claims, user=(*claims.user, claims.special), special=None, backed={})
+        if self.clock is None:
+            return _Check(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
+        limit = NodeTimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
+        return _Check(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
+
+
+class _Check(Check):
+    def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float, limit: NodeTimeLimit) -> None:
+        self._claims, self._table, self._now, self._timeout, self._limit = claims, table, now, timeout, limit
+
+    def refuse(self, rows: Rows) -> Verdict:
+        node_claims = NodeClaims(self._claims, self._table, rows, self._limit)
+        verdict = list(node_claims.refused)
+        for group in node_claims.groups:
+            verdict.extend(group.verdict(rows))
+        allocated = self._claims.allocated
+        if allocated:
+            away = unavailable(allocated, self._table, rows, self._now, self._timeout)
+            verdict.append((_without(away, verdict), UNAVAILABLE))
+        return verdict
+
+
+def _without(mask: BoolColumn, verdict: Verdict) -> BoolColumn:
+    for refused, _ in verdict:
+        mask &= ~refused
+    return mask
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicResourcesScore(PerTemplate):
+    """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
+
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        claims = pod_device_claims(pod, table)
+        if not isinstance(claims, PodDeviceClaims):
+            return None
+        listed = any(request.first_available for claim in claims.user for request in claim.requests)
+        had = sum(map(_score, claims.allocated))
+
+        def score(rows: Rows) -> Scores:
+            scores = np.zeros(len(rows), np.int64)
+            for group in NodeClaims(claims, table, rows).groups:
+                fitting = np.flatnonzero(group.mask)
+                fitting = fitting[group.allocations.outcomes(rows[fitting], group.limit) == FITS]
+                scores[fitting] = group.allocations.scores(rows[fitting]) + had
+            return scores
+
+        return RowScorer(score, normalised) if listed else None
+
+
+def _score(claim: ResourceClaim) -> int:
+    """The score of a claim that has its devices already."""
+    taken = {result.request for result in (claim.allocation.results if claim.allocation else ())}
+    return sum(
+        BEST_ALTERNATIVE - place
+        for request in claim.requests
+        for place, sub in enumerate(request.first_available or ())
+        if f"{request.name}/{sub.name}" in taken
+    )
+
+
+class DynamicResourcesArgs(Arguments):
+    kind: Literal["DynamicResourcesArgs"] = "DynamicResourcesArgs"
+    filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
+    """The time that the allocator may take for one node; 0: no limit."""
+    binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
+    """The time that extender schedule waits for binding conditions of devices."""
+
+
+_CLOCK = SystemClock()
+PLUGIN = Plugin(
+    NAME,
+    DynamicResourcesArgs,
+    lambda args: DynamicResourcesFilter(
+        duration_seconds(args.binding_timeout), _CLOCK, duration_seconds(args.filter_timeout)
+    ),
+    lambda _: DynamicResourcesScore(),
+    weight=2,
+    points=frozenset(("preEnqueue", "postFilter", "podGroupPostFilter", "reserve", "preBind")),
+    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER)),
+    scores_filtered=True,
+    interests=INTERESTS,
+)

@@ -1,0 +1,259 @@
+"""NodeAffinity: a pod's nodeSelector and node affinity, and what a profile adds. Source: upstream nodeaffinity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from pydantic import AfterValidator
+
+from extender.errors import RuleFailed
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.label_names import names_of_labels, names_of_requirement, names_of_requirements
+from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
+from extender.framework.node_affinity import (
+    NODE_NAME_FIELD,
+    is_well_formed,
+    nodes_in_selector,
+    nodes_in_term,
+    nodes_required_by,
+    required_node_selector,
+    selects_nodes,
+)
+from extender.framework.plugin import PRE_SCORE, Arguments, Plugin
+from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict, normalised
+from extender.framework.schema import Strict, label_key
+from extender.framework.status import Refusal, unresolvable
+from extender.model import pod as model
+from extender.model.meta import NodeSelector, NodeSelectorTerm
+from extender.model.node import Node
+from extender.model.pod import Pod, PreferredSchedulingTerm
+from extender.model.selectors import Requirement, compile_requirement
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+
+class NodeSelectorRequirementSpec(Strict):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = ()
+
+
+def _expression(requirement: NodeSelectorRequirementSpec) -> NodeSelectorRequirementSpec:
+    label_key(requirement.key)
+    match requirement.operator:
+        case "In" | "NotIn" if not requirement.values:
+            raise ValueError(f"operator {requirement.operator} needs values")
+        case "Exists" | "DoesNotExist" if requirement.values:
+            raise ValueError(f"operator {requirement.operator} takes no values")
+        case "Gt" | "Lt" if not (len(requirement.values) == 1 and re.fullmatch(r"[+-]?\d+", requirement.values[0])):
+            raise ValueError(f"operator {requirement.operator} needs exactly one whole number")
+    return requirement
+
+
+def _field(requirement: NodeSelectorRequirementSpec) -> NodeSelectorRequirementSpec:
+    if requirement.key != "metadata.name":
+        raise ValueError("the one field to select by is metadata.name")
+    if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
+        raise ValueError("a field is selected by operator In or NotIn and exactly one value")
+    return requirement
+
+
+class NodeSelectorTermSpec(Strict):
+    match_expressions: tuple[Annotated[NodeSelectorRequirementSpec, AfterValidator(_expression)], ...] = ()
+    match_fields: tuple[Annotated[NodeSelectorRequirementSpec, AfterValidator(_field)], ...] = ()
+
+
+class NodeSelectorSpec(Strict):
+    node_selector_terms: tuple[NodeSelectorTermSpec, ...] = ()
+
+
+class PreferredSchedulingTermSpec(Strict):
+    weight: int = 0
+    preference: NodeSelectorTermSpec = NodeSelectorTermSpec()
+
+
+class NodeAffinitySpec(Strict):
+    required_during_scheduling_ignored_during_execution: NodeSelectorSpec | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTermSpec, ...] = ()
+
+
+class NodeAffinityArgs(Arguments):
+    kind: Literal["NodeAffinityArgs"] = "NodeAffinityArgs"
+    added_affinity: NodeAffinitySpec = NodeAffinitySpec()
+    """Node affinity that every pod of the profile has beside its own."""
+
+    @property
+    def added(self) -> model.NodeAffinity:
+        """Returns addedAffinity as the model has it."""
+        given = self.added_affinity.model_dump(by_alias=True, exclude_none=True)
+        return msgspec.convert(given, model.NodeAffinity)
+
+
+def node_starts_to_match(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the node has what the pod requires and had not before."""
+    return _matches(pod.pod, change.new) and (change.old is None or not _matches(pod.pod, change.old))
+
+
+def _matches(pod: Pod, node: Node) -> bool:
+    wanted = pod.spec.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in wanted.items()):
+        return False
+    required = required_node_selector(pod)
+    return required is None or any(_satisfies(node, term) for term in required.node_selector_terms or ())
+
+
+def _satisfies(node: Node, term: NodeSelectorTerm) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {NODE_NAME_FIELD: node.name}
+    return all(compile_requirement(each).matches(node.labels) for each in term.match_expressions or ()) and all(
+        compile_requirement(each).matches(fields) for each in term.match_fields or ()
+    )
+
+
+def labels_of_node(change: Change) -> list[str]:
+    """Returns the names of the requirements that a new node may satisfy."""
+    return [*names_of_labels(change.new.labels), *names_of_labels({NODE_NAME_FIELD: change.new.name})]
+
+
+def labels_that_changed(change: Change) -> Iterator[str]:
+    """Yields the names of the requirements that a node may satisfy which it did not satisfy before."""
+    old, new = change.old.labels, change.new.labels
+    for key in old.keys() | new.keys():
+        if old.get(key) != new.get(key):
+            yield from names_of_labels({key: new.get(key, "")})
+
+
+def _required(pod: PodInfo) -> Hashable:
+    affinity = pod.pod.spec.affinity
+    return encoded(pod.pod.spec.node_selector, affinity.node_affinity if affinity else None)
+
+
+def _one_requirement_of_each_term(pod: PodInfo) -> Iterator[str]:
+    return (name for requirements in _alternatives(pod.pod) for name in names_of_requirements(requirements))
+
+
+def _every_requirement(pod: PodInfo) -> Iterator[str]:
+    return (
+        name for alternative in _alternatives(pod.pod) for each in alternative for name in names_of_requirement(each)
+    )
+
+
+def _alternatives(pod: Pod) -> list[list[Requirement]]:
+    """Returns sets of requirements; a node must satisfy one set to match."""
+    wanted = [Requirement(key, "In", frozenset((value,))) for key, value in (pod.spec.node_selector or {}).items()]
+    required = required_node_selector(pod)
+    if required is None:
+        return [wanted]
+    terms = [
+        (*(term.match_expressions or ()), *(term.match_fields or ())) for term in required.node_selector_terms or ()
+    ]
+    return [[*wanted, *map(compile_requirement, term)] for term in terms]
+
+
+INTERESTS = Interests(
+    (
+        Interest(
+            Resource.NODE,
+            Action.ADD,
+            node_starts_to_match,
+            Reads(_required, _one_requirement_of_each_term),
+            labels_of_node,
+        ),
+        Interest(
+            Resource.NODE,
+            Action.UPDATE_NODE_LABEL,
+            node_starts_to_match,
+            Reads(_required, _every_requirement),
+            labels_that_changed,
+        ),
+    )
+)
+
+
+NAME = "NodeAffinity"
+REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's node affinity/selector")
+ENFORCED = unresolvable(NAME, "node(s) didn't match scheduler-enforced node affinity")
+CONFLICT = unresolvable(NAME, "pod affinity terms conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinityFilter(PerNode):
+    """Upstream nodeaffinity.NodeAffinity, Filter. `added`: the required part of the argument addedAffinity."""
+
+    added: NodeSelector | None = None
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        required = required_node_selector(pod.pod)
+        if self.added is None and not selects_nodes(pod.pod):
+            return None
+        only = _named_nodes(required.node_selector_terms or ()) if required else None
+        if only is not None and not only:
+            return CONFLICT
+
+        def refuse(rows: Rows) -> Verdict:
+            unmatched = ~nodes_required_by(pod.pod, table, rows)
+            if self.added is None:
+                return [(unmatched, REFUSAL)]
+            not_enforced = ~nodes_in_selector(self.added, table, rows)
+            return [(not_enforced, ENFORCED), (unmatched & ~not_enforced, REFUSAL)]
+
+        return RowCheck(refuse, only)
+
+
+def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
+    """The nodes that the terms name, if every term names some: no other can match."""
+    names: set[str] = set()
+    for term in terms:
+        fields = [f for f in term.match_fields or () if f.key == NODE_NAME_FIELD and f.operator == "In"]
+        if not fields:
+            return None
+        names |= set.intersection(*(set(f.values or ()) for f in fields))
+    return frozenset(names) if terms else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinityScore(PerNode):
+    """Upstream nodeaffinity.NodeAffinity, Score. `added`: the preferred part of the argument addedAffinity."""
+
+    added: tuple[PreferredSchedulingTerm, ...] = ()
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        affinity = pod.pod.spec.affinity.node_affinity if pod.pod.spec.affinity else None
+        own = affinity.preferred if affinity else None
+        if own and len(rows) > 1:  # upstream scores nothing where one node is left
+            _raise_if_malformed(own)
+        terms = [term for term in (*self.added, *(own or ())) if term.weight]
+
+        def score(rows: Rows) -> Scores:
+            total = np.zeros(len(rows), np.int64)
+            for term in terms:
+                total += term.weight * nodes_in_term(term.preference, table, rows)
+            return total
+
+        return RowScorer(score, normalised) if own or self.added else None
+
+
+def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
+    """Raises RuleFailed for a term that cannot be read, with which upstream's PreScore fails the pod."""
+    for index, term in enumerate(terms):
+        if term.weight and not is_well_formed(term.preference):
+            raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] cannot be read')
+
+
+PLUGIN = Plugin(
+    NAME,
+    NodeAffinityArgs,
+    lambda args: NodeAffinityFilter(args.added.required),
+    lambda args: NodeAffinityScore(tuple(args.added.preferred or ())),
+    weight=2,
+    points=frozenset((PRE_SCORE,)),
+    interests=INTERESTS,
+)

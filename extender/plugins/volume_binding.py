@@ -1,0 +1,231 @@
+"""VolumeBinding: a pod's claims must be bound, or bindable, to volumes that the node reaches.
+
+Source: upstream plugin volumebinding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from extender.framework.events.claim_hints import USED_CLAIMS, claim_of, uses_claim
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import Interest, Interests, Reads
+from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
+from extender.framework.schema import NonNegative, OptionalShape, points
+from extender.framework.shape import MAX_POINT_SCORE, MAX_UTILIZATION, ShapePoint, score_by_utilization
+from extender.framework.status import Refusal, failed, unresolvable
+from extender.model.quantity import nano, units
+from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
+from extender.table import PodInfo, Table
+from extender.table.labels import BoolColumn, Rows
+from extender.volumes.accessibility import NONE
+from extender.volumes.claims import NAME, PodVolumeClaims, pod_volume_claims
+from extender.volumes.pod_volumes import DynamicProvision, PodVolumes, StaticBinding
+
+_ADD_OR_UPDATE = Action.ADD | Action.UPDATE
+
+
+def topologies_change(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a storage class came, or provisions elsewhere than before."""
+    return change.old is None or change.old.allowed_topologies != change.new.allowed_topologies
+
+
+def migration_changes(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if a CSINode came, or leaves other in-tree plugins to drivers than before."""
+    return change.old is None or change.old.migrated_plugins != change.new.migrated_plugins
+
+
+def capacity_ceases_to_matter(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a driver of an inline volume of the pod no longer reports its capacity."""
+    if not change.old.spec.storage_capacity or change.new.spec.storage_capacity:
+        return False
+    return change.new.name in _inline_drivers(pod)
+
+
+def _inline_drivers(pod: PodInfo) -> frozenset[str]:
+    return frozenset(volume.csi.driver for volume in pod.pod.spec.volumes or () if volume.csi)
+
+
+def capacity_grows(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if larger volumes can be made than before."""
+    if change.old is None:
+        return True
+    before, after = change.old.volume_limit, change.new.volume_limit
+    return after is not None and (before is None or nano(after) > nano(before))
+
+
+INTERESTS = Interests(
+    (
+        Interest(Resource.STORAGE_CLASS, _ADD_OR_UPDATE, topologies_change),
+        Interest(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, uses_claim, USED_CLAIMS, claim_of),
+        Interest(Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE),
+        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+        Interest(Resource.CSI_NODE, _ADD_OR_UPDATE, migration_changes),
+        Interest(Resource.CSI_DRIVER, Action.UPDATE, capacity_ceases_to_matter, Reads(_inline_drivers)),
+        Interest(Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_grows),
+    )
+)
+
+
+NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
+VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeBindingFilter(PerNode):
+    """Upstream volumebinding.VolumeBinding, Filter; how long a pod waits for its volumes matters only to who binds."""
+
+    bind_timeout_seconds: float = 600
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        claims = pod_volume_claims(pod, table)
+        if not isinstance(claims, PodVolumeClaims):
+            return claims
+        return RowCheck(lambda rows: verdict(PodVolumes(claims, table, rows)))
+
+
+def verdict(volumes: PodVolumes) -> Verdict:
+    """One refusal for each combination of conflicts; errors come first."""
+    refused: list[tuple[BoolColumn, Refusal]] = []
+    no_error = np.ones(len(volumes.rows), np.bool_)
+    for mask, message in volumes.errors:
+        refused.append((mask & no_error, failed(NAME, f'running "{NAME}" filter plugin: {message}')))
+        no_error &= ~mask
+    causes = {
+        NODE_CONFLICT: volumes.node_conflict,
+        BIND_CONFLICT: volumes.bind_conflict,
+        NOT_ENOUGH_SPACE: volumes.not_enough_space,
+        VOLUME_MISSING: volumes.volume_missing,
+    }
+    combination = np.zeros(len(volumes.rows), np.int64)
+    for bit, mask in enumerate(causes.values()):
+        combination |= (mask & no_error).astype(np.int64) << bit
+    for code in np.unique(combination[combination > 0]):
+        reasons = [reason for bit, reason in enumerate(causes) if code >> bit & 1]
+        refused.append((combination == code, unresolvable(NAME, *reasons)))
+    return refused
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """The claims to bind, each with its volume, and the claims whose volumes are to be provisioned for the node."""
+
+    bind: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
+    provision: tuple[PersistentVolumeClaim, ...] = ()
+
+
+def plan_volumes(pod: PodInfo, table: Table, row: int) -> VolumePlan | Refusal:
+    """The plan for `pod` on the node at `row`; a Refusal if its claims do not allow it to be there."""
+    claims = pod_volume_claims(pod, table)
+    if not isinstance(claims, PodVolumeClaims):
+        return claims or VolumePlan()
+    volumes = PodVolumes(claims, table, np.array([row]))
+    for mask, refusal in verdict(volumes):
+        if mask[0]:
+            return refusal
+    return VolumePlan(
+        tuple((b.claim, b.volumes[b.picked[0]].volume) for b in volumes.static_bindings if b.picked[0] != NONE),
+        tuple(p.claim for p in volumes.dynamic_provisions if p.needed[0]),
+    )
+
+
+LEAST_USED = (ShapePoint(0, MAX_POINT_SCORE), ShapePoint(MAX_UTILIZATION, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeBindingScore(PerNode):
+    """Upstream volumebinding.VolumeBinding, Score, with StorageCapacityScoring (KEP-4049). `shape`: the argument."""
+
+    shape: Sequence[ShapePoint] = LEAST_USED
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        if not table.features.storage_capacity_scoring:
+            return None
+        claims = pod_volume_claims(pod, table)
+        if not isinstance(claims, PodVolumeClaims) or not claims.delayed:
+            return None
+        by_utilization = score_by_utilization(self.shape)
+
+        def score(rows: Rows) -> Scores:
+            total, classes = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+            for usage in _usage_by_class(PodVolumes(claims, table, rows)).values():
+                total += np.where(usage.counts, by_utilization[_utilization(usage)], 0)
+                classes += usage.counts
+            # Halves are rounded up, as math.Round does; whole numbers keep that exact.
+            averages: Scores = (2 * total + classes) // np.maximum(2 * classes, 1)
+            return averages
+
+        return RowScorer(score)
+
+
+def _utilization(usage: ClassUsage) -> Scores:
+    """The share of the class that would be used, in whole percent: int64[n]."""
+    overfull = (usage.capacity == 0) | (usage.requested > usage.capacity)
+    share = usage.requested * MAX_UTILIZATION // np.where(overfull, 1, usage.capacity)
+    return np.where(overfull, MAX_UTILIZATION, share)
+
+
+class ClassUsage:
+    """Bytes requested of a storage class and its capacity: int64[n]. `counts`: the nodes where it counts: bool[n]."""
+
+    def __init__(self, rows: int) -> None:
+        self.requested: Scores = np.zeros(rows, np.int64)
+        self.capacity: Scores = np.zeros(rows, np.int64)
+        self.counts: BoolColumn = np.zeros(rows, np.bool_)
+
+    def bind(self, binding: StaticBinding) -> None:
+        """Adds the claim, and the volume it is bound to."""
+        here = binding.picked != NONE
+        self.counts |= here
+        self.requested += np.where(here, units(binding.claim.requested_storage), 0)
+        self.capacity += binding.bytes
+
+    def provision(self, provision: DynamicProvision, here: BoolColumn, left: Scores) -> None:
+        """Adds the claim. All claims of the class are provisioned from one pool, which is not added up."""
+        self.counts |= here
+        self.requested += np.where(here, units(provision.claim.requested_storage), 0)
+        self.capacity = np.where(here, left, self.capacity)
+
+
+def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
+    """By storage class. Where any claim matches a volume only such claims count; elsewhere those with a known pool."""
+    usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
+    found = np.zeros(len(volumes.rows), np.bool_)
+    for binding in volumes.static_bindings:
+        usage[binding.claim.class_name].bind(binding)
+        found |= binding.picked != NONE
+    for provision in volumes.dynamic_provisions:
+        if provision.bytes_left is not None:
+            here = provision.needed & ~found
+            usage[provision.claim.class_name].provision(provision, here, provision.bytes_left)
+    return usage
+
+
+class VolumeBindingArgs(Arguments):
+    kind: Literal["VolumeBindingArgs"] = "VolumeBindingArgs"
+    bind_timeout_seconds: NonNegative = 600
+    """The time that extender schedule waits for volumes to be bound."""
+    shape: OptionalShape = ()
+    """Points of the line from the share of a volume that is asked for to the score; none: emptier storage is better."""
+
+
+PLUGIN = Plugin(
+    NAME,
+    VolumeBindingArgs,
+    lambda args: VolumeBindingFilter(args.bind_timeout_seconds),
+    lambda args: VolumeBindingScore(points(args.shape) or LEAST_USED),
+    points=frozenset((PRE_SCORE, "reserve", "preBind")),
+    needs=((FILTER, PRE_FILTER), (SCORE, PRE_FILTER)),
+    scores_filtered=True,
+    interests=INTERESTS,
+)
