@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from extender.app.readiness import Readiness
 from extender.cache.cache import Cache
-from extender.cache.debugger.comparer import TABLE, Comparer, Report
+from extender.cache.debugger import TABLE, Comparer, Report
 from extender.cache.expiry import Expiry
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError

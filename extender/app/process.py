@@ -14,8 +14,7 @@ from extender.app.readiness import Readiness, Settling, Staleness
 from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
 from extender.cache.cache import Cache
-from extender.cache.debugger.comparer import Comparer
-from extender.cache.debugger.dump import dump
+from extender.cache.debugger import Comparer, dump
 from extender.config.settings import Settings
 from extender.framework.profile import Profiles
 from extender.policy.feature_gates import parsed

@@ -88,7 +88,7 @@ def _extender(url: str | None) -> ExtenderConfig | None:
         return None
     from pydantic import ValidationError
 
-    from extender.policy.extender_schema import ExtenderSpec
+    from extender.policy.extenders import ExtenderSpec
 
     verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")}
     try:

@@ -2,20 +2,128 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
-from extender.devices.allocator.allocation_result import NewShareID, allocation_of
+from extender.devices.allocator.allocating import DeviceResult
+from extender.devices.allocator.consumable_capacity import quantity_of
+from extender.devices.allocator.requests import RequestData
 from extender.devices.binding_conditions import unavailable
 from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
 from extender.devices.node_claims import NodeClaims
 from extender.framework.fit import Fit
+from extender.framework.node_affinity import NODE_NAME_FIELD
 from extender.framework.status import Refusal
-from extender.model.devices.claims import AllocationResult, RequestMapping, ResourceClaim
+from extender.model.devices.claims import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    RequestMapping,
+    ResourceClaim,
+)
+from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+
+NewShareID = Callable[[], str]
+FROM_CLASS, FROM_CLAIM = "FromClass", "FromClaim"
+
+
+def allocation_of(
+    claim: ResourceClaim, results: Sequence[DeviceResult], node_name: str, new_share_id: NewShareID
+) -> AllocationResult:
+    """The allocation of the chosen devices to the claim, for a pod on the node."""
+    of_devices = [_result(device_result, new_share_id) for device_result in results]
+    config = list(_configuration(claim, results))
+    return AllocationResult(
+        devices=DeviceAllocationResult(results=of_devices, config=config or None),
+        node_selector=_node_selector(results, node_name),
+    )
+
+
+def _result(device_result: DeviceResult, new_share_id: NewShareID) -> DeviceRequestAllocationResult:
+    amounts = {name: quantity_of(nanos) for name, nanos in (device_result.amounts or {}).items()}
+    device = device_result.device
+    return DeviceRequestAllocationResult(
+        request=device_result.request.name,
+        driver=device.id.driver,
+        pool=device.id.pool,
+        device=device.id.device,
+        admin_access=device_result.request.admin or None,
+        tolerations=device_result.request.request.tolerations,
+        binding_conditions=device.spec.binding_conditions,
+        binding_failure_conditions=device.spec.binding_failure_conditions,
+        share_id=new_share_id() if device.shareable else None,
+        consumed_capacity=dict(amounts) or None,
+    )
+
+
+def _configuration(claim: ResourceClaim, results: Sequence[DeviceResult]) -> Iterator[DeviceAllocationConfiguration]:
+    """The configuration of each class once, and then the claim's own; without requests it applies to all."""
+    chosen = {device_result.request.parent: device_result.request for device_result in results}
+    data = [chosen[request.name] for request in claim.requests if request.name in chosen]
+    by_class: dict[str, list[RequestData]] = {}
+    for each in data:
+        if each.device_class is not None:
+            by_class.setdefault(each.device_class.name, []).append(each)
+    for of_class in by_class.values():
+        device_class = of_class[0].device_class
+        for config in (device_class.spec.config if device_class else None) or ():
+            yield _applied(FROM_CLASS, [each.name for each in of_class], data, config.opaque)
+    for own in claim.spec.devices.config or ():
+        named = own.requests or []
+        if not named or any(each.name in named or each.parent in named for each in data):
+            yield _applied(FROM_CLAIM, named, data, own.opaque)
+
+
+def _applied(
+    source: str, requests: list[str], data: Sequence[RequestData], opaque: dict[str, object] | None
+) -> DeviceAllocationConfiguration:
+    to_all = all(each.name in requests or each.parent in requests for each in data)
+    return DeviceAllocationConfiguration(source=source, requests=None if to_all else requests or None, opaque=opaque)
+
+
+def _node_selector(results: Sequence[DeviceResult], node_name: str) -> NodeSelector | None:
+    """The nodes that reach all the devices; None: every node."""
+    term = NodeSelectorTerm()
+    for device_result in results:
+        spec = device_result.device.slice.spec
+        selecting = device_result.device.spec if spec.per_device_node_selection else spec
+        if selecting.node_name is not None or device_result.device.spec.binds_to_node:
+            only = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=[node_name])
+            return NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[only])])
+        for more in (selecting.node_selector.node_selector_terms if selecting.node_selector else None) or ():
+            term = _both(term, more)
+    return NodeSelector(node_selector_terms=[term]) if term.match_fields or term.match_expressions else None
+
+
+def _both(term: NodeSelectorTerm, more: NodeSelectorTerm) -> NodeSelectorTerm:
+    return msgspec.structs.replace(
+        term,
+        match_fields=_joined(term.match_fields, more.match_fields),
+        match_expressions=_joined(term.match_expressions, more.match_expressions),
+    )
+
+
+def _joined(
+    first: list[NodeSelectorRequirement] | None, more: list[NodeSelectorRequirement] | None
+) -> list[NodeSelectorRequirement] | None:
+    joined = list(first or ())
+    known = {_comparable(requirement) for requirement in joined}
+    for requirement in more or ():
+        if _comparable(requirement) not in known:
+            known.add(_comparable(requirement))
+            joined.append(requirement)
+    return joined or None
+
+
+def _comparable(requirement: NodeSelectorRequirement) -> tuple[str, str, frozenset[str]]:
+    return requirement.key, requirement.operator, frozenset(requirement.values or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,18 @@ from typing import TypeVar
 import msgspec
 
 from extender.errors import MalformedRequest
-from extender.extender_v1.fields import NULL, UNDECODABLE, RawObject, decode_as, lower_keys, optional_as
 from extender.extender_v1.types import (
+    NULL,
+    UNDECODABLE,
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderPreemptionArgs,
     NodeBytes,
     NodeVictims,
+    RawObject,
+    decode_as,
+    lower_keys,
+    optional_as,
 )
 from extender.model.pod import Pod
 from extender.model.quantity import INT64_MAX

@@ -13,8 +13,7 @@ from extender.model.pod import Pod
 from extender.offline.decision import Decision
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
-from extender.offline.manifests.defaults import with_defaults
-from extender.offline.manifests.objects import to_object, to_pod
+from extender.offline.manifests.objects import to_object, to_pod, with_defaults
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState

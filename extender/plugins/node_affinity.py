@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 
 from extender.errors import RuleFailed
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.label_names import names_of_labels, names_of_requirement, names_of_requirements
+from extender.framework.events.names import names_of_labels, names_of_requirement, names_of_requirements
 from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
 from extender.framework.node_affinity import (
     NODE_NAME_FIELD,

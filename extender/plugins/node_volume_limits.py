@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.claim_hints import USED_CLAIMS, claim_of, uses_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.names import USED_CLAIMS, claim_of, uses_claim
 from extender.framework.events.queueing_hints import Interest, Interests, Reads, has_place
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
@@ -21,8 +21,7 @@ from extender.model.volumes.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volumes.csi_volumes import MissingClaim
-from extender.volumes.attachable import AttachableVolumes, attachable_volumes
-from extender.volumes.claims import claim_not_found
+from extender.volumes.claims import AttachableVolumes, attachable_volumes, claim_not_found
 
 NAME = "NodeVolumeLimits"
 REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")

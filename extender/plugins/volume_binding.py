@@ -12,13 +12,20 @@ from typing import Literal
 
 import numpy as np
 
-from extender.framework.events.claim_hints import USED_CLAIMS, claim_of, uses_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.names import USED_CLAIMS, claim_of, uses_claim
 from extender.framework.events.queueing_hints import Interest, Interests, Reads
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
-from extender.framework.schema import NonNegative, OptionalShape, points
-from extender.framework.shape import MAX_POINT_SCORE, MAX_UTILIZATION, ShapePoint, score_by_utilization
+from extender.framework.schema import (
+    MAX_POINT_SCORE,
+    MAX_UTILIZATION,
+    NonNegative,
+    OptionalShape,
+    ShapePoint,
+    points,
+    score_by_utilization,
+)
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.quantity import nano, units
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.claim_hints import NAMED_CLAIMS, claim_of, named_claims, names_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.names import NAMED_CLAIMS, claim_of, named_claims, names_claim
 from extender.framework.events.queueing_hints import Interest, Interests, Reads
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict

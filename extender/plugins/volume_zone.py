@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.events.claim_hints import NAMED_CLAIMS, claim_of, names_claim
 from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.names import NAMED_CLAIMS, claim_of, names_claim
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict

@@ -18,7 +18,7 @@ from extender.errors import ExtenderError, RuleFailed
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
-from extender.framework.rankings.rankings import Rankings
+from extender.framework.rankings import Rankings
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim

@@ -9,7 +9,7 @@ from extender.model.meta import Object
 from extender.model.selectors import Selector, compile_selector, selector_from_labels
 from extender.model.workloads import Namespace, PodDisruptionBudget, Service
 from extender.table.journal import Cursor, Journal
-from extender.table.label_index import SelectorIndex
+from extender.table.labels import SelectorIndex
 from extender.table.podinfo import Group
 
 T = TypeVar("T", bound=Object)

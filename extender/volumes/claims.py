@@ -1,13 +1,16 @@
-"""The claims of a pod, bound and unbound. Source: upstream VolumeBinding.PreFilter, volumeBinder.GetPodVolumeClaims."""
+"""The claims behind a pod's volumes, and the CSI volumes that it needs attached to its node."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 from extender.framework.status import Refusal, failed, unresolvable
+from extender.model.volumes.csi_migration import CSIVolume, Fault
 from extender.model.volumes.pod_volumes import ClaimUse
 from extender.model.volumes.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
+from extender.table.volumes.csi_volumes import MissingClaim, csi_volume_of
 
 NAME = "VolumeBinding"
 UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")
@@ -89,3 +92,32 @@ def volume_not_found(name: str) -> str:
 
 def class_not_found(name: str) -> str:
     return f'storageclass.storage.k8s.io "{name}" not found'
+
+
+@dataclass(slots=True)
+class AttachableVolumes:
+    """The CSI volumes behind a pod's claims and inline volumes.
+
+    Attributes:
+        by_driver: the volumes.
+        native_drivers: drivers of volumes that are not migrated in-tree ones; these count only on nodes with a CSINode.
+        errors: faults, each with True if it counts on nodes without a CSINode too; in the order of the volumes.
+    """
+
+    by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))
+    native_drivers: set[str] = field(default_factory=set)
+    errors: list[tuple[Fault | MissingClaim, bool]] = field(default_factory=list)
+
+
+def attachable_volumes(pod: PodInfo, table: Table) -> AttachableVolumes:
+    """Resolves the pod's claims and inline volumes (upstream nodevolumelimits filterAttachableVolumes)."""
+    volumes = AttachableVolumes()
+    for source in pod.attachables:
+        found, migrated, _ = csi_volume_of(source, table.objects)
+        if isinstance(found, CSIVolume):
+            volumes.by_driver[found.driver].add(found)
+            if not migrated:
+                volumes.native_drivers.add(found.driver)
+        elif found is not None:
+            volumes.errors.append((found, not migrated))
+    return volumes

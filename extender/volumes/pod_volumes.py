@@ -21,9 +21,8 @@ from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volumes.persistent_volumes import UnboundVolume
 from extender.volumes.accessibility import NONE, Picked, nodes_with_access, values_picked
+from extender.volumes.candidates import free_volumes, pools_for, reserved_volume
 from extender.volumes.claims import PodVolumeClaims
-from extender.volumes.persistent_volumes import free_volumes, reserved_volume
-from extender.volumes.storage_capacity import pools_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cache.cache import Cache
-from extender.cache.debugger.comparer import CacheDifference, Comparer, Report
+from extender.cache.debugger import CacheDifference, Comparer, Report
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError

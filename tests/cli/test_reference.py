@@ -17,7 +17,7 @@ from extender.plugins.registry import IN_TREE
 from extender.policy.classic import names as classic_names
 from extender.policy.classic.schema import PolicySpec
 from extender.policy.configuration.schema import ConfigurationSpec
-from extender.policy.extender_schema import ExtenderSpec, LegacyExtenderSpec
+from extender.policy.extenders import ExtenderSpec, LegacyExtenderSpec
 from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 
 

@@ -22,8 +22,7 @@ from extender.framework.profile import Profiles
 from extender.model.meta import Object as Known
 from extender.model.pod import Pod
 from extender.offline.decision import Decision
-from extender.offline.manifests.defaults import with_defaults
-from extender.offline.manifests.objects import to_object
+from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as policy
 from extender.runtime.clock import ManualClock

@@ -16,12 +16,11 @@ from msgspec import structs
 from extender.errors import MalformedCluster, RuleFailed
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
-from extender.framework.rankings.rankings import Rankings
+from extender.framework.rankings import Rankings
 from extender.framework.score import score
 from extender.framework.status import Code
 from extender.model.pod import Pod
-from extender.offline.manifests.defaults import with_defaults
-from extender.offline.manifests.objects import to_object
+from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as policy
 from extender.table import PodInfo

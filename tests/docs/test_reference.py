@@ -16,7 +16,7 @@ import pytest
 from extender.app.feed import feed_factory_of
 from extender.app.schedule import SchedulerProcess
 from extender.app.serve import WebhookProcess, build
-from extender.cli.endpoints import endpoints
+from extender.cli.reference import endpoints
 from extender.config.settings import Settings
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile

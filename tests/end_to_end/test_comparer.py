@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.debugger.comparer import Comparer
+from extender.cache.debugger import Comparer
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource

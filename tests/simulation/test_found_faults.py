@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from extender.cache.cache import Cache
-from extender.cache.debugger.comparer import Comparer
+from extender.cache.debugger import Comparer
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock

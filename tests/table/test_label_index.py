@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.selectors import NOTHING, Requirement, Selector
-from extender.table.label_index import LabelIndex, SelectorIndex
+from extender.table.labels import LabelIndex, SelectorIndex
 
 KEYS, VALUES = ["app", "tier"], ["a", "b", "c"]
 requirements = st.builds(

@@ -13,8 +13,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from extender import Cluster
-from extender.app.ui import providers
-from extender.app.view import look_at_cluster
+from extender.app.ui import look_at_cluster, providers
 from extender.ui.documents import Choices
 from extender.ui.site import Site
 from extender.web.pages import PageServer

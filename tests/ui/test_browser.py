@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from extender import Cluster
-from extender.app.view import look_at_recording
+from extender.app.ui import look_at_recording
 from extender.ui.documents import Choices
 from extender.ui.site import Site
 from extender.web.pages import PageServer

@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from extender import Cluster
-from extender.app.ui import providers
-from extender.app.view import LookOf, look_at_cluster, look_at_recording
+from extender.app.ui import LookOf, look_at_cluster, look_at_recording, providers
 from extender.offline.cluster import state_of
 from extender.ui.documents import Choices, half_time
 from extender.ui.site import Site

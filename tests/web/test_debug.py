@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from werkzeug.test import Client
 
-from extender.cache.debugger.comparer import CacheDifference, Report
+from extender.cache.debugger import CacheDifference, Report
 from extender.config.settings import OPTIONS, Settings
 from extender.runtime.clock import SystemClock
 from extender.web.app import Backend, ExtenderApp, create_app

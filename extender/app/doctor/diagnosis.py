@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from extender.app.doctor.cluster import WAIT_SECONDS, check_cluster
 from extender.app.doctor.endpoint import check_endpoint
-from extender.app.doctor.finding import Finding, fail, ok
+from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.app.doctor.rights import SCHEDULE, SERVE, SERVE_PREEMPTING, check_rights
-from extender.app.doctor.rule_costs import check_rule_costs
 from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,
@@ -24,10 +24,48 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.decoding import decoders
 from extender.cluster.watch.paging import list_all
 from extender.errors import ClusterError, ConfigurationError
+from extender.framework.profile import Profile
 from extender.model.extenders import ExtenderConfig
 from extender.model.kinds import KINDS
 from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.offline.state import ClusterState
+from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.priority import CustomPriority
+from extender.plugins.users.tracing import described
 from extender.policy.policy import Policy
+from extender.table import PodInfo
+
+_MOST_SECONDS = 0.1  # over all nodes; kube-scheduler waits for so long with every pod
+
+
+def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Yields what each rule takes for a pod that asks for nothing, on all of these nodes."""
+    state, pod = ClusterState(nodes), PodInfo(Pod())
+    rules = {
+        rule.name: rule
+        for profile in profiles
+        for rule in (*profile.predicates, *(each.priority for each in profile.priorities))
+        if isinstance(rule, CustomPredicate | CustomPriority)
+    }
+    for name, rule in rules.items():
+        began = time.perf_counter()
+        try:
+            if isinstance(rule, CustomPredicate):
+                rule.prepare(pod, state.table).refuse(state.table.nodes.rows)
+            else:
+                rule.prepare(pod, state.table, state.table.nodes.rows)
+        except Exception as error:  # whatever a user's code may raise
+            yield warn(
+                "rule-cost", f"{name} fails for an empty pod: {described(error)}", "try it: `extender rule test`"
+            )
+            continue
+        seconds = time.perf_counter() - began
+        message = f"{name} takes {seconds * 1e6 / len(nodes):.1f} us a node, {seconds * 1e3:.1f} ms on all {len(nodes)}"
+        if seconds > _MOST_SECONDS:
+            yield warn("rule-cost", message, "have it look at all nodes at once, by columns (docs/rules.md)")
+        else:
+            yield ok("rule-cost", message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
 from extender.plugins.users import CountedFailures
 from extender.plugins.users.reserve import CustomReserve
-from extender.policy.modules import imported_anew
+from extender.policy.library import imported_anew
 from extender.policy.policy import Policy
 from extender.runtime.ports import Telemetry
 

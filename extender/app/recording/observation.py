@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from random import Random
 from typing import Any, Protocol
 
+from extender.app.feed import feed_factory_of
 from extender.app.policies import policy_text
 from extender.app.recording.decisions import DECISIONS, PastDecisions
+from extender.cache.cache import Cache
 from extender.cache.changes import Changes
+from extender.cache.view import CacheSize
 from extender.config.settings import Settings
+from extender.errors import ClusterError
 from extender.framework.profile import Profile
 from extender.model.pod import Pod
-from extender.offline.recording.files import RotatingFiles
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
-from extender.offline.recording.recorder import Recorder
-from extender.runtime.clock import Clock
+from extender.offline.recording.recorder import Recorder, RotatingFiles
+from extender.runtime.clock import Clock, SystemClock
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
@@ -25,6 +30,7 @@ from extender.scheduler.timing import ProfileTimer
 from extender.table import PodInfo, Table
 from extender.verbs.verb import ObservedVerb, Verb
 from extender.web.answers import Page
+from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 
 
@@ -144,3 +150,40 @@ def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
     return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded)
+
+
+SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
+
+
+def record(settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object]) -> CacheSize:
+    """Records for so long (None: until SIGTERM or SIGINT); returns what the cluster held in the end.
+
+    Args:
+        progress: is told what it holds, once a second.
+
+    Raises:
+        ConfigurationError, OSError: before anything is recorded.
+        ClusterError: the cluster cannot be listed.
+    """
+    log.configure(settings.log_format, settings.log_level)
+    clock, ending = SystemClock(), threading.Event()
+    metrics = Metrics(clock, version("extender"))
+    observed = Observation(settings, "record", metrics, clock)
+    cache = Cache(clock, metrics, changes=observed.changes)
+    feed = feed_factory_of(settings)(cache, metrics, clock)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    observed.start()
+    feed.start()
+    try:
+        deadline = clock.monotonic() + SYNC_SECONDS
+        while (missing := feed.missing()) and not ending.wait(_POLL_SECONDS):
+            if clock.monotonic() > deadline:
+                raise ClusterError(f"no list of {', '.join(missing)} came in {SYNC_SECONDS:g} s")
+        end = float("inf") if seconds is None else clock.monotonic() + seconds
+        while (left := end - clock.monotonic()) > 0 and not ending.wait(min(left, _LOOK_SECONDS)):
+            progress(cache.size())
+        return cache.size()
+    finally:
+        feed.stop()
+        observed.stop()

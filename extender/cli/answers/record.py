@@ -48,7 +48,7 @@ def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_by
     }
     settings = load(None, os.environ, given)
     from extender.app.live import readable
-    from extender.app.recording.record import record as run
+    from extender.app.recording.observation import record as run
 
     names, notes = readable(settings) if settings.cluster is None else ([], [])
     for note in notes:
@@ -97,8 +97,8 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: st
 
 
 def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> int:
-    from extender.offline.recording import text
     from extender.offline.recording.reading import Recording
+    from extender.offline.recording.replay import as_text, steps_text
     from extender.offline.recording.replay import replay as decide_again
 
     differs, documents = False, []
@@ -112,7 +112,7 @@ def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: s
             continue
         if len(files) > 1:
             click.echo(f"{'' if number == 0 else chr(10)}{file}:")
-        lines = text.steps_text(recording.steps) if result is None else text.as_text(result, every=output == "wide")
+        lines = steps_text(recording.steps) if result is None else as_text(result, every=output == "wide")
         for line in lines:
             click.echo(line)
     if documents:

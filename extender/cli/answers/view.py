@@ -44,8 +44,8 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
 
     `extender serve` and `extender schedule` have the same pages at /ui.
     """
-    from extender.app.view import look_at_cluster, look_at_recording  # --help need not wait for NumPy
-    from extender.app.view import view as run
+    from extender.app.ui import look_at_cluster, look_at_recording  # --help need not wait for NumPy
+    from extender.app.ui import view as run
     from extender.ui.documents import Choices
 
     if recording is not None and (source.cluster or source.kubeconfig or source.context):

@@ -18,7 +18,7 @@ from extender.model.meta import Object
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements, Toleration
 from extender.model.quantity import ResourceList
 from extender.model.workloads import LimitRange, LimitRangeItem, PriorityClass, RuntimeClass
-from extender.offline.manifests.defaults import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
+from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, with_ports, with_priority
 from extender.table.objects import Objects
 
 T = TypeVar("T", bound=Object)

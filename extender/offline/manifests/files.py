@@ -20,8 +20,7 @@ import msgspec
 from extender.errors import MalformedCluster, MalformedInput
 from extender.model.kinds import ADMISSION_KINDS, DECODERS, Kind
 from extender.model.meta import Object
-from extender.offline.manifests.defaults import with_defaults
-from extender.offline.manifests.objects import READ_KINDS, to_object
+from extender.offline.manifests.objects import READ_KINDS, to_object, with_defaults
 from extender.runtime import strict_yaml
 
 MOST_JSON_BYTES = 1024 * 1024 * 1024

@@ -1,20 +1,40 @@
-"""API objects as dicts, as `kubectl get -o json` gives them, made into the model's values."""
+"""Objects read from manifests, as the API server would have stored them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
-from extender.model.meta import Object
-from extender.model.pod import Pod
+from extender.model.meta import Object, ObjectMeta
+from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from extender.model.workloads import Namespace, PriorityClass
 
 DEFAULT_NAMESPACE = "default"
 READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
 """The purposes that a snapshot is read for."""
+
+
+CLUSTER_SCOPED = frozenset(
+    {
+        "Namespace",
+        "Node",
+        "PriorityClass",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "VolumeAttachment",
+        "DeviceClass",
+        "ResourceSlice",
+        "DeviceTaintRule",
+        "RuntimeClass",
+    }
+)
 
 T = TypeVar("T", bound=Object)
 
@@ -54,14 +74,102 @@ def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:
     return obj
 
 
-def _identified(pod: Pod) -> Pod:
-    if pod.namespace and pod.uid:
-        return pod
-    namespace = pod.namespace or DEFAULT_NAMESPACE
-    uid = pod.uid or f"{namespace}/{pod.name}"
-    metadata = msgspec.structs.replace(pod.metadata, namespace=namespace, uid=uid)
-    return msgspec.structs.replace(pod, metadata=metadata)
-
-
 def _group(api_version: object) -> str:
     return str(api_version).rpartition("/")[0]
+
+
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+DEFAULT_SCHEDULER = "default-scheduler"
+_NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+
+
+def with_defaults(objects: Sequence[Object]) -> list[Object]:
+    """The objects as an API server would have stored them, and the namespaces that they stand in.
+
+    Raises:
+        MalformedCluster: a pod names a priority class that is not there.
+    """
+    known = [_identified(obj) for obj in objects]
+    classes = [obj for obj in known if isinstance(obj, PriorityClass)]
+    done = [_pod(obj, classes) if isinstance(obj, Pod) else obj for obj in known]
+    given = {obj.name for obj in done if isinstance(obj, Namespace)}
+    missing = sorted({obj.namespace for obj in done if obj.namespace} - given)
+    return [*map(_labelled, done), *map(_namespace, missing)]
+
+
+def _identified(obj: T) -> T:
+    if obj.uid and (obj.namespace or type(obj).__name__ in CLUSTER_SCOPED):
+        return obj
+    namespace = "" if type(obj).__name__ in CLUSTER_SCOPED else obj.namespace or DEFAULT_NAMESPACE
+    uid = obj.uid or f"{namespace}/{obj.name}".removeprefix("/")
+    return replace(obj, metadata=replace(obj.metadata, namespace=namespace, uid=uid))
+
+
+def _namespace(name: str) -> Object:
+    return _labelled(Namespace(metadata=ObjectMeta(name=name, uid=name)))
+
+
+def _labelled(obj: T) -> T:
+    if not isinstance(obj, Namespace) or _NAMESPACE_LABEL in obj.labels:
+        return obj
+    return replace(obj, metadata=replace(obj.metadata, labels={**obj.labels, _NAMESPACE_LABEL: obj.name}))
+
+
+def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
+    spec = with_priority(pod.key, pod.spec, classes)
+    host_network = bool(spec.host_network)
+    return replace(
+        pod,
+        spec=replace(
+            spec,
+            scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
+            containers=_containers(spec.containers, host_network),
+            init_containers=_containers(spec.init_containers, host_network),
+        ),
+    )
+
+
+def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> PodSpec:
+    """The spec with the number of its PriorityClass, or of the default one.
+
+    Raises:
+        MalformedCluster: the pod, of this key, names a class that is not there.
+    """
+    if spec.priority is not None:
+        return spec
+    if spec.priority_class_name in SYSTEM_CLASSES:
+        return replace(spec, priority=SYSTEM_CLASSES[spec.priority_class_name])
+    wanted = [
+        c for c in classes if (c.name == spec.priority_class_name if spec.priority_class_name else c.global_default)
+    ]
+    if not wanted:
+        if spec.priority_class_name:
+            raise MalformedCluster(f"pod {key}: no PriorityClass {spec.priority_class_name} is in the cluster")
+        return replace(spec, priority=0)
+    chosen = min(wanted, key=lambda c: c.value)  # of several global defaults the lowest counts
+    return replace(
+        spec,
+        priority=chosen.value,
+        priority_class_name=chosen.name,
+        preemption_policy=spec.preemption_policy or chosen.preemption_policy,
+    )
+
+
+def _containers(containers: list[Container] | None, host_network: bool) -> list[Container] | None:
+    return [_container(container, host_network) for container in containers] if containers else containers
+
+
+def _container(container: Container, host_network: bool) -> Container:
+    resources = container.resources
+    if resources and resources.limits:
+        requests = {**resources.limits, **(resources.requests or {})}
+        container = replace(container, resources=ResourceRequirements(requests, resources.limits))
+    return with_ports(container, host_network)
+
+
+def with_ports(container: Container, host_network: bool) -> Container:
+    """The container; on the node's network its ports are the node's."""
+    if not (host_network and container.ports):
+        return container
+    ports = [replace(port, host_port=port.host_port or port.container_port) for port in container.ports]
+    return replace(container, ports=ports)

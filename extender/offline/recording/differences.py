@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from extender.extender_v1.fields import NULL
+from extender.extender_v1.types import NULL
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, from_digits, from_ranges

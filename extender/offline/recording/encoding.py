@@ -1,28 +1,20 @@
-"""Entries of the recorder -> lines of a file."""
+"""What the recorder is told, and the lines that are written of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from extender.cache.changes import NODE, Present
+from extender.cache.changes import NODE, Present, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.extender_v1.encoding import encode
-from extender.extender_v1.fields import NULL
-from extender.extender_v1.types import ExtenderArgs, ExtenderFilterResult, HostPriorityList
+from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList
 from extender.model.documents import WHOLE
 from extender.model.meta import Object
-from extender.offline.recording.entries import (
-    AttemptEntry,
-    CallEntry,
-    ChangeEntry,
-    CheckpointEntry,
-    Entry,
-)
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,
@@ -36,8 +28,61 @@ from extender.offline.recording.lines import (
     as_digits,
     as_ranges,
 )
-from extender.scheduler.scheduling_cycle import Chosen
+from extender.scheduler.scheduling_cycle import Chosen, Unfit
 from extender.table import PodInfo
+
+
+class PolicyEntry(NamedTuple):
+    """Another policy decides from here on; `text`: it as it is written."""
+
+    text: str
+
+
+class ChangeEntry(NamedTuple):
+    """The cache has noted a change. `present` None: the object is gone."""
+
+    at: float
+    moment: int
+    kind: str
+    key: str
+    present: Present
+
+
+class CheckpointEntry(NamedTuple):
+    """Everything there is, after changes were dropped."""
+
+    at: float
+    moment: int
+    updates: Updates
+    dropped: int
+
+
+class CallEntry(NamedTuple):
+    """A verb was asked; `result` is its answer, None where there is none but `error`."""
+
+    at: float
+    moment: int
+    verb: str
+    outcome: str
+    request: Any
+    result: Any
+    error: str = ""
+
+
+class AttemptEntry(NamedTuple):
+    """The loop has tried a pod. `order`: the names of the table's nodes in its order; None: as before."""
+
+    at: float
+    moment: int
+    info: PodInfo
+    order: Sequence[str] | None
+    draws: list[tuple[int, int]]
+    decided: Chosen | Unfit
+
+
+Entry = ChangeEntry | CheckpointEntry | CallEntry | AttemptEntry | EventLine | DroppedLine
+"""The last two are written as they are."""
+
 
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())

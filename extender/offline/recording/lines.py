@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.extender_v1.fields import NULL
+from extender.extender_v1.types import NULL
 from extender.verbs.verb import DECIDED
 
 FORMAT_VERSION = 1

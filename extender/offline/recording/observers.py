@@ -8,7 +8,7 @@ from random import Random
 from extender.cache.changes import Changes, Present, Updates
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
 from extender.model.pod import Pod
-from extender.offline.recording.entries import AttemptEntry, CallEntry
+from extender.offline.recording.encoding import AttemptEntry, CallEntry
 from extender.offline.recording.lines import EventLine
 from extender.offline.recording.recorder import Recorder
 from extender.scheduler.ports import EventType

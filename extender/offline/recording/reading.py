@@ -14,7 +14,7 @@ from extender.cache.changes import Present
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
-from extender.extender_v1.fields import NULL
+from extender.extender_v1.types import NULL
 from extender.framework.profile import Profiles
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import DECODERS

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from extender.errors import ConfigurationError
 from extender.offline.html import rendering
+from extender.offline.quantities import listed
 from extender.offline.recording.differences import (
     Difference,
     as_dict,
@@ -25,6 +27,7 @@ from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep
 from extender.offline.recording.worlds import Rules, World
 from extender.offline.state import rule_errors
+from extender.offline.tables import Cells, aligned, printable
 from extender.verbs.verb import DECIDED
 
 ATTEMPT = "attempt"
@@ -225,3 +228,44 @@ class _Replay:
         missing = sum(each.dropped for each in self._recording.lines if isinstance(each, CheckpointLine))
         if missing:
             yield f"{missing} changes were not recorded, for they came faster than they could be written"
+
+
+MOST_ROWS = 20
+_MOST_NODES = 3
+
+
+def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
+    """Returns the outcome, and a line for each difference; `every`: uncut."""
+    made = ", ".join(f"{count} {what}" for what, count in result.decided.items())
+    yield f"{sum(result.decided.values())} decisions made again{f' ({made})' if made else ''}: {_differ(result)}"
+    yield from (f"{count} left out: {why}" for why, count in result.left_out.items())
+    yield from (printable(f"note: {note}") for note in result.notes)
+    lines: list[Cells] = [("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")]
+    for each in result.changed:
+        about = (str(each.step.number), _time(each.step.at), each.what, each.step.subject)
+        lines += [
+            (*about, one.recorded, one.replayed, one.cause or "-", listed(one.nodes, _MOST_NODES) or "-")
+            for one in each.differences
+        ]
+    if len(lines) > 1:
+        yield ""
+        shown = lines if every else lines[: MOST_ROWS + 1]
+        yield from aligned(shown)
+        if len(lines) > len(shown):
+            yield f"and {len(lines) - len(shown)} more: see -o wide"
+
+
+def steps_text(steps: Sequence[RecordedStep]) -> Iterator[str]:
+    """Returns a line for each step."""
+    head = ("STEP", "TIME", "KIND", "ABOUT", "WHAT")
+    yield from aligned(
+        [head, *((str(each.number), _time(each.at), each.kind, each.subject or "-", each.text) for each in steps)]
+    )
+
+
+def _differ(result: ReplayResult) -> str:
+    return f"{len(result.changed)} differ" if result.changed else "none differs"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]

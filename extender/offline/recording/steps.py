@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from extender.cache.changes import POD
-from extender.extender_v1.fields import NULL
+from extender.extender_v1.types import NULL
 from extender.model.meta import Object
 from extender.offline.recording.lines import (
     AttemptLine,

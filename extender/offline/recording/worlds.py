@@ -14,8 +14,7 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Changes, Present, Update, apply
 from extender.cache.placements import PodPlacement
-from extender.extender_v1.fields import NULL
-from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes, NodeVictims
+from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderPreemptionArgs, NodeBytes, NodeVictims
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score

@@ -5,17 +5,105 @@ Source: upstream plugin noderesources.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
+
+from extender.framework.events.cluster_events import Action, Change, Resource
+from extender.framework.events.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, Plugin
-from extender.plugins.node_resources import balanced_allocation
+from extender.model.quantity import amounts
+from extender.model.requests import is_counted, is_extended
 from extender.plugins.node_resources.arguments import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     weights,
 )
+from extender.plugins.node_resources.balanced_allocation import NAME as BALANCED_ALLOCATION_NAME
 from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
 from extender.plugins.node_resources.fit import NAME, NodeResourcesFitFilter
 from extender.plugins.node_resources.fit_score import NodeResourcesFitScore
-from extender.plugins.node_resources.hints import INTERESTS
+from extender.table import PodInfo
+
+PODS = "pods"
+
+
+def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
+    """Returns what the node would hold, were it empty; only of help to who asks for what it has more of than before."""
+    offered = amounts(change.new.allocatable)
+    if not offered.get(PODS):
+        return None
+    before = amounts(change.old.allocatable) if change.old else {}
+
+    def grows(resource: str) -> bool:
+        return offered.get(resource, 0) > before.get(resource, 0) or _may_be_a_device(resource, offered)
+
+    return AmountLimits(_at_most(offered), None if change.old is None or grows(PODS) else grows)
+
+
+def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
+    """Returns what is free on the node that a pod left, pods of lower priority aside; any amount if that is unknown."""
+    if not has_place(change.old):
+        return None
+    free = change.room(priority) if change.room else None
+    if free is None:
+        return AmountLimits()
+    return AmountLimits(_at_most(free)) if free.get(PODS, 1) > 0 else None
+
+
+def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
+    """Returns what is free on the node of a pod that asks for less; only of help to who asks for the same resource."""
+    before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
+    freed = {name for name, amount in before.items() if amount > after.get(name, 0)}
+    limits = room_after_pod(change, priority) if freed else None
+    return limits and limits._replace(any_of=freed.__contains__)
+
+
+def class_offers_resource(pod: PodInfo, _change: Change) -> bool:
+    """Returns True if the pod asks for extended resources, which a device class may stand behind (KEP-5004)."""
+    return _asks_for_extended(pod)
+
+
+def _asks_for_extended(pod: PodInfo) -> bool:
+    return any(map(is_extended, _wanted(pod)))
+
+
+def _wanted(pod: PodInfo) -> Mapping[str, int]:
+    return {name: amount for name, amount in pod.requests.items() if amount and is_counted(name)}
+
+
+def _at_most(offered: Mapping[str, int]) -> Callable[[str], float]:
+    return lambda resource: inf if _may_be_a_device(resource, offered) else offered.get(resource, 0)
+
+
+def _may_be_a_device(resource: str, offered: Mapping[str, int]) -> bool:
+    return is_extended(resource) and resource not in offered
+
+
+def _wanted_and_priority(pod: PodInfo) -> Hashable:
+    return tuple(sorted(_wanted(pod).items())), pod.priority
+
+
+_REQUESTS = Reads(_wanted_and_priority, amounts=_wanted)
+
+
+def _of_room(resource: Resource, actions: Action, limits: Callable[[Change, int], AmountLimits | None]) -> Interest:
+    def is_enough(pod: PodInfo, change: Change) -> bool:
+        found = limits(change, pod.priority)
+        return found is not None and found.admit(_wanted(pod))
+
+    return Interest(resource, actions, is_enough, _REQUESTS, limits=limits)
+
+
+INTERESTS = Interests(
+    (
+        _of_room(Resource.ASSIGNED_POD, Action.DELETE, room_after_pod),
+        _of_room(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN, room_beside_smaller_pod),
+        Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN),
+        _of_room(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, room_of_empty_node),
+        Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, class_offers_resource, Reads(_asks_for_extended)),
+    )
+)
+
 
 FIT = Plugin(
     NAME,
@@ -27,7 +115,7 @@ FIT = Plugin(
     interests=INTERESTS,
 )
 BALANCED_ALLOCATION = Plugin(
-    balanced_allocation.NAME,
+    BALANCED_ALLOCATION_NAME,
     NodeResourcesBalancedAllocationArgs,
     priority=lambda args: NodeResourcesBalancedAllocation(weights(args.resources)),
     points=frozenset((PRE_SCORE,)),

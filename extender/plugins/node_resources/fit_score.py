@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
-from extender.framework.shape import MAX_UTILIZATION, ShapePoint, score_by_utilization
+from extender.framework.schema import MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, Allocation, ResourceWeights, allocation
 from extender.plugins.node_resources.cached_scores import cached_scores, may_be_devices
 from extender.plugins.node_resources.fit import NAME

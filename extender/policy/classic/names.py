@@ -14,9 +14,8 @@ from extender.model.volumes.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GC
 from extender.plugins import image_locality
 from extender.plugins.classic.equal import EqualPriority
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
-from extender.plugins.classic.node_condition import CheckNodeCondition
+from extender.plugins.classic.node_conditions import CheckNodeCondition, NodePressure
 from extender.plugins.classic.node_prefer_avoid_pods import NodePreferAvoidPods
-from extender.plugins.classic.node_pressure import NodePressure
 from extender.plugins.classic.resource_limits import ResourceLimits
 from extender.plugins.classic.selector_spread import SelectorSpread
 from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter

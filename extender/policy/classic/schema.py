@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from extender.framework.schema import LabelKey, Percentage, ResourceSpec, Shape, Strict
-from extender.policy.extender_schema import LegacyExtenderSpec
+from extender.policy.extenders import LegacyExtenderSpec
 
 Labels = Annotated[tuple[LabelKey, ...], Field(min_length=1)]
 

@@ -10,6 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from extender.framework.rules import NO_REFUSAL, Check, Predicate, Verdict
+from extender.framework.status import Refusal
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
 ALL = "*"
 
 
@@ -64,3 +69,28 @@ def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[st
     for plugin in (*score, *multi_point):
         found.setdefault(plugin.name, plugin.weight or 1)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterOnly:
+    """The pre-filter of `rule`, for a configuration that disables it at the extension point filter alone."""
+
+    rule: Predicate
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
+        made = self.rule.prepare(pod, table)
+        if made is None or isinstance(made, Refusal):
+            return made
+        return None if made.only is None else _Named(made.only)
+
+
+class _Named(Check):
+    def __init__(self, only: frozenset[str]) -> None:
+        self.only = only
+
+    def refuse(self, rows: Rows) -> Verdict:  # noqa: ARG002  the form that every check has
+        return NO_REFUSAL

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from extender.framework.schema import Ignored, NonNegative, Percentage, Positive, Strict
 from extender.policy.configuration.plugin_sets import Enabled, PluginSet
-from extender.policy.extender_schema import ExtenderSpec
+from extender.policy.extenders import ExtenderSpec
 
 Weight = Annotated[int, Field(ge=0, lt=2**31)]
 

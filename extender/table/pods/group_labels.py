@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from extender.model.selectors import Requirement, Selector
-from extender.table.label_index import filing_pairs
-from extender.table.labels import BoolColumn
+from extender.table.labels import BoolColumn, filing_pairs
 from extender.table.podinfo import Group
 
 _FIRST_CAPACITY = 64

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.selectors import Selector
-from extender.table.label_index import SelectorIndex
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, Rows, SelectorIndex
 from extender.table.podinfo import Group
 from extender.table.pods.counts import NodeCounts, most_kept
 from extender.table.pods.group_labels import GroupLabels

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.table.label_index import LabelIndex, SelectorIndex
-from extender.table.labels import IntColumn
+from extender.table.labels import IntColumn, LabelIndex, SelectorIndex
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
 from extender.table.pods.counts import NodeCounts, most_kept
 

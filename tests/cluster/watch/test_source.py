@@ -15,7 +15,7 @@ from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
-from extender.cluster.watch import source, verification
+from extender.cluster.watch import source, survey
 from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
@@ -287,7 +287,7 @@ def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "VERIFICATION_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(verification, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(survey, "QUIET_SECONDS", 0.05)
     with (
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, recorder),

@@ -20,8 +20,7 @@ from extender.offline.explain.changes import SuggestedChange
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.request_changes import lowered
 from extender.offline.explain.step import with_spec
-from extender.offline.manifests.defaults import with_defaults
-from extender.offline.manifests.objects import to_object
+from extender.offline.manifests.objects import to_object, with_defaults
 from tests.builders import Object, make_node, make_pod
 from tests.builders.pod import PodBuilder
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.shape import ShapePoint
+from extender.framework.schema import ShapePoint
 from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.fit_score import (
     NodeResourcesFitScore,

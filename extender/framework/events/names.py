@@ -1,11 +1,13 @@
-"""Names by which the pods are found whose selectors may match some labels: `key` and `key=value` (Reads.names)."""
+"""Names by which waiting pods are found that an event may help (Reads.names): of labels, selectors and claims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from extender.framework.events.queueing_hints import ANY
+from extender.framework.events.cluster_events import Change
+from extender.framework.events.queueing_hints import ANY, reads_names
 from extender.model.selectors import Requirement, Selector
+from extender.table import PodInfo
 
 _ON_MANY_NODES = ("os", "arch", "region", "zone")
 
@@ -41,3 +43,31 @@ def names_of_selector(selector: Selector) -> list[str]:
 def _commonness(requirement: Requirement) -> tuple[bool, bool, int]:
     on_many_nodes = requirement.key.rpartition("/")[2] in _ON_MANY_NODES
     return requirement.operator != "In", on_many_nodes, len(requirement.values)
+
+
+def claim_of(change: Change) -> tuple[str, ...]:
+    """Returns the key of the claim that the change is about."""
+    return (change.new.key,)
+
+
+def uses_claim(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod uses the claim, be it that of an ephemeral volume."""
+    return change.new.key in used_claims(pod)
+
+
+def names_claim(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod's spec names the claim."""
+    return change.new.key in named_claims(pod)
+
+
+def used_claims(pod: PodInfo) -> Iterator[str]:
+    """Yields the keys of the claims that the pod uses."""
+    return (use.key for use in pod.claims)
+
+
+def named_claims(pod: PodInfo) -> Iterator[str]:
+    """Yields the keys of the claims that the pod's spec names; those of ephemeral volumes are left out."""
+    return (use.key for use in pod.claims if use.owner is None)
+
+
+USED_CLAIMS, NAMED_CLAIMS = reads_names(used_claims), reads_names(named_claims)

@@ -1,17 +1,7 @@
-"""The comparer: holds the objects of the cache against a fresh list, and every table against one made anew.
+"""Looks at the cache from outside (upstream backend/cache/debugger).
 
-kube-scheduler has such a comparer for nodes and pods (upstream backend/cache/debugger); this one looks at every kind
-and at every number, and puts right what it finds.
-
-What is merely under way is no difference. Resource versions of a kind are comparable (KEP-5504) and a watch tells of
-changes in their order. So an object that the cache has otherwise than the list counts only
-- once the watch has told of something as new as the listed object, for then it should have told of that too, and
-- if the cache has not been told of the object since the comparison began.
-A list does not say when an object was deleted. One that is held but not listed counts once the watch is as far as the
-list itself; as a quiet kind gets there by bookmarks alone, which come once a minute or more rarely, it counts too when
-the watch has not told of it within `patience_seconds`.
-A pod whose bind is under way (ASSUMED) is not looked at, and one whose bind has ended (FINISHED) may still be listed
-without a node.
+`Comparer` holds the cache against a fresh list and every table against one made anew, and puts right what differs;
+`dump` writes down all that the cache counts.
 """
 
 from __future__ import annotations
@@ -215,3 +205,59 @@ def _table_differences(held: Table, fresh: Table) -> Iterator[CacheDifference]:
             yield CacheDifference(TABLE, found.where, f"{found.what} is {found.held}, not {found.fresh}")
     except Exception as error:  # whatever a table raises whose parts do not fit together
         yield CacheDifference(TABLE, "", f"cannot be read: {error!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedNode:
+    """A node as a table has it: cpu in milli, memory and storage in bytes, everything else in units.
+
+    Attributes:
+        known: False where only pods on it are.
+    """
+
+    name: str
+    known: bool
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedPod:
+    """A pod: where it counts ("" nowhere), and how sure that is; nothing of what it contains."""
+
+    key: str
+    uid: str
+    node: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """The cache at one moment, save that pods may be a moment newer than nodes."""
+
+    nodes: list[DumpedNode]
+    pods: list[DumpedPod]
+    nominated: Mapping[str, list[str]]
+
+
+def dump(cache: Cache) -> Dump:
+    """The nodes with their sums, the pods with their places, the nominated pods by node."""
+    with cache.snapshot("dump") as table:
+        nodes = [_node(table, name) for name in sorted(table.nodes.row_of)]
+        nominated = {node: sorted(info.pod.key for info in infos.values()) for node, infos in table.nominated.items()}
+    pods = [
+        DumpedPod(held.pod.key if held.pod else "", uid, held.node_name, _state(held.state))
+        for uid, held in cache.view.pods().items()
+    ]
+    return Dump(nodes, sorted(pods, key=lambda pod: (pod.key, pod.uid)), nominated)
+
+
+def _node(table: Table, name: str) -> DumpedNode:
+    nodes, row = table.nodes, table.nodes.row_of[name]
+    allocatable = {resource: int(nodes.allocatable[index, row]) for resource, index in nodes.resources.items()}
+    requested = {resource: int(nodes.requested[index, row]) for resource, index in nodes.resources.items()}
+    return DumpedNode(name, bool(nodes.present[row]), allocatable, requested)
+
+
+def _state(state: PodState) -> str:
+    return "waiting" if state is PodState.INITIAL else state.name.lower()
