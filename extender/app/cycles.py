@@ -21,6 +21,7 @@ from extender.plugins.users import put_in_force
 from extender.policy.extenders import ignoring
 from extender.policy.policy import Policy
 from extender.queue.priority_queue import PriorityQueue
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler.extenders import Extender, Extenders, in_turn
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
@@ -65,11 +66,13 @@ def cycles_of(
     extenders: Extenders,
     observers: Sequence[AttemptObserver] = (),
     timer: ProfileTimer | None = None,
+    limit: TimeLimit = NO_LIMIT,
 ) -> Mapping[str, SchedulingCycle]:
     """Returns the scheduling cycles by schedulerName.
 
     Args:
         scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
+        limit: of decisions that users' rules are asked for.
 
     Raises:
         ConfigurationError: there is no such profile, or one switches off what the loop does all the same.
@@ -78,7 +81,7 @@ def cycles_of(
     profiles = [ignoring(each, left_to_extenders) for each in _chosen(policy, scheduler_name)]
     if unsupported := [text for each in profiles for text in each.unsupported]:
         raise ConfigurationError(unsupported)
-    return {each.name: ObservedCycle(each, random, extenders, observers, timer) for each in profiles}
+    return {each.name: ObservedCycle(each, random, extenders, observers, timer, limit) for each in profiles}
 
 
 def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:

@@ -81,7 +81,7 @@ def compose_loop(
 
     Args:
         cycles: by schedulerName.
-        limit: of users' rules of Reserve and Permit.
+        limit: of users' rules of Reserve and Permit; `cycles` have theirs.
     """
     statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
     binders, preemptors = ports.binders, ports.preemptors

@@ -103,7 +103,8 @@ class SchedulerProcess(CacheProcess):
         super().__init__("schedule", settings, metrics, clock, stopping)
         policy, observed = self._policy, self._observed
         extenders = extenders_of(policy.extenders)
-        self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics))
+        limit = TimeLimit(clock, settings.decision_seconds)
+        self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics), limit)
         cache = Cache(clock, metrics, settings.assumed_ttl_seconds, self._features, observed.changes)
         feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         prepared = partial(prepare, cache, TABLES)
@@ -114,7 +115,6 @@ class SchedulerProcess(CacheProcess):
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
-        limit = TimeLimit(clock, settings.decision_seconds)
         self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options), limit)
         queue = self._loop.queue
         put_in_force(rules.profiles.all, queue.wake)
@@ -122,12 +122,14 @@ class SchedulerProcess(CacheProcess):
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, queue, clock, rules.cycles)
         self._pages = self._page_server(asdict(options))
 
-    def _rules_of(self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
+    def _rules_of(
+        self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer, limit: TimeLimit
+    ) -> LoopRules:
         random, observers = self._observed.random(options.seed), self._observed.observers
         return LoopRules(
             policy,
             self._features,
-            lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
+            lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer, limit),
         )
 
     def _page_server(self, options: Mapping[str, object]) -> PageServer:

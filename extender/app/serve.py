@@ -117,7 +117,7 @@ class WebhookProcess(CacheProcess):
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         permits = Permits(cache.snapshot, limit=limit)
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
-        self._preempting = _preempting(settings, cache, profiles, feed, metrics, clock)
+        self._preempting = _preempting(settings, cache, profiles, feed, metrics, clock, limit)
         put_in_force(profiles.all, refused.wake)
         self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused, permits))
         self._tickers = self._tickers_of(refused, permits)
@@ -182,13 +182,19 @@ class WebhookProcess(CacheProcess):
 
 
 def _preempting(
-    settings: Settings, cache: Cache, profiles: Profiles, feed: ClusterFeed, metrics: Metrics, clock: Clock
+    settings: Settings,
+    cache: Cache,
+    profiles: Profiles,
+    feed: ClusterFeed,
+    metrics: Metrics,
+    clock: Clock,
+    limit: TimeLimit,
 ) -> Sequence[PreemptionWriters]:
     """Returns the writers that preempt for users' rules; none unless that is asked for, and the cluster live."""
     if not settings.preempt_for_rules or settings.cluster:
         return ()
     client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-    return (PreemptionWriters(cache, profiles, client, feed.fence, metrics, clock),)
+    return (PreemptionWriters(cache, profiles, client, feed.fence, metrics, clock, limit),)
 
 
 def verbs_over(

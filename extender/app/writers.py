@@ -18,7 +18,7 @@ from extender.cluster.writers.statuses import ApiStatuses
 from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.framework.profile import Profiles
-from extender.runtime.clock import Clock
+from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.runtime.threads import WorkerPool
 from extender.scheduler.ports import Events
@@ -79,13 +79,20 @@ class PreemptionWriters:
     """The writers of preemption in `extender serve`, and their threads; `fence` lets the leader's writes pass only."""
 
     def __init__(
-        self, cache: Cache, profiles: Profiles, client: KubeClient, fence: Fence, metrics: Metrics, clock: Clock
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        client: KubeClient,
+        fence: Fence,
+        metrics: Metrics,
+        clock: Clock,
+        limit: TimeLimit,
     ) -> None:
         self._client, fenced, dropped = client, LeaderClient(client, fence), metrics.write_dropped
         self._statuses = ApiStatuses(fenced, bucket(_PREEMPTION_RATE), clock, dropped)
         self._events = ApiEvents(fenced, bucket(_PREEMPTION_RATE), clock, _instance(), dropped)
         evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events)
-        self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules)
+        self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules, limit)
 
     def start(self) -> None:
         """Starts the threads."""

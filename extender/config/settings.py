@@ -178,7 +178,7 @@ class Settings(BaseModel):
     decision_seconds: Seconds = Field(
         4.0,
         description="how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5; "
-        "schedule: how long rules of Reserve and Permit may take for a pod",
+        "schedule: how long a decision that asks users' rules may take, and rules of Reserve and Permit",
     )
     drain_seconds: Seconds = Field(
         default=5.0,

@@ -14,7 +14,6 @@ from extender.framework.fit import Fit
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Refusal, unresolvable
-from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import IntColumn, Rows
 from extender.table.pods.nominated import AwaitedPods
@@ -109,18 +108,13 @@ def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> Non
             fit.refuse_too(positions[mask], refusal)
 
 
-def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline: Deadline = NO_DEADLINE) -> Fit:
+def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     """Finds which of `rows` can take the pod; pods nominated to a node count as if they stood there.
 
     A node with nominated pods of the same or higher priority must do both with and without them, for they may
     never come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
     Predicates that had nothing to say without them are not asked again (upstream Skip). Raises DeadlineExceeded.
     """
-    with table.until(deadline):
-        return _find_fit(profile, pod, table, rows)
-
-
-def _find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows)
     if prepared.refusal is None and (awaited := _awaited_among(rows, profile, pod, table)):

@@ -9,7 +9,6 @@ import numpy as np
 
 from extender.framework.profile import Profile
 from extender.framework.rules import Scores
-from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -31,16 +30,11 @@ class Scoring(NamedTuple):
     by_plugin: Sequence[PluginScores]
 
 
-def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows, deadline: Deadline = NO_DEADLINE) -> Scoring:
+def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
     """Runs every priority's map and reduce over the feasible `rows`, weights the scores and adds them up.
 
     Raises DeadlineExceeded.
     """
-    with table.until(deadline):
-        return _score(profile, pod, table, rows)
-
-
-def _score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
     total = np.zeros(len(rows), np.int64)
     by_plugin: list[PluginScores] = []
     for weighted in profile.priorities:

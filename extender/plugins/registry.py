@@ -33,6 +33,7 @@ from extender.plugins import (
     volume_zone,
 )
 from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.reserve import CustomReserve
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -87,6 +88,12 @@ def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
         if isinstance(rule, CustomPredicate | CustomReserve)
     ]
     return {**INTERESTS, **{rule.name: rule.interests for rule in rules if rule.interests is not EVERYTHING}}
+
+
+def users_rules(profile: Profile) -> list[CustomPredicate | CustomPriority]:
+    """Returns the predicates and priorities that are functions of users."""
+    rules = (*profile.predicates, *(each.priority for each in profile.priorities))
+    return [rule for rule in rules if isinstance(rule, CustomPredicate | CustomPriority)]
 
 
 def default_profile(name: str = DEFAULT_SCHEDULER) -> Profile:

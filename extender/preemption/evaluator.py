@@ -18,7 +18,6 @@ from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.preemption.candidates import Candidates
 from extender.preemption.dry_run import DryRun
 from extender.preemption.victims import NO_VICTIMS, VictimColumns, potential_victims
-from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -79,11 +78,7 @@ def preempt(
 
 
 def process_preemption(
-    profile: Profile,
-    pod: PodInfo,
-    table: Table,
-    offered: Mapping[str, Sequence[str]],
-    deadline: Deadline = NO_DEADLINE,
+    profile: Profile, pod: PodInfo, table: Table, offered: Mapping[str, Sequence[str]]
 ) -> ProcessedPreemption:
     """Corrects victims, UIDs by node, that a scheduler has chosen for `pod` (upstream ProcessPreemption).
 
@@ -91,13 +86,6 @@ def process_preemption(
     selected among all pods of a lower priority. Pods of the same or a higher priority are never victims.
     Raises DeadlineExceeded.
     """
-    with table.until(deadline):
-        return _process_preemption(profile, pod, table, offered)
-
-
-def _process_preemption(
-    profile: Profile, pod: PodInfo, table: Table, offered: Mapping[str, Sequence[str]]
-) -> ProcessedPreemption:
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
     among_offered = _among(table, potential, offered)

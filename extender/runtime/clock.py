@@ -8,6 +8,9 @@ from typing import Protocol
 
 from extender.errors import DeadlineExceeded
 
+LATE = "no decision within"
+"""The first words of the error of a decision that has met its deadline."""
+
 
 class Clock(Protocol):
     """The source of time of a module."""
@@ -50,7 +53,7 @@ class Deadline:
 
     def told(self, reason: str) -> str:
         """Returns the reason as an error has it."""
-        return f"no decision within {self._seconds:g} s: {reason}"
+        return f"{LATE} {self._seconds:g} s: {reason}"
 
 
 class TimeLimit:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.cache.cache import Cache
-from extender.errors import ClusterError
+from extender.errors import ClusterError, DeadlineExceeded
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile, Profiles
@@ -21,6 +21,7 @@ from extender.framework.status import Code
 from extender.plugins.users.predicate import CustomPredicate
 from extender.preemption import preempt
 from extender.queue.priority_queue import PriorityQueue
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, Workers
@@ -198,9 +199,10 @@ class RulePreemption:
         statuses: Statuses,
         evictor: VictimEvictor,
         preempted: Callable[[int], object],
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        """`preempted` is told how many victims have been evicted for a pod."""
-        self._preempted = preempted
+        """`preempted` is told how many victims have been evicted for a pod; `limit`: of the decision about one."""
+        self._preempted, self._limit = preempted, limit
         self._cache, self._profiles, self._statuses, self._evictor = cache, profiles, statuses, evictor
         self._nominations = Nominations(cache, statuses)
         self._victims: dict[str, Sequence[PodInfo]] = {}
@@ -221,6 +223,8 @@ class RulePreemption:
             try:
                 if (plan := self._plan(info)) is not None:
                     self._carry_out(info, plan)
+            except DeadlineExceeded as error:  # kube-scheduler has it judged again
+                _log.warning("preemption for %s: %s", info.pod.key, error)
             except ClusterError as error:
                 _log.warning("preemption for %s: %s", info.pod.key, error)
                 failed.append(info.uid)
@@ -237,7 +241,7 @@ class RulePreemption:
     def _plan(self, info: PodInfo) -> EvictionPlan | None:
         """Returns the pods to evict; None: there is room, kube-scheduler can make it, or nobody can."""
         profile = self._profiles.of(info.pod)
-        with self._cache.snapshot("preemption") as table:
+        with self._cache.snapshot("preemption") as table, table.until(self._limit.begin()):
             fit = find_fit(profile, info, table, table.nodes.rows)
             rows, other_rows = _may_be_preempted(fit, _rules_of(profile))
             limits = profile.preemption

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from extender.cache.cache import Cache
-from extender.errors import BindingFailed, ExtenderError, IllegalTransition, Outdated
+from extender.errors import BindingFailed, DeadlineExceeded, ExtenderError, IllegalTransition, Outdated
 from extender.framework.permit import Permits, ReserveRule
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
@@ -89,6 +89,8 @@ class Scheduler:
             assumed: AssumedPod | Chosen | Unfit = self._schedule_pod(pod.info, cycle)
             if isinstance(assumed, Chosen):
                 assumed = self._assume_and_reserve(pod, assumed, cycle.profile.permit, began_at)
+        except DeadlineExceeded as error:
+            return Unfit(str(error))
         except Exception as error:  # one pod that cannot be judged must not keep the others waiting
             _log.exception("scheduling %s", pod.info.pod.key)
             return Unfit(f"{type(error).__name__}: {error}")

@@ -14,7 +14,7 @@ from uuid import UUID
 import numpy as np
 
 from extender.devices.plan import DevicePlan, idle_claim, plan_devices
-from extender.errors import ExtenderError, RuleFailed
+from extender.errors import DeadlineExceeded, ExtenderError, RuleFailed
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
@@ -23,9 +23,11 @@ from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
+from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
 from extender.preemption import NOT_HELPFUL, Candidate, Preemption, preempt
 from extender.queue.queued_pod import ERROR, Rejection
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.timing import ERROR as ERROR_STATUS
@@ -105,6 +107,7 @@ class SchedulingCycle:
         random: breaks ties, and says where preemption begins to search.
         extenders: asked about the nodes that the profile lets pass.
         timer: times some decisions; None: none is.
+        limit: of decisions by a profile with users' rules; those of the others end by themselves.
     """
 
     def __init__(
@@ -113,20 +116,25 @@ class SchedulingCycle:
         random: Random,
         extenders: Extenders | None = None,
         timer: ProfileTimer | None = None,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
         self.profile = self._rules = profile
-        self._timer = timer
+        self._timer, self._limit = timer, limit if users_rules(profile) else NO_LIMIT
         self._random = random
         self._timeouts = timeouts_of(profile)
         self._extenders = extenders or Extenders()
         self._rankings = Rankings(profile)
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
-        """Returns the node for `pod`, or the reason why there is none, by what `table` holds."""
-        if self._timer is None:
-            return self._decide(pod, table)
-        self._rules = self._timer.begin(self.profile)
-        decided = self._decide(pod, table)
+        """Returns the node for `pod`, or the reason why there is none, by what `table` holds.
+
+        Raises DeadlineExceeded: as RuleUnanswered, `table` is in use still.
+        """
+        with table.until(self._limit.begin()):
+            if self._timer is None:
+                return self._decide(pod, table)
+            self._rules = self._timer.begin(self.profile)
+            decided = self._decide(pod, table)
         self._timer.end(*_statuses(decided))
         return decided
 
@@ -143,6 +151,8 @@ class SchedulingCycle:
             if (row := self._ranked_row(pod, table)) is not None:
                 return self._chosen(pod, table, row)
             fit = self._find_fit(pod, table, rows)
+        except DeadlineExceeded:
+            raise
         except ExtenderError as error:
             return Unfit(str(error))
         if failure := diagnosis.failure(fit):
@@ -158,6 +168,8 @@ class SchedulingCycle:
             return None
         try:
             fit = self._find_fit(pod, table, np.array([row], np.intp))
+        except DeadlineExceeded:
+            raise
         except ExtenderError as error:
             _log.warning("%s on its nominated node: %s", pod.pod.key, error)
             return None

@@ -222,8 +222,8 @@ class Bind:
         Raises DeadlineExceeded.
         """
         row = np.array([table.nodes.row_of[node]], np.intp)
-        fit = find_fit(profile or self._profile_of(info.pod), info, table, row, deadline)
-        refusal = fit.refusal(0)
+        with table.until(deadline):
+            refusal = find_fit(profile or self._profile_of(info.pod), info, table, row).refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 
     def _profile_of(self, pod: Pod) -> Profile:

@@ -80,7 +80,8 @@ class Filter:
         with self._cache.snapshot(self.name) as table:
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
-                fit = find_fit(profile, info, part.table, part.rows, deadline)
+                with part.table.until(deadline):
+                    fit = find_fit(profile, info, part.table, part.rows)
                 rules |= self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable), rules

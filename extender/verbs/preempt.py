@@ -53,9 +53,9 @@ class Preempt:
         answered: dict[str, MetaVictims] = {}
         if profile.preemption is None:  # the policy has it disabled
             return ExtenderPreemptionResult(answered)
-        with self._cache.snapshot(self.name) as table:
+        with self._cache.snapshot(self.name) as table, table.until(deadline):
             offered = {node: given.uids for node, given in request.victims.items()}
-            processed = process_preemption(profile, info, table, offered, deadline)
+            processed = process_preemption(profile, info, table, offered)
             for node, candidate in processed.candidates.items():
                 uids = _ordered(candidate.victims, request.victims[node])
                 uids += _unseen(request.victims[node], node, info, table)

@@ -57,7 +57,8 @@ class Prioritize:
             totals = np.zeros(len(nodes.names), np.int64)
             try:
                 for part in nodes.parts:
-                    totals[part.positions] = score(profile, info, part.table, part.rows, deadline).total
+                    with part.table.until(deadline):
+                        totals[part.positions] = score(profile, info, part.table, part.rows).total
             except RuleFailed:  # kube-scheduler has failed such a pod before it asks an extender
                 totals[:] = 0
         return HostPriorityList(nodes.names, self._scaled(totals, profile))

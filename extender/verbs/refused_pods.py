@@ -142,9 +142,9 @@ class RefusedPods:
 
     def _fits(self, info: PodInfo) -> bool:
         """Returns whether some node can take the pod; one that takes too long to judge is left alone."""
-        with self._cache.snapshot("refused") as table, suppress(DeadlineExceeded):
-            profile = self._profiles.of(info.pod)
-            return len(find_fit(profile, info, table, table.nodes.rows, self._limit.begin()).feasible) > 0
+        profile, deadline = self._profiles.of(info.pod), self._limit.begin()
+        with suppress(DeadlineExceeded), self._cache.snapshot("refused") as table, table.until(deadline):
+            return len(find_fit(profile, info, table, table.nodes.rows).feasible) > 0
         return False
 
     def _due(self) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.plugins.users import RaisedFailures
 from extender.policy.policy import provider
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import NO_LIMIT, ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.verbs.filter import Filter
@@ -51,7 +52,7 @@ def painter(name: str, priority: int, on: str = "", cpu: str = "1") -> PodBuilde
 class Webhook:
     """Filter, and what preempts for its refusals; `faults` are raised by the API server, which else does all."""
 
-    def __init__(self, *built: Any, rule: Any = one_painter, **profile: Any) -> None:
+    def __init__(self, *built: Any, rule: Any = one_painter, limit: TimeLimit = NO_LIMIT, **profile: Any) -> None:
         default = provider("DefaultProvider")
         made = rule.rule("painting", {}, RaisedFailures())
         self.profiles = Profiles([replace(default, predicates=[*default.predicates, made], **profile)])
@@ -62,7 +63,7 @@ class Webhook:
         evictor: Any = VictimEvictor(self.cache, self, self)
         statuses: Any = self
         self.counted: list[int] = []
-        self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor, self.counted.append)
+        self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor, self.counted.append, limit)
         self.evicted: list[str] = []
         self.nominated: list[tuple[str, str]] = []
         self.recorded: list[tuple[str, str]] = []
@@ -183,6 +184,27 @@ def test_what_the_api_server_refuses_is_tried_again() -> None:
     webhook.turn()
     webhook.turn()
     assert webhook.evicted == ["low"]
+
+
+def test_a_rule_that_hangs_is_left_in_time_and_nobody_goes() -> None:
+    asked, end = Event(), Event()
+
+    @predicate(sees_pods=True)
+    def hangs_when_it_is_asked_again(pod: Pod, node: Any) -> bool:
+        if asked.is_set():
+            end.wait(600)
+        asked.set()
+        return False
+
+    limit = TimeLimit(SystemClock(), 0.5)
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P, rule=hangs_when_it_is_asked_again, limit=limit)
+    webhook.ask(P, "n1")
+    try:
+        webhook.turn()
+        assert webhook.evicted == []
+        assert webhook.refused.take(webhook.preemption.rules()) == []  # kube-scheduler asks again
+    finally:
+        end.set()
 
 
 def test_kube_scheduler_has_a_second_to_do_what_it_does_itself() -> None:

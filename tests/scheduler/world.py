@@ -100,7 +100,7 @@ class World:
         telemetry: SchedulerTelemetry | None = None,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        """`record`: the file to record everything to. `limit`: of rules of Reserve and Permit."""
+        """`record`: the file to record everything to. `limit`: of users' rules."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
         told = telemetry or self.telemetry
@@ -121,7 +121,7 @@ class World:
             self.observed.random(seed),
             self.observed.observers,
         )
-        cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers, ProfileTimer(self.clock, told))}
+        cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers, ProfileTimer(self.clock, told), limit)}
         loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery

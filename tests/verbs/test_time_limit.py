@@ -23,6 +23,7 @@ from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
+from extender.verbs.refused_pods import WOKEN_SECONDS, RefusedPods
 from tests.builders import (
     PodBuilder,
     expression,
@@ -214,6 +215,8 @@ class _HangingRule:
         self.filter = Filter(self.cache, profiles, telemetry, limit=limit)
         self.prioritize = Prioritize(self.cache, profiles, limit=limit)
         self.bind = Bind(self.cache, profiles, self.binder, telemetry, limit)
+        self.later = ManualClock()
+        self.refused = RefusedPods(self.cache, profiles, self.later, 0.0, limit)
 
 
 @pytest.fixture
@@ -244,3 +247,14 @@ def test_a_bind_whose_rule_hangs_binds_nothing_and_holds_no_other_up(hanging: _H
     hanging.end.set()
     assert hanging.bind.decide(hanging.bind.decode(binding(first, "n1"))).error == ""
     assert hanging.binder.bound == [(other["metadata"]["uid"], "n2"), (first["metadata"]["uid"], "n1")]
+
+
+def test_the_table_of_a_rule_that_hangs_as_a_pod_is_judged_once_more_is_lent_no_more(hanging: _HangingRule) -> None:
+    hanging.refused.note(hanging.filter.decode(args(hanging.pods[0], names=_NODES)).pod, refused=True)
+    hanging.refused.wake_all()
+    with hanging.cache.snapshot("before") as before:
+        pass
+    hanging.later.advance(WOKEN_SECONDS)
+    assert list(hanging.refused.fitting()) == []
+    with hanging.cache.snapshot("after") as after:
+        assert after is not before

@@ -30,8 +30,8 @@ from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
+from extender.plugins.registry import users_rules
 from extender.plugins.users.predicate import CustomPredicate
-from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.tracing import described
 from extender.policy.policy import Policy
 from extender.table import PodInfo
@@ -42,12 +42,7 @@ _MOST_SECONDS = 0.1  # over all nodes; kube-scheduler waits for so long with eve
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Yields what each rule takes for a pod that asks for nothing, on all of these nodes."""
     state, pod = ClusterState(nodes), PodInfo(Pod())
-    rules = {
-        rule.name: rule
-        for profile in profiles
-        for rule in (*profile.predicates, *(each.priority for each in profile.priorities))
-        if isinstance(rule, CustomPredicate | CustomPriority)
-    }
+    rules = {rule.name: rule for profile in profiles for rule in users_rules(profile)}
     for name, rule in rules.items():
         began = time.perf_counter()
         try:

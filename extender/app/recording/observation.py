@@ -16,13 +16,13 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.view import CacheSize
 from extender.config.settings import Settings
-from extender.errors import ClusterError
+from extender.errors import ClusterError, DeadlineExceeded
 from extender.framework.profile import Profile
 from extender.model.pod import Pod
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
 from extender.offline.recording.recorder import Recorder, RotatingFiles
-from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.clock import NO_LIMIT, Clock, SystemClock, TimeLimit
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
@@ -54,12 +54,19 @@ class ObservedCycle(SchedulingCycle):
         extenders: Extenders,
         observers: Sequence[AttemptObserver],
         timer: ProfileTimer | None = None,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        super().__init__(profile, random, extenders, timer)
+        super().__init__(profile, random, extenders, timer, limit)
         self._observers = observers
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
-        decided = super().schedule_pod(pod, table)
+        try:
+            return self._told(pod, table, super().schedule_pod(pod, table))
+        except DeadlineExceeded as error:
+            self._told(pod, table, Unfit(str(error)))
+            raise
+
+    def _told(self, pod: PodInfo, table: Table, decided: Chosen | Unfit) -> Chosen | Unfit:
         for observer in self._observers:
             observer.attempted(pod, table, decided)
         return decided

@@ -28,12 +28,14 @@ from extender.offline.recording.steps import RecordedStep
 from extender.offline.recording.worlds import Rules, World
 from extender.offline.state import rule_errors
 from extender.offline.tables import Cells, aligned, printable
+from extender.runtime.clock import LATE
 from extender.verbs.verb import DECIDED
 
 ATTEMPT = "attempt"
 BEFORE = "it was decided before the file begins"
 MISSING = "changes that it was decided on were not recorded"
 UNJUDGED = "no rule was asked"
+UNDECIDED = "a rule had not answered in time"
 EXTENDERS = "other extenders were asked, whose answers are not recorded"
 Progress = Callable[[int, int], None]
 DecisionLine = CallLine | AttemptLine
@@ -195,6 +197,8 @@ class _Replay:
 
     def _decide(self, number: int, line: DecisionLine, obstacle: str) -> None:
         what = line.verb if isinstance(line, CallLine) else ATTEMPT
+        if isinstance(line, AttemptLine) and line.message.startswith(LATE):
+            obstacle = obstacle or UNDECIDED
         with rule_errors():
             found = None if obstacle else self._differences(line)
             differences = list(found or ())

@@ -82,9 +82,9 @@ class CustomPriority:
     def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:
         if self.columns:
             return self.function(pod, table, rows)
-        answers, rest = [], f"the rest of {self.name}"
+        answers, deadline, rest = [], table.deadline, f"the rest of {self.name}"
         for row in rows.tolist():
-            table.deadline.check(rest)
+            deadline.check(rest)
             answers.append(self.function(pod.pod, table.nodes.node(row)))
         return answers
 

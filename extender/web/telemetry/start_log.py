@@ -10,9 +10,7 @@ from typing import Literal
 
 from extender.config.settings import OPTIONS, Settings
 from extender.framework.profile import Profile
-from extender.plugins.registry import default_profile
-from extender.plugins.users.predicate import CustomPredicate
-from extender.plugins.users.priority import CustomPriority
+from extender.plugins.registry import default_profile, users_rules
 from extender.table.features import BY_NAME, FeatureGates
 from extender.web.telemetry.tracing import spans_wanted
 
@@ -46,16 +44,11 @@ def log_start(
         "version": version("extender"),
         "policy": str(settings.policy or settings.provider),
         "profiles": [profile.name for profile in profiles],
-        "rules": sorted({name for profile in profiles for name in _own_rules(profile)}),
+        "rules": sorted({rule.name for profile in profiles for rule in users_rules(profile)}),
         "addresses": list(_addresses(command, settings)),
         "off": [*_switched_off(command, settings), *_gates_off(features), *_plugins_off(profiles)],
     }
     _log.info("start", extra={"fields": fields})
-
-
-def _own_rules(profile: Profile) -> Iterator[str]:
-    yield from (each.name for each in profile.predicates if isinstance(each, CustomPredicate))
-    yield from (each.priority.name for each in profile.priorities if isinstance(each.priority, CustomPriority))
 
 
 def _addresses(command: Command, settings: Settings) -> Iterator[str]:

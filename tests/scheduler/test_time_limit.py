@@ -1,0 +1,206 @@
+"""Users' predicates and priorities that hang: the loop leaves them in time, and goes on with other pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender import Node, Pod, PodInfo, Rows, Table, predicate, priority
+from extender.app.cycles import cycles_of
+from extender.errors import DeadlineExceeded
+from extender.framework.profile import Profile, WeightedPriority
+from extender.offline.recording.lines import AttemptLine
+from extender.offline.recording.reading import Recording
+from extender.offline.recording.replay import UNDECIDED, replay
+from extender.plugins.users import RaisedFailures
+from extender.policy.policy import Policy, provider
+from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
+from extender.scheduler.extenders import Extenders
+from extender.scheduler.scheduling_cycle import SchedulingCycle
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.scheduler.world import NAME, World
+
+LONG_SECONDS = 600.0
+Rule = Callable[[Callable[[PodInfo | Pod], object]], Profile]
+
+
+def with_rules(*predicates: Any, priorities: Any = ()) -> Profile:
+    default = provider("DefaultProvider")
+    ours = [WeightedPriority(rule.rule("Hanging", {}, RaisedFailures())) for rule in priorities]
+    made = [rule.rule("Hanging", {}, RaisedFailures()) for rule in predicates]
+    return replace(default, predicates=[*default.predicates, *made], priorities=[*default.priorities, *ours])
+
+
+def predicate_of_nodes(delay: Callable[[Pod], object]) -> Profile:
+    @predicate
+    def rule(pod: Pod, node: Node) -> bool:
+        delay(pod)
+        return True
+
+    return with_rules(rule)
+
+
+def predicate_of_columns(delay: Callable[[Pod], object]) -> Profile:
+    @predicate
+    def rule(pod: PodInfo, table: Table, rows: Rows) -> object:
+        delay(pod.pod)
+        return np.ones(len(rows), np.bool_)
+
+    return with_rules(rule)
+
+
+def priority_of_nodes(delay: Callable[[Pod], object]) -> Profile:
+    @priority
+    def rule(pod: Pod, node: Node) -> int:
+        delay(pod)
+        return 1
+
+    return with_rules(priorities=[rule])
+
+
+def priority_of_columns(delay: Callable[[Pod], object]) -> Profile:
+    @priority
+    def rule(pod: PodInfo, table: Table, rows: Rows) -> object:
+        delay(pod.pod)
+        return np.ones(len(rows))
+
+    return with_rules(priorities=[rule])
+
+
+def predicate_in_preemption(delay: Callable[[Pod], object]) -> Profile:
+    """It hangs on a node without its lesser pods alone, as preemption asks."""
+
+    @predicate(sees_pods=True)
+    def rule(pod: PodInfo, table: Table, rows: Rows) -> object:
+        taken = table.nodes.requested[0][rows] > 0
+        if not taken.all():
+            delay(pod.pod)
+        return ~taken
+
+    return with_rules(rule)
+
+
+ANY_RULE = pytest.mark.parametrize(
+    "made", [predicate_of_nodes, predicate_of_columns, priority_of_nodes, priority_of_columns]
+)
+
+
+def node(name: str) -> NodeBuilder:
+    return make_node(name).capacity(cpu="8", memory="16Gi", pods="10").allocatable(cpu="8", memory="16Gi", pods="10")
+
+
+def pod(name: str) -> PodBuilder:
+    return make_pod(name).uid(name).scheduler(NAME).req(cpu="1")
+
+
+class Hang:
+    """A delay that hangs for the pod `p` until `end` is set; it is 10 minutes otherwise, to fail without a limit."""
+
+    def __init__(self) -> None:
+        self.end = Event()
+
+    def __call__(self, pod: Pod) -> None:
+        if pod.name == "p":
+            self.end.wait(LONG_SECONDS)
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hang = Hang()
+    yield hang
+    hang.end.set()
+
+
+def limit() -> TimeLimit:
+    return TimeLimit(SystemClock(), 0.5)
+
+
+LATE = "no decision within 0.5 s: Hanging has not answered"
+
+
+@ANY_RULE
+def test_a_pod_whose_rule_hangs_goes_back_to_the_queue_and_others_go_on(made: Rule, hang: Hang) -> None:
+    world = World(node("n1"), node("n2"), pod("p"), pod("q"), profile=made(hang), limit=limit())
+    with world.cache.snapshot("before") as before:
+        pass
+    world.settle()
+    assert (world.node_of("p"), bool(world.node_of("q"))) == ("", True)
+    assert world.conditions[0][:3] == ("p", "SchedulerError", LATE)
+    assert world.telemetry.results[:2] == ["error", "scheduled"]
+    with world.cache.snapshot("after") as after:
+        assert after is not before  # the rule may look at it still
+    hang.end.set()
+    world.pass_time(5)
+    assert world.node_of("p") != ""
+
+
+def test_a_rule_that_hangs_on_the_nominated_node_is_left_too(hang: Hang) -> None:
+    world = World(node("n1"), pod("p").nominated("n1"), profile=predicate_of_nodes(hang), limit=limit())
+    world.settle()
+    assert [message for _, _, message, _ in world.conditions] == [LATE]
+
+
+def test_a_rule_that_hangs_in_preemption_evicts_nobody(hang: Hang) -> None:
+    lesser = make_pod("lesser").uid("lesser").req(cpu="1").node("n1")
+    world = World(node("n1"), lesser, pod("p").priority(9), profile=predicate_in_preemption(hang), limit=limit())
+    world.settle()
+    assert [message for _, _, message, _ in world.conditions] == [LATE]
+    assert not world.pod("lesser").terminating
+    hang.end.set()
+    world.pass_time(5)
+    assert world.pod("lesser").terminating
+
+
+class SlowClock(ManualClock):
+    """Goes on by a second with each look at it."""
+
+    def monotonic(self) -> float:
+        self.advance(1.0)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize(
+    ("profile", "ends"),
+    [
+        pytest.param(provider("DefaultProvider"), False, id="in-tree rules only"),
+        pytest.param(predicate_of_nodes(lambda _: None), True, id="a predicate"),
+        pytest.param(priority_of_nodes(lambda _: None), True, id="a priority"),
+    ],
+)
+def test_only_a_profile_with_users_rules_has_a_deadline(profile: Profile, ends: bool) -> None:
+    """kube-scheduler gives its own plugins any time."""
+    world = World(node("n1"), node("n2"))
+    made = cycles_of(Policy([profile]), None, Random(0), Extenders(), limit=TimeLimit(SlowClock(), 4.0))
+
+    def decide(cycle: SchedulingCycle) -> object:
+        with world.cache.snapshot("test") as table:
+            return cycle.schedule_pod(PodInfo(world.pod("p")), table)
+
+    world.put(pod("p"))
+    world.watch()
+    cycle = made[profile.name]
+    if not ends:
+        decide(cycle)
+        return
+    with pytest.raises(DeadlineExceeded, match=r"no decision within 4 s"):
+        decide(cycle)
+
+
+def test_a_late_attempt_is_recorded_and_left_out_of_a_replay(hang: Hang, tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    lesser = make_pod("lesser").uid("lesser").req(cpu="1").node("n1")
+    profile = predicate_in_preemption(hang)
+    world = World(node("n1"), lesser, pod("p").priority(9), profile=profile, limit=limit(), record=path)
+    world.settle()
+    world.observed.stop()
+    attempt = next(line for line in Recording.load(path).lines if isinstance(line, AttemptLine))
+    assert (attempt.message, bool(attempt.draws)) == (LATE, True)  # of preemption, and no later attempt's
+    result = replay(path)
+    assert (result.left_out, result.changed) == ({UNDECIDED: 1}, [])
