@@ -75,7 +75,7 @@ def rules_in(path: Path) -> dict[str, Rule]:
     found = {
         name: value
         for name, value in vars(module).items()
-        if isinstance(value, PredicateFunction | PriorityFunction) and value.function.__module__ == module.__name__
+        if isinstance(value, PredicateFunction | PriorityFunction) and value.__module__ == module.__name__
     }
     if not found and any(isinstance(value, ReserveFunction) for value in vars(module).values()):
         raise ConfigurationError([f"{path}: rules of Reserve and Permit are asked where pods are bound, and not tried"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
@@ -34,19 +35,18 @@ class RuleFunction(Generic[P, R]):
     forms = "(pod, node) or (pod, table, rows)"
 
     def __init__(self, function: Callable[P, R]) -> None:
-        """Raises TypeError where the function has the form of no rule."""
+        """Raises TypeError where the function, which may be anything that can be called, has the form of no rule."""
         parameters = list(inspect.signature(function).parameters.values())
-        self.function = function
-        self.columns = _takes_three(function.__qualname__, parameters, self.forms)
-        self.arguments = _model(function, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
+        self.function, plain = function, _plain(function)
+        self.__name__, self.__module__, self.__doc__ = plain.__name__, plain.__module__, plain.__doc__
+        self.columns = _takes_three(plain.__qualname__, parameters, self.forms)
+        self.arguments = _model(plain, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.function.__module__}:{self.function.__qualname__}>"
+        return f"<{type(self).__name__} {self.__module__}:{self.__name__}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,14 @@ class BoundFunction:
 
     def __call__(self, *inputs: object) -> object:
         return self.function(*inputs, **self.arguments)
+
+
+def _plain(function: Callable[..., object]) -> Any:
+    """Returns what has a name: the function within a partial or a wrapper, or the class of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    return function if hasattr(function, "__qualname__") else type(function)
 
 
 def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> bool:
@@ -73,9 +81,8 @@ def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> 
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:
     """Only these parameters' annotations are looked up: those of pod and node may be there for type checkers alone."""
     annotations = {each.name: Any if each.annotation is each.empty else each.annotation for each in parameters}
-    types = get_type_hints(
-        SimpleNamespace(__annotations__=annotations), getattr(function, "__globals__", {}), include_extras=True
-    )
+    known = getattr(function.__call__ if inspect.isclass(function) else function, "__globals__", {})
+    types = get_type_hints(SimpleNamespace(__annotations__=annotations), known, include_extras=True)
     fields: dict[str, Any] = {
         each.name: (types[each.name], ... if each.default is each.empty else each.default) for each in parameters
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -54,6 +55,56 @@ def test_annotations_of_pod_and_node_need_not_exist() -> None:
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Licences:
+    """Knows what is left."""
+
+    def __call__(self, pod: Any, node: Any, *, share: Share = 0.5) -> bool:
+        """Asks."""
+        return True
+
+    def left(self, pod: Any, node: Any, *, share: Share = 0.5) -> bool:
+        """Asks."""
+        return True
+
+
+def with_client(client: object, pod: Any, node: Any, *, share: Share) -> bool:
+    """Asks the client."""
+    return client is not None
+
+
+@wraps(with_client)
+def wrapped(*args: Any, **kwargs: Any) -> Any:
+    return with_client(None, *args, **kwargs)
+
+
+@pytest.mark.parametrize("decorator", [predicate, priority, reserve, permit])
+@pytest.mark.parametrize(
+    ("function", "name", "doc"),
+    [
+        pytest.param(partial(with_client, None, share=0.5), "with_client", "Asks the client.", id="a partial"),
+        pytest.param(
+            partial(partial(with_client, None), share=0.5), "with_client", "Asks the client.", id="of another"
+        ),
+        pytest.param(partial(wrapped, None, share=0.5), "with_client", "Asks the client.", id="of a wrapper"),
+        pytest.param(Licences(), "Licences", "Knows what is left.", id="an object that can be called"),
+        pytest.param(Licences().left, "left", "Asks.", id="a bound method"),
+        pytest.param(partial(Licences().left), "left", "Asks.", id="a partial of a bound method"),
+        pytest.param(lambda pod, node, *, share=0.5: True, "<lambda>", None, id="a lambda"),
+    ],
+)
+def test_anything_that_can_be_called_may_be_a_rule(
+    decorator: Any, function: Callable[..., Any], name: str, doc: str | None
+) -> None:
+    made = decorator(function)
+    assert (made.__name__, made.__module__, made.__doc__, made.columns) == (name, __name__, doc, False)
+    assert repr(made).endswith(f"Function {__name__}:{name}>")
+    assert made.arguments.model_validate_json('{"share": 0.25}').model_dump() == {"share": 0.25}
+    assert made.arguments().model_dump() == {"share": 0.5}
+    if name != "<lambda>":
+        with pytest.raises(ValidationError):
+            made.arguments.model_validate_json('{"share": 2}')
 
 
 @predicate
