@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 
-from extender.app.policies.reload import held_by, refuse_changes
+from extender.app.policies import held_by, refuse_changes
 from extender.app.recording.observation import AttemptObserver, ObservedCycle
 from extender.cache.cache import Cache
 from extender.cluster.http.http_extender import HttpExtender

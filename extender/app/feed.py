@@ -15,9 +15,8 @@ from extender.app.readiness import Staleness
 from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.fence import Fence, LeaderClient, WritesInFlight
 from extender.cluster.election.leader_service import LeaderService, ReplicaAddress
-from extender.cluster.election.lease import LeaseClient
+from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient, WritesInFlight
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from extender.app.feed import ClusterFeed
 from extender.app.housekeeping import compare, limit_process
 from extender.app.live import announcement
-from extender.app.policies.reload import PolicyReload
+from extender.app.policies import PolicyReload
 from extender.app.readiness import Readiness, Settling, Staleness
 from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler

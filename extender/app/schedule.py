@@ -22,7 +22,7 @@ from extender.app.process import CacheProcess
 from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
-from extender.cluster.election.fence import LeaderBinder, LeaderClient
+from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.pacing import PacedBinder

@@ -20,14 +20,13 @@ from extender.app.housekeeping import (
     refresh,
     settle,
 )
-from extender.app.policies import policy_of
-from extender.app.policies.reload import held_by, refuse_changes
+from extender.app.policies import held_by, policy_of, refuse_changes
 from extender.app.process import CacheProcess
 from extender.app.readiness import take_over
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
-from extender.cluster.election.fence import LeaderBinder
+from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.config.settings import Settings
@@ -44,8 +43,7 @@ from extender.runtime.ports import Binder, Telemetry
 from extender.runtime.threads import Ticker
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
-from extender.verbs.preempt import Preempt
-from extender.verbs.preemptors import RecentPreemptors
+from extender.verbs.preempt import Preempt, RecentPreemptors
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb

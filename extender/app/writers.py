@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from extender.app.loop import LoopPorts
 from extender.cache.cache import Cache
-from extender.cluster.election.fence import Fence, LeaderClient
+from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller, KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents

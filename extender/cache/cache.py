@@ -23,7 +23,7 @@ from extender.model.pod import Pod
 from extender.model.quantity import amounts
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Telemetry
-from extender.runtime.timed_lock import TimedLock
+from extender.runtime.threads import TimedLock
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.pods.templates import Templates

@@ -10,9 +10,8 @@ import click
 
 from extender.app.housekeeping import GC_THRESHOLDS
 from extender.cli.answers.explain import explain
-from extender.cli.answers.record import record, replay
+from extender.cli.answers.record import record, replay, snapshot
 from extender.cli.answers.rule import rule
-from extender.cli.answers.snapshot import snapshot
 from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs

@@ -9,7 +9,7 @@ from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
-from extender.model.tolerations import NO_SCHEDULE, UNSCHEDULABLE_TAINT, tolerates, untolerated
+from extender.model.node import NO_SCHEDULE, UNSCHEDULABLE_TAINT, tolerates, untolerated
 from extender.table import PodInfo, Table
 
 NAME = "NodeUnschedulable"

@@ -13,8 +13,7 @@ from extender.framework.events.queueing_hints import Interest, Interests, Reads,
 from extender.framework.plugin import PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, normalised
 from extender.framework.status import unresolvable
-from extender.model.node import Node
-from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Node, untolerated
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 

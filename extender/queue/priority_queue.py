@@ -29,8 +29,8 @@ from extender.framework.events.cluster_events import (
     SCHEDULE_ATTEMPT_FAILURE,
     UNSCHEDULED_POD_ADD,
     Change,
+    pod_events,
 )
-from extender.framework.events.property_changes import pod_events
 from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight

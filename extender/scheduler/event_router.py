@@ -17,8 +17,9 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
     Room,
+    node_events,
+    pod_events,
 )
-from extender.framework.events.property_changes import node_events, pod_events
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node

@@ -18,10 +18,9 @@ from extender.model.pod import Pod
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
-from extender.verbs.preemptors import RecentPreemptors
+from extender.verbs.preempt import RecentPreemptors
 from extender.verbs.refused_pods import RefusedPods
-from extender.verbs.requested_nodes import requested_nodes
-from extender.verbs.verb import Summary
+from extender.verbs.verb import Summary, requested_nodes
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 _MOST_REASON_CHARACTERS = 1024  # kube-scheduler shows no more, and it goes out once for each node

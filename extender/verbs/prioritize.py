@@ -16,8 +16,7 @@ from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo
-from extender.verbs.requested_nodes import requested_nodes
-from extender.verbs.verb import Summary
+from extender.verbs.verb import Summary, requested_nodes
 
 
 class Scale(Enum):

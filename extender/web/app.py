@@ -16,11 +16,21 @@ from werkzeug.exceptions import HTTPException
 from extender.config.settings import Settings
 from extender.verbs.verb import Verb
 from extender.web.answers import Answer, Headers, Page, answer_headers, error_answer
-from extender.web.calls import Call, Calls, Exemptions, WaitingFor, report
+from extender.web.calls import (
+    PROBES,
+    Call,
+    Calls,
+    ClientAuthorizer,
+    Exemptions,
+    Routes,
+    VerbHandler,
+    WaitingFor,
+    report,
+    unreadable,
+)
 from extender.web.debug import PrivatePages, refusal
 from extender.web.environ import ADMITTED, environ_of
 from extender.web.pages import PageServer, probe_pages
-from extender.web.routes import PROBES, ClientAuthorizer, Routes, VerbHandler, unreadable
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse

@@ -12,7 +12,7 @@ import msgspec
 
 from extender.config.settings import API_VERSION, OPTIONS, Settings
 from extender.web.answers import JSON, Answer, Page, error_answer
-from extender.web.routes import ClientAuthorizer
+from extender.web.calls import ClientAuthorizer
 from extender.web.telemetry import log
 from extender.web.worker.application import Handler
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import parse_qs
 
 from extender.web.answers import Answer, Page, error_answer, health_answer
+from extender.web.calls import PROBES, ClientAuthorizer
 from extender.web.debug import ONLY_LOCAL, SHOWN_TO_FEW, is_local_call, is_loopback
-from extender.web.routes import PROBES, ClientAuthorizer
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse
-from extender.web.worker.acceptor import Acceptor
 from extender.web.worker.application import Handler, Lifecycle
+from extender.web.worker.connection import Acceptor
 from extender.web.worker.http1 import Head, Limits, RequestRefused
 
 _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024

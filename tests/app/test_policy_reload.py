@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.app.policies.reload import PolicyReload
+from extender.app.policies import PolicyReload
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.plugins.users import PredicateFunction

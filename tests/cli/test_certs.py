@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
-from extender.web.routes import ClientAuthorizer
+from extender.web.calls import ClientAuthorizer
 from extender.web.tls import server_context
 
 SERVICE, CALLER = "extender.extender-system.svc", "system:kube-scheduler"

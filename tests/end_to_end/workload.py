@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from extender.model.node import Node
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, Node, untolerated
 from extender.model.pod import Pod
 from extender.model.quantity import amounts
 from extender.model.requests import pod_requests
 from extender.model.selectors import compile_requirement
-from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, untolerated
 from tests.builders import ZONE, Object, expression, make_node, make_pod, node_term
 
 

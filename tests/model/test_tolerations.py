@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.model.node import Taint
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, Taint, tolerates, untolerated
 from extender.model.pod import Toleration
-from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
 
 TAINT = Taint(key="gpu", value="a", effect="NoSchedule")
 

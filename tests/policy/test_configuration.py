@@ -12,7 +12,7 @@ from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, Req
 from extender.plugins.pod_topology_spread.constraints import SYSTEM_DEFAULTS
 from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
 from extender.plugins.registry import default_profile
-from extender.policy.configuration.plugin_sets import PreFilterOnly
+from extender.policy.configuration.schema import PreFilterOnly
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import refusals

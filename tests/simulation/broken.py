@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from extender.cache.changes import POD
-from extender.cluster.election.fence import Fence, LeaderClient
+from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import ApiStatuses
 from extender.model.meta import Object

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from extender.cluster.election.fence import LeaderBinder, LeaderClient
+from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.victims import ApiEvictor

@@ -14,6 +14,7 @@ from extender.cache.debugger import CacheDifference, Report
 from extender.config.settings import OPTIONS, Settings
 from extender.runtime.clock import SystemClock
 from extender.web.app import Backend, ExtenderApp, create_app
+from extender.web.calls import ClientAuthorizer
 from extender.web.debug import (
     COMPARE,
     CONFIGZ,
@@ -25,7 +26,6 @@ from extender.web.debug import (
     refusal,
     when_ready,
 )
-from extender.web.routes import ClientAuthorizer
 from extender.web.telemetry.metrics import Metrics
 
 

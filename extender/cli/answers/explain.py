@@ -103,7 +103,7 @@ def explain(
 
 
 def _past(server: str, key: str | None, output: str) -> None:
-    from extender.offline.tables import aligned
+    from extender.offline.text import aligned
 
     path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
     status, body = answered(server, path, "--from", "`extender serve` or `schedule`")

@@ -19,17 +19,16 @@ from extender.framework.topology import HOSTNAME
 from extender.model.devices.claims import ResourceClaim, ResourceClaimStatus
 from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
-from extender.model.node import Node
+from extender.model.node import UNSCHEDULABLE_TAINT, Node
 from extender.model.pod import Pod
-from extender.model.tolerations import UNSCHEDULABLE_TAINT
 from extender.model.volumes.storage import CSINode
 from extender.offline.explain.changes import SuggestedChange, lifted, pod_changes
 from extender.offline.explain.claim_changes import ClaimStep, device_claims, device_steps, volume_steps
 from extender.offline.explain.details import requirement_text
 from extender.offline.explain.pod_changes import POD_CHANGES
-from extender.offline.explain.selection_changes import NodeSelection, missing_demands
-from extender.offline.quantities import listed
+from extender.offline.explain.spec_changes import NodeSelection, missing_demands
 from extender.offline.state import ClusterState
+from extender.offline.text import listed
 from extender.preemption import Candidate, preempt
 from extender.table import PodInfo
 

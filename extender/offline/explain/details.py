@@ -10,10 +10,10 @@ import numpy as np
 from extender.framework.node_affinity import nodes_in_term, nodes_with_labels, required_node_selector
 from extender.framework.topology import summed_by_domain
 from extender.model.meta import LabelSelector, NodeSelectorRequirement
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.pod import PodAffinityTerm
-from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.volumes.storage import PersistentVolumeClaim
-from extender.offline.quantities import listed, rounded
+from extender.offline.text import listed, rounded
 from extender.plugins.inter_pod_affinity.terms import pods_by_domain, pods_meant
 from extender.plugins.pod_topology_spread.constraints import (
     DO_NOT_SCHEDULE,

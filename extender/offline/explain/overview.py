@@ -9,7 +9,7 @@ from typing import Any
 
 from extender.offline.explain.explanation import Explanation
 from extender.offline.state import ClusterState
-from extender.offline.tables import aligned, printable
+from extender.offline.text import aligned, printable
 
 FITS = "a node would take it now"
 

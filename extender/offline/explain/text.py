@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from extender.offline.explain.choice import Waterfall
 from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
-from extender.offline.quantities import listed
-from extender.offline.tables import Cells, aligned, printable
+from extender.offline.text import Cells, aligned, listed, printable
 
 MOST_CHANGES = 5
 _MOST_SCORES = 6

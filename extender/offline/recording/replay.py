@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from extender.errors import ConfigurationError
 from extender.offline.html import rendering
-from extender.offline.quantities import listed
 from extender.offline.recording.differences import (
     Difference,
     as_dict,
@@ -27,7 +26,7 @@ from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep
 from extender.offline.recording.worlds import Rules, World
 from extender.offline.state import rule_errors
-from extender.offline.tables import Cells, aligned, printable
+from extender.offline.text import Cells, aligned, listed, printable
 from extender.runtime.clock import LATE
 from extender.verbs.verb import DECIDED
 

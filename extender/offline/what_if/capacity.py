@@ -17,7 +17,7 @@ from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
-from extender.offline.tables import aligned, printable
+from extender.offline.text import aligned, printable
 from extender.offline.what_if.simulation import Progress, Simulation
 from extender.plugins.inter_pod_affinity.terms import terms_against
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE

@@ -10,7 +10,7 @@ from typing import Any
 from extender.framework.profile import Profiles
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
-from extender.offline.tables import Cells, aligned, printable
+from extender.offline.text import Cells, aligned, printable
 from extender.offline.what_if.result import SimulationResult, simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress

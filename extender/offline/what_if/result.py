@@ -13,9 +13,8 @@ from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
-from extender.offline.quantities import listed
 from extender.offline.state import ClusterState
-from extender.offline.tables import Cells, aligned, printable
+from extender.offline.text import Cells, aligned, listed, printable
 from extender.offline.what_if.scenario import Scenario, apply, waiting
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
 from extender.table.labels import ABSENT, Rows

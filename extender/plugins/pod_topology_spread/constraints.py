@@ -13,9 +13,9 @@ import numpy as np
 from extender.framework.default_selector import default_selector
 from extender.framework.node_affinity import nodes_required_by, required_node_selector
 from extender.framework.topology import HOSTNAME, ZONE
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.pod import Pod, TopologySpreadConstraint
 from extender.model.selectors import EVERYTHING, NOTHING, Requirement, Selector, compile_selector
-from extender.model.tolerations import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.framework.rules import Predicate, Priority
-from extender.model.tolerations import NO_EXECUTE
+from extender.model.node import NO_EXECUTE
 from extender.model.volumes.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.plugins import image_locality
 from extender.plugins.classic.equal import EqualPriority

@@ -9,7 +9,7 @@ from extender.framework.rules import Predicate, Priority
 from extender.framework.schema import points
 from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
-from extender.plugins.node_resources.arguments import weights
+from extender.plugins.node_resources import weights
 from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.classic.names import (

@@ -13,8 +13,17 @@ from extender.framework.profile import RESERVING, CandidateLimits, Profile, Weig
 from extender.framework.rules import Predicate
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.registry import DEFAULT_SCHEDULER
-from extender.policy.configuration.plugin_sets import ALL, Enabled, PluginSet, PreFilterOnly, running, weights
-from extender.policy.configuration.schema import ConfigurationSpec, PluginSetSpec, ProfileSpec
+from extender.policy.configuration.schema import (
+    ALL,
+    ConfigurationSpec,
+    Enabled,
+    PluginSet,
+    PluginSetSpec,
+    PreFilterOnly,
+    ProfileSpec,
+    running,
+    weights,
+)
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.feature_gates import with_gates

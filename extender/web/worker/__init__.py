@@ -2,7 +2,7 @@
 
 In come accepted sockets, out go answers. Its one interface is `application.Lifecycle`: `admit` takes a request's head,
 returns the handler that answers its body, and knows nothing of what is asked. Begin with `connection`, which reads a
-request by `http1`, within limits, and sends the answer; `acceptor` decides who may come in.
+request by `http1`, within limits, and sends the answer; its Acceptor decides who may come in.
 """
 
 from extender.web.worker.worker import ThreadPerConnection

@@ -12,8 +12,6 @@ from extender.web.worker.http1 import Head, Limits
 
 Handler = Callable[[bytes], Answer]
 """Answers a request's body. Raises nothing."""
-Admit = Callable[[Head, socket.socket], Handler]
-"""Returns the handler of a request, of which nothing but its head has been read. Raises RequestRefused."""
 
 
 @dataclass
@@ -21,6 +19,7 @@ class Lifecycle:
     """One application's life in one process; what gunicorn loads offers it as its attribute `lifecycle`.
 
     Attributes:
+        admit: returns the handler of a request, of which nothing but its head has been read; raises RequestRefused.
         on_start: runs what must not run before the fork (threads die in it): watches, timers.
         on_stop: undoes it.
         refuse: returns the answer to a request that the server refuses: by status, client, request and reason.
@@ -29,7 +28,7 @@ class Lifecycle:
         hand_over: runs in a thread of its own as the draining begins.
     """
 
-    admit: Admit
+    admit: Callable[[Head, socket.socket], Handler]
     on_start: Callable[[], None]
     on_stop: Callable[[], None]
     refuse: Callable[[int, str, str, str], Answer]

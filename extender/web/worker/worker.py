@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-import ssl
 import time
-from collections.abc import Callable
 from typing import Any
 
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker
 
 from extender.web.tls import ReloadingContext
-from extender.web.worker.acceptor import Acceptor
+from extender.web.worker.connection import Acceptor
 
 _TURN_SECONDS, _MARGIN_SECONDS = 0.25, 1.0
 # An answer ends its connection while draining; so does the want of a call for so long, for the next may be too late.
@@ -49,7 +47,9 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         super().init_signals()  # the application may have taken some, not knowing this worker
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
         signal.signal(signal.SIGHUP, lambda *_: application.reload())
-        acceptor = Acceptor(application, self.sockets, self.cfg.worker_connections, self._tls_context())
+        files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
+        tls = ReloadingContext(files, lambda: ssl_context(self.cfg)).current if self.cfg.is_ssl else None
+        acceptor = Acceptor(application, self.sockets, self.cfg.worker_connections, tls)
         try:
             application.start()
             while self.alive and self.ppid == os.getppid():
@@ -71,14 +71,8 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             if time.monotonic() > quiet_at:  # who has come since asks still: a call must not be cut off
                 acceptor.finish(idle_since=began)
         acceptor.close()
-        while acceptor.open_connections() and time.monotonic() < ends_at:
+        while acceptor.open and time.monotonic() < ends_at:
             self.notify()
             time.sleep(0.02)
-        if left_open := acceptor.open_connections():
+        if left_open := len(acceptor.open):
             self.log.warning("%d connections did not end in time", left_open)
-
-    def _tls_context(self) -> Callable[[], ssl.SSLContext] | None:
-        if not self.cfg.is_ssl:
-            return None
-        files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
-        return ReloadingContext(files, lambda: ssl_context(self.cfg)).current

@@ -8,7 +8,7 @@ from threading import Semaphore
 import msgspec
 import pytest
 
-from extender.cluster.election.fence import Fence, LeaderBinder, LeaderClient, WritesInFlight
+from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient, WritesInFlight
 from extender.cluster.http.kube_client import JSON, Caller
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents

@@ -16,7 +16,7 @@ import pytest
 import trustme
 import yaml
 
-from extender.cluster.http import exec_plugin
+from extender.cluster.http import credentials
 from extender.cluster.http.credentials import Kubeconfig, ServiceAccount
 from extender.errors import ConfigurationError, Refused
 
@@ -131,7 +131,7 @@ def test_what_a_plugin_grants_is_kept_until_it_expires_or_is_rejected(tmp_path: 
 def test_a_plugin_that_gives_nothing_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
 ) -> None:
-    monkeypatch.setattr(exec_plugin, "PLUGIN_SECONDS", 0.2)
+    monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 0.2)
     with pytest.raises(ConfigurationError, match=told):
         Kubeconfig(with_plugin(tmp_path, script)).load()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, ClusterEvent, Resource
-from extender.framework.events.property_changes import node_events, pod_events
+from extender.framework.events.cluster_events import Action, ClusterEvent, Resource, node_events, pod_events
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.queue.queueing import info, node
 
