@@ -35,7 +35,7 @@ from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
-from extender.queue.sub_queues import PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
+from extender.queue.sub_queues import Helped, PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
@@ -69,11 +69,10 @@ class PriorityQueue:
     ) -> None:
         self._clock, self._max_unschedulable_seconds = clock, max_unschedulable_seconds
         self.lock = threading.Condition()
-        self._closed = False
+        self._closed = threading.Event()
         self._hints = QueueingHints(interests, telemetry.rule_failed)
         self._tiers = SubQueues(self._hints, pre_enqueue, backoff, telemetry, self.lock.notify)
         self._in_flight = InFlight()
-        self._never = threading.Event()
 
     # ---- waiting pods, as the watch describes them
 
@@ -102,8 +101,8 @@ class PriorityQueue:
         None: the queue was closed, or the time is over.
         """
         with self.lock:
-            self.lock.wait_for(lambda: self._closed or self._tiers.ready, timeout_seconds)
-            pod = None if self._closed else self._tiers.pop()
+            self.lock.wait_for(lambda: self._closed.is_set() or self._tiers.ready, timeout_seconds)
+            pod = None if self._closed.is_set() else self._tiers.pop()
             if pod is not None:
                 pod.attempts += 1
                 self._in_flight.start(pod)
@@ -163,7 +162,7 @@ class PriorityQueue:
     def close(self) -> None:
         """Ends every `pop`, for good."""
         with self.lock:
-            self._closed = True
+            self._closed.set()
             self.lock.notify_all()
 
     # ---- events and time
@@ -177,23 +176,22 @@ class PriorityQueue:
         with self.lock:
             self._in_flight.record(change)
             helped = self._tiers.helped_by(change, up_to_priority)
-        left = iter(helped)
-        self._in_parts(lambda now: self._tiers.requeue_helped(islice(left, PART), change.event.label, now))
-        return len(helped)
+        return self._requeue(helped, change.event.label)
 
     def wake(self, rule: str) -> None:
         """Has the pods tried again that the rule refused: something that no event tells of may help them."""
         with self.lock:
             self._in_flight.wake(rule)
-            self._tiers.retry(self._tiers.unschedulable.refused_by(rule), RULE_WAKE, self._clock.monotonic())
+            refused = self._tiers.refused(rule)
+        self._requeue(refused, RULE_WAKE)
 
     def rules_changed(self, interests: Mapping[str, Interests]) -> None:
         """Goes by other rules' interests from now on, and has every pod tried again that the rules before refused."""
         with self.lock:
             self._hints.replace(interests)
             self._in_flight.wake_all()
-            refused = [*self._tiers.unschedulable, *self._tiers.gated]
-            self._tiers.retry(refused, POLICY_RELOAD, self._clock.monotonic())
+            refused = self._tiers.refused()
+        self._requeue(refused, POLICY_RELOAD)
 
     def nomination_ended(self, info: PodInfo) -> None:
         """Has the pods of the same or a lower priority tried again from which room was kept for the nominated pod."""
@@ -242,6 +240,11 @@ class PriorityQueue:
 
     # ---- parts of long work
 
+    def _requeue(self, helped: Iterable[Helped], event: str) -> int:
+        """Moves those that still wait for an event to where they belong now; returns how many were given."""
+        left = iter(helped)
+        return self._in_parts(lambda now: self._tiers.requeue_helped(islice(left, PART), event, now))
+
     def _in_parts(self, step: Callable[[float], int]) -> int:
         """Repeats a step, with the lock held and for up to PART pods each, until there are fewer; returns how many."""
         total = 0
@@ -251,7 +254,7 @@ class PriorityQueue:
             total += done
             if done < PART:
                 return total
-            self._never.wait(LET_IN_SECONDS)  # or this thread would have the lock again before another wakes up
+            self._closed.wait(LET_IN_SECONDS)  # or this thread would have the lock again before another wakes up
 
     # ---- with the lock held
 

@@ -145,6 +145,11 @@ class SubQueues:
             and (not pod.gated_by or self._hints.interests(pod.gated_by, change.event))
         ]
 
+    def refused(self, rule: str | None = None) -> list[Helped]:
+        """Returns the pods that the rule refused, None: any did, as ones that are to be tried again."""
+        pods = (*self.unschedulable, *self.gated) if rule is None else self.unschedulable.refused_by(rule)
+        return [Helped(pod, pod.rejection, Strategy.AFTER_BACKOFF) for pod in pods]
+
     def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
         """Moves those that still wait for an event to where they belong now; returns how many were given."""
         number = 0
@@ -179,11 +184,6 @@ class SubQueues:
         if strategy is Strategy.AFTER_BACKOFF and not self._backoff.is_over(pod, now):
             return self._put(pod, Tier.BACKOFF if self._admits(pod) else Tier.GATED, event)
         return self.activate(pod, event, now, admitted=False)
-
-    def retry(self, pods: Iterable[QueuedPod], event: str, now: float) -> None:
-        """Moves the pods to where they are tried again."""
-        for pod in pods:
-            self.requeue(pod, Strategy.AFTER_BACKOFF, event, now)
 
     def activate(self, pod: QueuedPod, event: str, now: float, *, admitted: bool) -> Tier:
         """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.plugins.registry import INTERESTS
-from extender.queue.priority_queue import PriorityQueue
+from extender.queue.backoff import Backoff
+from extender.queue.priority_queue import PART, PriorityQueue
 from extender.queue.queued_pod import ERROR, Tier
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
@@ -63,6 +64,33 @@ def test_pop_wakes_when_a_backoff_ends(queue: PriorityQueue, pool: ThreadPoolExe
     clock.advance(2.0)
     queue.flush_backoff()
     assert popped.result(WAIT_SECONDS) is pod
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        pytest.param(lambda queue: queue.move(LEFT), id="an event"),
+        pytest.param(lambda queue: queue.wake("NodeResourcesFit"), id="a rule's wake"),
+        pytest.param(lambda queue: queue.rules_changed(INTERESTS), id="other rules"),
+    ],
+)
+def test_the_loop_is_let_in_while_many_pods_are_moved(
+    move: Callable[[PriorityQueue], object], pool: ThreadPoolExecutor
+) -> None:
+    queue = PriorityQueue(Told(), ManualClock(), INTERESTS, backoff=Backoff(max_seconds=0))
+    for number in range(20 * PART):
+        queue.add(info(f"p{number}"))
+        if pod := queue.pop():
+            queue.add_unschedulable(pod, refused("NodeResourcesFit"))
+
+    def left_when_popped() -> int:
+        assert queue.pop(WAIT_SECONDS)
+        return queue.pending()["unschedulable"]
+
+    left = pool.submit(left_when_popped)
+    move(queue)
+    assert 0 < left.result(WAIT_SECONDS) < 20 * PART
+    assert queue.pending()["unschedulable"] == 0
 
 
 def test_pop_gives_up_in_time(queue: PriorityQueue) -> None:
