@@ -124,8 +124,8 @@ def _lifecycle(
     def start() -> None:
         if server:
             server.start()
+        backend.start()  # before any other thread: with one from before its limits the C library has a second heap
         notifier.start()
-        backend.start()
 
     def stop() -> None:
         notifier.stop()

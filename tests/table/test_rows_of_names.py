@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,18 @@ def test_names_that_are_known_each_once() -> None:
     none = nodes.rows_of([])
     assert none is not None
     assert not len(none)
+
+
+def test_a_list_of_more_names_than_rows_is_not_kept() -> None:
+    class Names(list[str]):
+        """A list that can be referred to weakly."""
+
+    nodes = table_of(make_node("a").obj()).nodes
+    names = Names(f"node-{number}" for number in range(100_000))
+    assert nodes.rows_of(names) is None
+    kept = ref(names)
+    del names
+    assert kept() is None
 
 
 def test_no_node_is_known_yet() -> None:
