@@ -5,6 +5,7 @@ Pods are decoded to the model. Nodes stay raw bytes until somebody asks, and are
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -57,6 +58,30 @@ class _PreemptionFields(msgspec.Struct, frozen=True, rename="pascal"):
         return self.pod != NULL and (self.node_name_to_victims != NULL or self.node_name_to_meta_victims != NULL)
 
 
+class _VictimsFields(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    pods: msgspec.Raw = NULL
+    num_pdb_violations: int | None = msgspec.field(default=None, name="NumPDBViolations")
+
+    def __post_init__(self) -> None:
+        """Lets other threads have their turn between two nodes of a map: nothing else does, while msgspec reads it."""
+
+
+class _VictimsByNode(Mapping[str, NodeVictims]):
+    """The victims of a request, read when they are asked for: those on nodes that nobody knows take up no room."""
+
+    def __init__(self, fields: Mapping[str, _VictimsFields]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, node: str) -> NodeVictims:
+        return _victims(self._fields[node], node)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
 class _NodeList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
@@ -65,6 +90,7 @@ _Fields = TypeVar("_Fields", bound="_ArgsFields | _PreemptionFields")
 _ARGS = msgspec.json.Decoder(_ArgsFields)
 _PREEMPTION = msgspec.json.Decoder(_PreemptionFields)
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
+_VICTIMS = msgspec.json.Decoder(dict[str, _VictimsFields] | None)
 _BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
 
 
@@ -118,20 +144,23 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
         MalformedRequest: the body is no JSON, lacks the pod, or has neither map of victims.
     """
     fields = _fields(body, _PREEMPTION)
-    victims: dict[str, NodeVictims] = {}
+    by_node: dict[str, _VictimsFields] = {}
     given, pods = False, 0
     maps = {"NodeNameToVictims": fields.node_name_to_victims, "NodeNameToMetaVictims": fields.node_name_to_meta_victims}
     for key, listed in maps.items():
         _check_values(bytes(listed), _FEWEST_BYTES_A_VALUE, key)
-        by_node = optional_as(listed, RawObject, key)
-        given = given or by_node is not None
-        for node, raw in (by_node or {}).items():
-            victims[node] = _victims(raw, node)
-            pods += len(victims[node].uids)
-            if len(victims) > _MOST_NODES or pods > _MOST_VICTIMS:
-                raise MalformedRequest(f"{key}: more than {_MOST_NODES} nodes or {_MOST_VICTIMS} victims")
+        found = _victims_fields(listed, key)
+        given = given or found is not None
+        by_node |= found or {}
     if not given:
         raise MalformedRequest("neither NodeNameToVictims nor NodeNameToMetaVictims is given")
+    if len(by_node) > _MOST_NODES:
+        raise MalformedRequest(f"victims on more than {_MOST_NODES} nodes")
+    victims = _VictimsByNode(by_node)
+    for each in victims.values():
+        pods += len(each.uids)
+        if pods > _MOST_VICTIMS:
+            raise MalformedRequest(f"more than {_MOST_VICTIMS} victims")
     return ExtenderPreemptionArgs(_pod(fields.pod), victims)
 
 
@@ -190,14 +219,28 @@ def _check_text(body: bytes) -> None:
         raise MalformedRequest(f"the body is not UTF-8: {error}") from None
 
 
-def _victims(raw: msgspec.Raw, node: str) -> NodeVictims:
-    fields = lower_keys(optional_as(raw, RawObject, f"victims of {node}") or {})
-    listed = optional_as(fields.get("pods"), list[msgspec.Raw], f"victims of {node}: Pods") or []
-    violations = optional_as(fields.get("numpdbviolations"), int, f"victims of {node}: NumPDBViolations") or 0
+def _victims_fields(listed: msgspec.Raw, key: str) -> dict[str, _VictimsFields] | None:
+    """Returns the fields by node, by their keys in any case where the decoder does not find them all."""
+    with suppress(*UNDECODABLE):  # there is a fault to report
+        found: dict[str, _VictimsFields] | None = _VICTIMS.decode(listed)
+        if found is None or all(fields.pods is not NULL for fields in found.values()):
+            return found
+    _check_few(bytes(listed), key)
+    by_node = {}
+    for node, raw in decode_as(listed, RawObject, key).items():
+        fields = lower_keys(optional_as(raw, RawObject, f"victims of {node}") or {})
+        violations = optional_as(fields.get("numpdbviolations"), int, f"victims of {node}: NumPDBViolations")
+        by_node[node] = _VictimsFields(fields.get("pods", NULL), violations)
+    return by_node
+
+
+def _victims(fields: _VictimsFields, node: str) -> NodeVictims:
+    if (commas := bytes(fields.pods).count(b",")) >= _MOST_VICTIMS:
+        raise MalformedRequest(f"victims of {node}: {commas} values, more than {_MOST_VICTIMS}")
+    listed = optional_as(fields.pods, list[msgspec.Raw], f"victims of {node}: Pods") or []
+    violations = fields.num_pdb_violations or 0
     if not 0 <= violations <= INT64_MAX:  # it is echoed, and the scheduler could not read the answer
         raise MalformedRequest(f"victims of {node}: NumPDBViolations: {violations}")
-    if len(listed) > _MOST_VICTIMS:
-        raise MalformedRequest(f"victims of {node}: more than {_MOST_VICTIMS}")
     uids: list[str] = []
     pods: list[Pod] = []
     for item in listed:
@@ -220,12 +263,16 @@ def _pod(raw: msgspec.Raw) -> Pod:
     return pod
 
 
-def _lower_fields(body: bytes) -> RawObject:
-    """Raises MalformedRequest, also where a map of so many values would let nobody else be answered meanwhile."""
+def _check_few(body: bytes, where: str) -> None:
+    """Raises MalformedRequest where a map of so many values would let nobody else be answered meanwhile."""
     if (values := body.count(b",")) > _MOST_SHORT_VALUES:
         raise MalformedRequest(
-            f"the body of {values} values is no JSON, lacks a field, or has strange capitals in its keys"
+            f"{where} of {values} values is no JSON, lacks a field, or has strange capitals in its keys"
         )
+
+
+def _lower_fields(body: bytes) -> RawObject:
+    _check_few(body, "the body")
     try:
         return lower_keys(_OBJECT.decode(body))
     except UNDECODABLE as error:

@@ -114,7 +114,7 @@ class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
     """A request to preempt: the preemptor, and the scheduler's candidates by node name."""
 
     pod: Pod
-    victims: dict[str, NodeVictims]
+    victims: Mapping[str, NodeVictims]
 
 
 class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):

@@ -88,14 +88,15 @@ class Preempt:
         if profile.preemption is None:  # the policy has it disabled
             return ExtenderPreemptionResult(answered)
         with self._cache.snapshot(self.name) as table, table.until(deadline):
-            offered = {node: given.uids for node, given in request.victims.items()}
+            victims = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
+            offered = {node: given.uids for node, given in victims.items()}
             processed = process_preemption(profile, info, table, offered)
             for node, candidate in processed.candidates.items():
-                uids = _ordered(candidate.victims, request.victims[node])
-                uids += _unseen(request.victims[node], node, info, table)
+                uids = _ordered(candidate.victims, victims[node])
+                uids += _unseen(victims[node], node, info, table)
                 answered[node] = _meta_victims(uids, candidate.num_pdb_violations)
             for node in processed.feasible:
-                given = request.victims[node]
+                given = victims[node]
                 answered[node] = _meta_victims(_lesser(given, info, table), given.pdb_violations)
         result = {node: victims for node, victims in answered.items() if victims.pods}
         if result and self._preemptors is not None:

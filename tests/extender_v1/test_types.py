@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,30 @@ MILLION = b",".join(b'"%07d":"abcdefgh"' % number for number in range(1_000_002)
 def test_a_map_that_would_keep_everybody_waiting_is_refused(body: bytes, decode: Any) -> None:
     with pytest.raises(MalformedRequest, match=r"100000\d values"):
         decode(body)
+
+
+@pytest.mark.parametrize(("key", "uid"), [("NodeNameToMetaVictims", "UID"), ("NodeNameToVictims", "uid")])
+def test_others_have_their_turn_at_each_node_of_a_map_of_victims(key: str, uid: str) -> None:
+    """While msgspec reads, the interpreter changes threads only where it comes back to Python."""
+    body = json.dumps({"Pod": POD, key: {f"n{number}": {"Pods": [{uid: "u"}]} for number in range(100)}}).encode()
+    within, turns = [""], 0
+
+    def profile(_frame: FrameType, event: str, function: object) -> None:
+        nonlocal turns
+        if event == "c_call":
+            within.append(getattr(function, "__name__", ""))
+        elif event in ("c_return", "c_exception"):
+            within.pop()
+        elif event == "call" and within[-1] == "decode":
+            turns += 1
+
+    sys.setprofile(profile)
+    try:
+        victims = decode_preemption_args(body).victims
+    finally:
+        sys.setprofile(None)
+    assert len(victims) == 100
+    assert turns == 100
 
 
 @pytest.mark.parametrize(

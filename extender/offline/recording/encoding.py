@@ -148,7 +148,7 @@ class LineEncoder:
             line.nodes, line.whole = as_ranges(np.unique(numbers)), request.node_names is None
             line.outside = self._outside(request, entry.moment)
         elif line.pod != NULL:
-            line.request = msgspec.Raw(_ENCODE(request.victims))
+            line.request = msgspec.Raw(_ENCODE(dict(request.victims)))
         else:
             line.request = msgspec.Raw(_ENCODE(request))
         if isinstance(result, ExtenderFilterResult):
