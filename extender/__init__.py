@@ -108,7 +108,7 @@ _MOVED = {
     "extender.model.resource_claims": "extender.model.devices.claims",
     "extender.table.gone": "extender.table.hypothetical_removals",
     "extender.table.matches": "extender.table.pods.matches",
-    "extender.table.ports": "extender.table.pods.ports",
+    "extender.table.ports": "extender.table.pods.columns",
     "extender.table.terms": "extender.table.pods.terms",
     "extender.clock": "extender.runtime.clock",
     "extender.settings": "extender.config.settings",

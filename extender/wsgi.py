@@ -14,7 +14,7 @@ from pathlib import Path
 
 from extender.app.serve import build
 from extender.config.sources import load
-from extender.web.signals import take_signals
+from extender.web.environ import take_signals
 
 _config = os.environ.get("EXTENDER_CONFIG")
 app = build(load(Path(_config) if _config else None, os.environ, {}))

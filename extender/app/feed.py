@@ -139,11 +139,9 @@ class _Unelected:
         """See ClusterFeed."""
 
     def waiting_for(self) -> Mapping[str, str]:
-        """See ClusterFeed."""
         return {}
 
     def leading(self) -> Mapping[str, bool]:
-        """See ClusterFeed."""
         return {}
 
 
@@ -177,7 +175,6 @@ class FileFeed(_Unelected, InMemoryCluster):
         return []
 
     def missing(self) -> Sequence[str]:
-        """See ClusterFeed."""
         return ()
 
     def survey(self) -> PodSurvey:
@@ -226,14 +223,12 @@ class ElectedFeed:
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
 
     def start(self) -> None:
-        """See ClusterFeed."""
         self._feed.start()
         self._elector.start()
         if self._service:
             self._service.start()
 
     def hand_over(self) -> None:
-        """See ClusterFeed."""
         if self._service:
             self._service.hand_over()
         self._elector.resign()
@@ -244,7 +239,6 @@ class ElectedFeed:
         self._elector.stop()
 
     def revive(self) -> list[str]:
-        """See ClusterFeed."""
         services = ["leader-service"] if self._service and self._service.revive() else []
         return [*self._feed.revive(), *(["leader-election"] if self._elector.revive() else []), *services]
 
@@ -256,16 +250,13 @@ class ElectedFeed:
         self._feed.stop()
 
     def waiting_for(self) -> Mapping[str, str]:
-        """See ClusterFeed."""
         return {"lease": self._elector.waiting_for()}
 
     def await_lead(self) -> None:
-        """See ClusterFeed."""
         if self._service and not self._elector.leading():
             self._elector.hurry(LEAD_SECONDS)
 
     def leading(self) -> Mapping[str, bool]:
-        """See ClusterFeed."""
         return {self._name: self._elector.leading()}
 
     def _eligible(self) -> bool:

@@ -166,7 +166,6 @@ class WebhookProcess(CacheProcess):
             ticker.start()
 
     def stop(self) -> None:
-        """Stops everything."""
         self._stopping.set()
         self._stop_following(END_SECONDS)
         for ticker in self._tickers:
@@ -204,7 +203,6 @@ def verbs_over(
     refused: RefusedPods,
     permits: Permits,
 ) -> list[Verb[Any, Any]]:
-    """Returns the four verbs."""
     # Half of the connections stay free for other calls.
     wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
     reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)

@@ -95,7 +95,6 @@ class PreemptionWriters:
         self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules, limit)
 
     def start(self) -> None:
-        """Starts the threads."""
         self._statuses.start()
         self._events.start()
 

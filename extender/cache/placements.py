@@ -46,7 +46,6 @@ class Placements:
         return placement.state if placement else PodState.INITIAL
 
     def by_uid(self) -> dict[str, PodPlacement]:
-        """Returns all placements."""
         return self._placements.copy()
 
     def unconfirmed(self) -> list[PodPlacement]:

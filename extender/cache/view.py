@@ -18,8 +18,6 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """The size of the cache."""
-
     nodes: int
     pods: int
     assumed_pods: int

@@ -46,18 +46,15 @@ class WatchedPods:
         return len(self._pods)
 
     def known(self) -> KeysView[str]:
-        """Returns the UIDs of all pods."""
         return self._pods.keys()
 
     def get(self, uid: str) -> PodInfo | None:
         return self._pods.get(uid)
 
     def by_uid(self) -> dict[str, PodInfo]:
-        """Returns all pods."""
         return self._pods.copy()
 
     def uids(self) -> dict[str, str]:
-        """Returns all UIDs by name."""
         return self._uid_of.copy()
 
     def uid_of(self, key: str) -> str | None:

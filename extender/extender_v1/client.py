@@ -82,7 +82,6 @@ def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bo
 
 
 def encode_binding_args(namespace: str, name: str, uid: str, node: str) -> bytes:
-    """Returns a request to bind."""
     return _ENCODE(ExtenderBindingArgs(name, namespace, uid, node))
 
 

@@ -43,7 +43,6 @@ def encode_priorities(result: HostPriorityList) -> bytes:
 
 
 def encode_filter(result: ExtenderFilterResult) -> bytes:
-    """Returns the answer to filter."""
     nodes = None if result.nodes is None else _NodeList({}, [node.raw for node in result.nodes])
     refused = result.failed_nodes, result.failed_and_unresolvable_nodes
     return _ENCODER.encode(_FilterResult(nodes, result.node_names, *refused, result.error))

@@ -118,8 +118,6 @@ class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
 
 
 class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    """A request to bind."""
-
     pod_name: str
     pod_namespace: str
     pod_uid: str = msgspec.field(name="PodUID")

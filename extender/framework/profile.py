@@ -33,8 +33,6 @@ RESERVING = frozenset(("DynamicResources", "VolumeBinding"))
 
 @dataclass(frozen=True, slots=True)
 class WeightedPriority:
-    """A priority and its weight."""
-
     priority: Priority
     weight: int = 1
 

@@ -52,7 +52,6 @@ def unresolvable(plugin: str, *reasons: str) -> Refusal:
 
 
 def failed(plugin: str, *reasons: str) -> Refusal:
-    """Returns the refusal of a plugin that could not tell."""
     return Refusal(plugin, Code.ERROR, reasons)
 
 

@@ -57,7 +57,6 @@ class Kind:
         return f"{root}/{self.api_version}/{self.plural}"
 
     def path_in(self, namespace: str) -> str:
-        """Returns the path of the collection of one namespace."""
         return f"{self.path.removesuffix(self.plural)}namespaces/{namespace}/{self.plural}"
 
 

@@ -36,7 +36,6 @@ class InMemoryCluster:
             self._sink.replaced(kind, objects)
 
     def kinds(self) -> Sequence[str]:
-        """See ports.Lister."""
         return list(KINDS)
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:

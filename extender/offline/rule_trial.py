@@ -49,7 +49,6 @@ class RuleTrial:
     failure: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The trial as JSON has it."""
         names = ("name", "kind", "pods", "nodes", "differs", "failure")
         told: dict[str, Any] = {name: getattr(self, name) for name in names}
         return told | {"microsPerNode": self.micros_per_node, "refused": dict(self.refused), "scores": self.scores}

@@ -88,12 +88,10 @@ class ClusterState:
         return self.table.nodes.node(self.table.nodes.row_of[name])
 
     def standing_on(self, name: str) -> list[PodInfo]:
-        """The pods on the node."""
         row = self.table.nodes.row_of[name]
         return self.table.pods.at(self.table.pods.on(row))
 
     def add(self, obj: Object) -> None:
-        """Adds or replaces an object."""
         if isinstance(obj, Node):
             self.table.set_node(obj)
         elif isinstance(obj, Pod):
@@ -102,7 +100,6 @@ class ClusterState:
             self.table.set_object(type(obj).__name__, obj)
 
     def remove_pod(self, info: PodInfo) -> None:
-        """Takes the pod out of the cluster."""
         self.infos.pop(info.pod.key, None)
         self.table.withdraw(info.uid)
         self.table.take_away(info.uid)

@@ -20,7 +20,7 @@ from extender.model.volumes.pod_volumes import InlineVolume
 from extender.model.volumes.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
-from extender.table.volumes.csi_volumes import MissingClaim
+from extender.table.volumes.csi import MissingClaim
 from extender.volumes.claims import AttachableVolumes, attachable_volumes, claim_not_found
 
 NAME = "NodeVolumeLimits"

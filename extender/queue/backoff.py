@@ -71,7 +71,6 @@ class BackoffQueue:
         (self._refused if pod.rejection.rules else self._failed).add(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Takes the pod out, if it is in."""
         return self._refused.remove(uid) or self._failed.remove(uid)
 
     @property

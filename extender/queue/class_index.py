@@ -42,7 +42,6 @@ class ClassIndex:
         self._by_priority: dict[int, AmountTable] = {}
 
     def add(self, pod: QueuedPod, filed_as: FiledAs) -> EquivalenceClass:
-        """Files the pod; returns the class that it is in."""
         found = self._classes.get(filed_as.value)
         if found is None:
             found = self._classes[filed_as.value] = EquivalenceClass(filed_as, pod.info.priority)
@@ -68,7 +67,6 @@ class ClassIndex:
             self._by_priority[found.priority].remove(found)
 
     def all(self) -> Collection[EquivalenceClass]:
-        """Returns all classes."""
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:

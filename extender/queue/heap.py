@@ -42,7 +42,6 @@ class Heap:
             self._compact()
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Takes the pod out, if it is in."""
         held = self._pods.pop(uid, None)
         return held[1] if held else None
 

@@ -22,8 +22,6 @@ from extender.table import PodInfo
 
 
 class QueueTelemetry(Protocol):
-    """The metrics of the queue."""
-
     def incoming(self, queue: str, event: str) -> None:
         """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
 

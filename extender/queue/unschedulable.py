@@ -52,7 +52,6 @@ class UnschedulablePods:
             yield index, index.add(pod, self._hints.filed_as(rule, reads, pod.info))
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Takes the pod out, if it is in."""
         for index, found in self._filed.pop(uid, ()):
             index.remove(found, uid)
         return self._pods.remove(uid)
@@ -62,7 +61,6 @@ class UnschedulablePods:
         return self._pods.peek()
 
     def refused_by(self, rule: str) -> list[QueuedPod]:
-        """Returns the pods that the rule refused."""
         indexes = self._indexes.get(rule, {})
         filed = [indexes[key] for key in ((NOTHING_OF_THE_POD, False), (NOTHING_OF_THE_POD, True)) if key in indexes]
         return [pod for index in filed for found in index.all() for pod in found.pods.values()]

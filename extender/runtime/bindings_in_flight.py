@@ -102,6 +102,5 @@ class NotedBinder:
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """See ports.Binder."""
         with self._in_flight.noted(BindingInFlight(namespace, name, uid, node, time.monotonic())):
             self._binder.bind(namespace, name, uid, node, annotations)

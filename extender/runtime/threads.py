@@ -145,12 +145,10 @@ class WorkerPool:
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
 
     def start(self) -> None:
-        """Starts the threads."""
         for thread in self._threads:
             thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """See scheduler.ports.Workers."""
         self._room.acquire()
         self._tasks.put(task)
 

@@ -46,7 +46,6 @@ class EventRouter:
         self._scheduler_names = frozenset(scheduler_names)
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
-        """See Listener."""
         if before is not None and after is not None and _is_same(before, after):
             return
         if kind == POD:

@@ -57,7 +57,6 @@ class EvictionsInProgress:
         self._by_preemptor: dict[str, _Evictions] = {}
 
     def admits(self, pod: PodInfo) -> bool:
-        """See PreEnqueue."""
         with self._lock:
             evictions = self._by_preemptor.get(pod.uid)
             victim = evictions.last_victim if evictions else None

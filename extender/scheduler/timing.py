@@ -74,7 +74,6 @@ class SampledPodTimer(PodTimer):
 
     @contextmanager
     def plugin(self, point: str, plugin: str) -> Iterator[None]:
-        """See PodTimer."""
         status, began_at = SUCCESS, self._clock.monotonic()
         try:
             yield
@@ -88,12 +87,10 @@ class SampledPodTimer(PodTimer):
             self._spent[point], self._statuses[point] = self._spent.get(point, 0.0) + seconds, status
 
     def passed(self, *points: str) -> None:
-        """See PodTimer."""
         for point in points:
             self._spent.setdefault(point, 0.0)
 
     def tell(self) -> None:
-        """See PodTimer."""
         for point, seconds in self._spent.items():
             self._telemetry.extension_point(point, self._statuses.get(point, SUCCESS), self._profile, seconds)
         self._spent.clear()

@@ -105,7 +105,6 @@ class LabelColumns:
         return tuple(self._columns)
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        """Replaces the labels of one row."""
         for key in old.keys() - new.keys():
             self._columns[key].ids[row] = ABSENT
         for key, value in new.items():

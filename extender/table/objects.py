@@ -42,7 +42,6 @@ class Objects:
         return kinds.items()
 
     def get(self, kind: type[T], key: str) -> T | None:
-        """Returns the object of this kind and key, if there is one."""
         return self.all(kind).get(key)
 
 

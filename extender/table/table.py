@@ -22,10 +22,9 @@ from extender.table.journal import Journal
 from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Budgets, Namespaces, Objects, Services
 from extender.table.podinfo import PodInfo
-from extender.table.pods.columns import PodColumns
+from extender.table.pods.columns import PodColumns, PortColumns
 from extender.table.pods.matches import MatchCount, Matches, PodCountQuery
 from extender.table.pods.nominated import NominatedPods
-from extender.table.pods.ports import PortColumns
 from extender.table.pods.terms import Terms
 from extender.table.volumes.storage import Storage
 

@@ -21,7 +21,7 @@ from extender.model.volumes.storage import (
 from extender.table import Table
 from extender.table.journal import FREE_VOLUMES, TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn
-from extender.table.volumes.persistent_volumes import UnboundVolume, VolumeTraits
+from extender.table.volumes.storage import UnboundVolume, VolumeTraits
 from extender.volumes.accessibility import (
     Accessibility,
     Picked,
@@ -79,7 +79,6 @@ class _FreeVolumesByClass:
 
 
 def free_volumes(class_name: str, table: Table) -> FreeVolumes:
-    """Returns the free volumes of the class."""
     return table.reader(_FreeVolumesByClass).of(class_name)
 
 

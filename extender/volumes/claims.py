@@ -10,7 +10,7 @@ from extender.model.volumes.csi_migration import CSIVolume, Fault
 from extender.model.volumes.pod_volumes import ClaimUse
 from extender.model.volumes.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
-from extender.table.volumes.csi_volumes import MissingClaim, csi_volume_of
+from extender.table.volumes.csi import MissingClaim, csi_volume_of
 
 NAME = "VolumeBinding"
 UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")

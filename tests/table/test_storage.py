@@ -14,7 +14,7 @@ from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.model.volumes.csi_migration import CSIVolume
 from extender.table import PodInfo, Table
-from extender.table.volumes.csi_nodes import NO_LIMIT
+from extender.table.volumes.csi import NO_LIMIT
 from tests.builders import (
     Object,
     PodBuilder,

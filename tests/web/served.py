@@ -15,7 +15,7 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.web import server
 from extender.web.app import ExtenderApp
-from extender.web.signals import take_signals
+from extender.web.environ import take_signals
 from extender.web.telemetry import log
 from tests.web.fakes import Running, make_app
 

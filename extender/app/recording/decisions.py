@@ -74,7 +74,6 @@ class PastDecisions:
         self._bytes = 0
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        """See verbs.observed."""
         if isinstance(request, ExtenderArgs | ExtenderPreemptionArgs):
             key = request.pod.key
         elif isinstance(request, ExtenderBindingArgs):
@@ -90,7 +89,6 @@ class PastDecisions:
             self._keep(key, _decided(at, verb, request, result))
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:  # noqa: ARG002  an observer's
-        """See app.recording.observation."""
         at = self._clock.now()
         if isinstance(decided, Chosen):
             self._keep(info.pod.key, PastDecision(at, "attempt", f"chose {decided.node_name}", decided.node_name))

@@ -81,7 +81,6 @@ class ObservedEvents:
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
     ) -> None:
-        """See Events."""
         for observer in self._observers:
             observer.told(pod, kind, reason, note)
         self._events.record(pod, kind, reason, action, note, related)

@@ -90,7 +90,6 @@ class ClusterSource:
         return Survey(self._client, reflector, partial(self._distrust, reflector), self._restored)
 
     def relist(self, kind: str, why: str) -> None:
-        """See ports.Lister."""
         self._distrust(self._by_kind[kind], why)
 
     def _restored(self, why: str) -> None:
@@ -107,11 +106,9 @@ class ClusterSource:
             stream.abort()
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
-        """See ports.Lister."""
         return list_objects(self._client, kind)
 
     def has_told(self, kind: str, version: str) -> bool:
-        """See ports.Lister."""
         seen = self.version(kind)
         try:
             return bool(seen) and version_number(seen) >= version_number(version)

@@ -33,7 +33,6 @@ class ApiBinder:
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """See ports.Binder."""
         metadata = {"name": name, "namespace": namespace, "uid": uid}
         binding = {
             "apiVersion": "v1",

@@ -38,7 +38,6 @@ class ApiClaims:
         self._client, self._clock = client, clock
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """See scheduler.ports.ClaimWriter."""
         metadata = {
             "generateName": f"{pod.name}-extended-resources-",
             "namespace": pod.namespace,
@@ -49,7 +48,6 @@ class ApiClaims:
         return self._client.call_for(_DECODE, "POST", _collection(pod.namespace), _ENCODE(body))
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
-        """See scheduler.ports.ClaimWriter."""
         current = claim
         for left in reversed(range(_TRIES)):
             try:
@@ -63,7 +61,6 @@ class ApiClaims:
         raise AssertionError("unreachable")
 
     def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
-        """See scheduler.ports.ClaimWriter."""
         for left in reversed(range(_TRIES)):
             try:
                 current = self._read(claim)
@@ -82,12 +79,10 @@ class ApiClaims:
         raise AssertionError("unreachable")
 
     def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """See scheduler.ports.ClaimWriter."""
         nothing = {"allocation": None, "reservedFor": None, "devices": None}
         return self._patch(claim, {"status": nothing}, "/status")
 
     def delete(self, claim: ResourceClaim) -> None:
-        """See scheduler.ports.ClaimWriter."""
         try:
             self._without_finalizer(self._read(claim))
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": claim.uid}}
@@ -96,7 +91,6 @@ class ApiClaims:
             pass
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
-        """See scheduler.ports.ClaimWriter."""
         requests = [
             {"containerName": each.container_name, "resourceName": each.resource_name, "requestName": each.request_name}
             for each in mappings

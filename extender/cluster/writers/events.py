@@ -74,7 +74,6 @@ class ApiEvents:
         return len(self._outbox)
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
-        """See scheduler.ports.Events."""
         once = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())
         self._outbox.put(once.key, once)
 

@@ -40,7 +40,6 @@ class YieldingBucket(TokenBucket):
         self.is_urgent: Callable[[], bool] = lambda: False
 
     def reserve(self, now: float) -> float:
-        """See TokenBucket."""
         for _ in range(_YIELDED_TURNS if self.is_urgent() else 0):
             super().reserve(now)
         return super().reserve(now)
@@ -55,7 +54,6 @@ class PacedBinder:
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """See ports.Binder."""
         wait_seconds = self._bucket.reserve(self._clock.monotonic())
         if wait_seconds:
             time.sleep(wait_seconds)

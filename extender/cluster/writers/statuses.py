@@ -50,15 +50,12 @@ class ApiStatuses:
         return len(self._outbox)
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
-        """See scheduler.ports.Statuses."""
         self._outbox.put(pod.uid, _Status(pod, reason, message, nominated_node))
 
     def nominate(self, pod: Pod, nominated_node: str) -> None:
-        """See scheduler.ports.Statuses."""
         self._outbox.put(pod.uid, _Status(pod, nominated_node=nominated_node))
 
     def withdraw(self, pod: Pod) -> None:
-        """See scheduler.ports.Statuses."""
         self._outbox.withdraw(pod.uid)
 
     def _write(self, status: _Status) -> None:

@@ -20,7 +20,6 @@ class ApiEvictor:
         self._client, self._clock = client, clock
 
     def evict(self, victim: Pod, message: str) -> bool:
-        """See scheduler.ports.Evictor."""
         try:
             self._mark(victim, message)
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}

@@ -30,7 +30,6 @@ class ApiVolumes:
         self._client = client
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        """See scheduler.ports.VolumeWriter."""
         # A volume that a user has kept for the claim stays the user's when the claim goes.
         by_controller = {} if volume.is_bound_to(claim) else {BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace}
@@ -39,7 +38,6 @@ class ApiVolumes:
         return self._patch(path, volume, by_controller, {"spec": {"claimRef": reference}}, _VOLUME)
 
     def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        """See scheduler.ports.VolumeWriter."""
         path = f"/api/v1/namespaces/{quote(claim.namespace, '')}/persistentvolumeclaims/{quote(claim.name, '')}"
         return self._patch(path, claim, {SELECTED_NODE_ANNOTATION: node_name}, {}, _CLAIM)
 

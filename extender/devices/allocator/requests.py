@@ -118,7 +118,6 @@ class RequestData:
         return self.name != self.parent
 
     def error(self, text: str) -> AllocationError:
-        """An error of this request."""
         return AllocationError(f", request {self.own_name}: {text}", self.claim)
 
     @property
@@ -144,7 +143,6 @@ ClaimsToAllocate = tuple[ClaimData, ...]
 
 
 def claims_to_allocate(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> ClaimsToAllocate:
-    """The claims with their classes."""
     return tuple(_claim_data(index, claim, classes) for index, claim in enumerate(claims))
 
 

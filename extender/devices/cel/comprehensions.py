@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from extender.devices.cel.library.costs import spend
 from extender.devices.cel.library.lists import sorted_by
+from extender.devices.cel.library.overloads import spend
 from extender.devices.cel.values import (
     NO_OVERLOAD,
     NONE,

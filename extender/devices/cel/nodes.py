@@ -11,8 +11,6 @@ class CompileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiteralNode:
-    """A constant."""
-
     value: object
 
 

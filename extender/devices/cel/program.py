@@ -28,8 +28,7 @@ from extender.devices.cel.comprehensions import (
     insert,
     is_present,
 )
-from extender.devices.cel.library.costs import MAX_COST, spend, spend_on_call
-from extender.devices.cel.library.overloads import OVERLOADS, Overload, Type
+from extender.devices.cel.library.overloads import MAX_COST, OVERLOADS, Overload, Type, spend, spend_on_call
 from extender.devices.cel.nodes import (
     BindNode,
     CallNode,

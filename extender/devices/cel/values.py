@@ -185,7 +185,6 @@ _ORDERED = (bool, str, bytes, Timestamp, Duration)
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type."""
     for name, of in OPAQUE.items():  # interfaces are addresses too
         if isinstance(value, of) and (name != "IP" or not isinstance(value, OPAQUE["CIDR"])):
             return name
@@ -237,7 +236,6 @@ def contains(values: Iterable[Any], value: object) -> bool:
 
 
 def find(mapping: dict[Any, Any], key: object) -> OptionalValue:
-    """The value of a key."""
     if type(key) in (str, int, Uint, bool) or (isinstance(key, float) and key.is_integer()):
         for candidate in (key,) if isinstance(key, str) else mapping:
             if candidate in mapping and isinstance(candidate, bool) is isinstance(key, bool) and candidate == key:

@@ -70,7 +70,6 @@ class Pool:
                 self.shared.append(index)
 
     def devices(self, index: int) -> Sequence[PoolDevice]:
-        """The devices of one slice."""
         return self._devices_of(self.slices[index])
 
     def newest(self, reached: Iterable[int]) -> list[int]:

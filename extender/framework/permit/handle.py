@@ -57,7 +57,6 @@ class WaitingPod:
 
     @property
     def pod(self) -> Pod:
-        """The pod."""
         return self._pending.pod
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.explain.pod_changes import POD_CHANGES
-from extender.offline.explain.step import PodChange, Step
+from extender.offline.explain.spec_changes import PodChange, Step
 from extender.offline.state import ClusterState
 from extender.table.labels import Rows
 

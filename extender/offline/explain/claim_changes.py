@@ -34,7 +34,7 @@ from extender.model.volumes.storage import (
     StorageClass,
     VolumeResources,
 )
-from extender.offline.explain.step import subsets
+from extender.offline.explain.spec_changes import subsets
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TAINT, Taint, untolerated
 from extender.model.pod import Affinity, Container, Pod, Toleration, TopologySpreadConstraint
 from extender.offline.explain.details import term_text
-from extender.offline.explain.spec_changes import NodeSelection, Requests
-from extender.offline.explain.step import Fits, PodChange, Step, subsets, with_spec
+from extender.offline.explain.spec_changes import Fits, NodeSelection, PodChange, Requests, Step, subsets, with_spec
 from extender.offline.state import ClusterState
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from extender.table import PodInfo

@@ -1,10 +1,15 @@
-"""Less that a pod's spec asks for: smaller requests, and fewer labels and expressions that nodes are selected by."""
+"""Kinds of changes to a pod, their steps from small to large: smaller requests, fewer demands on the labels of nodes.
+
+A kind can be lifted altogether (`lifted`), which shows whether it stands in the way; its `steps` are then tried in
+order. A step that is named first is the smallest of its kind: whatever is less does not do on any node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,12 +21,53 @@ from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
 from extender.model.requests import pod_requests
 from extender.offline.explain.details import requirement_text
-from extender.offline.explain.step import Fits, Step, with_spec
 from extender.offline.state import ClusterState
 from extender.offline.text import quantity
 from extender.table import PodInfo
 from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.pods.nominated import AwaitedPods
+
+Apply = Callable[[Pod], Pod]
+Fits = Callable[[Pod], Rows]
+
+_MOST_ELEMENTS = 6
+
+
+class Step(NamedTuple):
+    """A change to the pod. `size`: how many terms it touches; of requests, which part of them it gives up."""
+
+    text: str
+    size: float
+    apply: Apply
+
+
+class PodChange(Protocol):
+    """A kind of change to a pod."""
+
+    kind: str
+
+    def lifted(self, pod: Pod) -> Pod | None:
+        """The pod without all of the kind's demands; None: it has none."""
+        ...
+
+    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+        """Steps in ascending size; `fits` gives the rows that can take a pod."""
+        ...
+
+
+def with_spec(pod: Pod, **fields: Any) -> Pod:
+    """The pod with these fields of its spec."""
+    return replace(pod, spec=replace(pod.spec, **fields))
+
+
+def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Every choice of the elements but the empty one, small ones first; of very many, single ones and all of them."""
+    if len(elements) > _MOST_ELEMENTS:
+        yield from ([each] for each in elements)
+        yield elements
+        return
+    for size in range(1, len(elements) + 1):
+        yield from (list(chosen) for chosen in combinations(elements, size))
 
 
 class Requests:

@@ -73,12 +73,10 @@ class RecordingObserver:
         self._rows: Rows | None = None
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        """See verbs.observed."""
         entry = CallEntry(self._recorder.now(), self._changes.moment_read, verb, outcome, request, result, error)
         self._recorder.put(entry, _size_bytes(request))
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
-        """See app.recording.observation."""
         rows, order = table.nodes.rows, None
         if rows is not self._rows:  # the column is made anew when a node comes or goes
             order = [table.nodes.names[row] for row in rows.tolist()]
@@ -89,7 +87,6 @@ class RecordingObserver:
         self._rows = rows if was_put else None
 
     def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
-        """See app.recording.observation."""
         line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
         self._recorder.put(line, len(note) + _NAME_BYTES)
 

@@ -86,7 +86,6 @@ class Recording:
 
     @property
     def steps(self) -> Sequence[RecordedStep]:
-        """Every step."""
         if self._steps is None:
             self._steps = list(steps_of(self.lines, self.numbers))
         return self._steps

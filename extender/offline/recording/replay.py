@@ -259,7 +259,6 @@ def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
 
 
 def steps_text(steps: Sequence[RecordedStep]) -> Iterator[str]:
-    """Returns a line for each step."""
     head = ("STEP", "TIME", "KIND", "ABOUT", "WHAT")
     yield from aligned(
         [head, *((str(each.number), _time(each.at), each.kind, each.subject or "-", each.text) for each in steps)]

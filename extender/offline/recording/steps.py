@@ -55,7 +55,6 @@ class RecordedStep:
 
 
 def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[RecordedStep]:
-    """Yields a step for each line."""
     keys: dict[str, str] = {}  # of pods, by UID
     for number, line in enumerate(lines):
         kind, subject, text = _told(line, numbers, keys)

@@ -103,7 +103,6 @@ class World:
         self._remembered: dict[str, PodInfo] = {}
 
     def change(self, kind: str, key: str, present: Present) -> None:
-        """Takes a change."""
         self._changes.note(kind, key, present)
         if isinstance(present, PodPlacement | PodInfo):
             self._described[key] = present
@@ -196,7 +195,6 @@ class _OrderedTable:
         self.order: Sequence[str] = ()
 
     def table(self) -> Table:
-        """Returns the table as of now."""
         missed = self._changes.since(self._cursor)
         if missed is None:
             self._make_anew()

@@ -189,7 +189,6 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
 
 
 def summary(result: SimulationResult) -> str:
-    """One line."""
     told = f"{len(result.placements)} pods placed, {len(result.remaining)} left over, {len(result.evictions)} evicted"
     return f"{told}, {len(result.lost)} lost" if result.lost else told
 

@@ -1,19 +1,21 @@
-"""ServiceAffinity: the pods of a service stand on nodes alike in some labels, or are spread over the values of one."""
+"""ServiceAffinity and SelectorSpread: pods of a service stand on nodes alike in some labels, or spread over them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from extender.framework.default_selector import default_selector
 from extender.framework.node_affinity import nodes_with_labels
 from extender.framework.rules import MAX_SCORE, Check, RowCheck, RowScorer, Scorer, Scores
 from extender.framework.status import unschedulable
-from extender.model.selectors import NOTHING, selector_from_labels
+from extender.model.node import Node
+from extender.model.selectors import EVERYTHING, NOTHING, Selector, selector_from_labels
 from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 
-NAME = "ServiceAffinity"
 REASON = "node(s) didn't match service affinity"
 
 
@@ -26,7 +28,7 @@ class ServiceAffinity:
     """
 
     labels: tuple[str, ...]
-    name: str = NAME
+    name: str = "ServiceAffinity"
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         selector = pod.pod.spec.node_selector or {}
@@ -54,7 +56,7 @@ class ServiceAntiAffinity:
     """
 
     label: str
-    name: str = NAME
+    name: str = "ServiceAffinity"
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         services = table.services.selecting(pod.group)
@@ -69,3 +71,66 @@ class ServiceAntiAffinity:
             return np.where(domain == ABSENT, 0, scores).astype(np.int64)
 
         return RowScorer(lambda rows: pods[rows], reduce)
+
+
+Floats = NDArray[np.float64]
+
+ZONE_WEIGHT = 2.0 / 3.0
+
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorSpread:
+    """Upstream selectorspread.SelectorSpread, until v1.22. A pod with spread constraints of its own is not scored.
+
+    `services_only`: controllers do not count (ServiceSpreadingPriority).
+    """
+
+    services_only: bool = False
+    name: str = "SelectorSpread"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        if pod.pod.spec.topology_spread_constraints:
+            return None
+        selector = _services_selector(pod, table) if self.services_only else default_selector(pod, table)
+        counted = NOTHING if selector == EVERYTHING else selector
+        return _Scorer(PodCountQuery(frozenset((pod.pod.namespace,)), counted, terminating=False), table, rows)
+
+
+def _services_selector(pod: PodInfo, table: Table) -> Selector:
+    labels: dict[str, str] = {}
+    for service in table.services.selecting(pod.group):
+        labels.update(service.spec.selector or {})
+    return selector_from_labels(labels)
+
+
+class _Scorer(Scorer):
+    def __init__(self, question: PodCountQuery, table: Table, rows: Rows) -> None:
+        self._pods = table.matching(question).by_node
+        zones = table.nodes.facts(_zone)
+        self._zone = zones.ids[rows]
+        self._has_zone = np.array([bool(zone) for zone in zones.values], np.bool_)[self._zone]
+
+    def map(self, rows: Rows) -> Scores:
+        return self._pods[rows]
+
+    def reduce(self, raw: Scores) -> Scores:
+        by_node = _fewer_is_better(raw.astype(np.float64), float(raw.max(initial=0)))
+        if not self._has_zone.any():
+            return by_node.astype(np.int64)
+        in_zone: Floats = np.bincount(self._zone, np.where(self._has_zone, raw, 0)).astype(np.float64)[self._zone]
+        by_zone = _fewer_is_better(in_zone, float(in_zone[self._has_zone].max(initial=0)))
+        mixed = by_node * (1.0 - ZONE_WEIGHT) + ZONE_WEIGHT * by_zone
+        return np.where(self._has_zone, mixed, by_node).astype(np.int64)
+
+
+def _fewer_is_better(pods: Floats, most: float) -> Floats:
+    return MAX_SCORE * ((most - pods) / most) if most > 0 else np.full(len(pods), float(MAX_SCORE))
+
+
+def _zone(node: Node) -> str:
+    """Region and zone as one; empty where the node names neither (upstream GetZoneKey)."""
+    zone, region = (next((node.labels[key] for key in keys if key in node.labels), "") for keys in (_ZONES, _REGIONS))
+    return f"{region}:\0:{zone}" if zone or region else ""

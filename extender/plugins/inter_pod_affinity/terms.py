@@ -41,7 +41,6 @@ def pods_meant_by_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQu
 
 
 def pods_by_domain(topology_key: str, found: MatchCount, table: Table) -> DomainCounts:
-    """Returns the pods that were found, in each domain of the topology key."""
     column = table.nodes.labels[topology_key]
     pods = summed_by_domain(column, found.by_node)
     return DomainCounts(column.ids, pods, lambda gone: gone.matching(found.query))

@@ -55,7 +55,6 @@ class ScoringStrategy(Strict):
 
     @property
     def strategy(self) -> Strategy:
-        """Returns the function that scores."""
         if self.requested_to_capacity_ratio is not None:
             return RequestedToCapacityRatio(points(self.requested_to_capacity_ratio.shape))
         return most_allocated if self.type == "MostAllocated" else least_allocated

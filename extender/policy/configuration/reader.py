@@ -86,8 +86,6 @@ def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[st
 
 
 class _ProfileReader:
-    """Makes one profile."""
-
     def __init__(self, spec: ProfileSpec, path: str, library: Library, faults: Faults) -> None:
         self._spec, self._path, self._library, self._faults = spec, path, library, faults
         self._plugins: dict[str, Plugin[BaseModel]] = {}

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from extender.cache.cache import Cache
-from extender.devices.binding_conditions import is_failed, is_overdue, is_ready
 from extender.devices.extended_resources import CLAIM_NAME
+from extender.devices.plan import is_failed, is_overdue, is_ready
 from extender.errors import BindingFailed, ClusterError, Outdated
 from extender.model.devices.claims import AllocationResult, PendingClaim, ResourceClaim, ResourceClaimStatus
 from extender.model.pod import Pod
@@ -39,7 +39,6 @@ class DeviceClaims:
         self._left: dict[tuple[str, str], UndoStep] = {}  # by the UIDs of claim and pod
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
-        """See Reserver."""
         if chosen.devices == NOTHING_TO_ALLOCATE:
             return None
         return ClaimReservation(pod, chosen, self._cache, self._writer, self._events, self._clock, self._left)
@@ -125,7 +124,6 @@ class ClaimReservation:
         self._created: dict[str, ResourceClaim] = {}
 
     def take(self) -> None:
-        """See Reservation."""
         releasing = {uid for uid, _ in list(self._left)}
         for claim in (*(claim for claim, _ in self._plan.allocate), *self._plan.reserve):
             if claim.uid in releasing or not self._still_holds(claim):
@@ -136,7 +134,6 @@ class ClaimReservation:
             self._pending.append(pending.key)
 
     def write(self) -> None:
-        """See Reservation."""
         pod = self._pod.pod
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation).key
@@ -161,11 +158,9 @@ class ClaimReservation:
         return all(shown) and all(self._is_ready(claim) for claim in self._written)
 
     def overdue(self) -> BindingFailed:
-        """See Reservation."""
         return BindingFailed(f"device binding timeout: devices are not ready after {self.timeout_seconds:g} s")
 
     def undo(self) -> None:
-        """See Reservation."""
         while self._undo_steps:
             step = self._undo_steps.pop()
             try:

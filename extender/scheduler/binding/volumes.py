@@ -35,7 +35,6 @@ class Volumes:
         self._cache, self._writer = cache, writer
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> VolumeReservation | None:
-        """See Reserver."""
         if chosen.volumes == NOTHING_TO_BIND:
             return None
         return VolumeReservation(pod, chosen, self._cache, self._writer)
@@ -55,14 +54,12 @@ class VolumeReservation:
         self._selected: list[PersistentVolumeClaim] = []
 
     def take(self) -> None:
-        """See Reservation."""
         for claim, volume in self._plan.bind:
             self._assume(bound(volume, claim))
         for claim in self._plan.provision:
             self._assume(selected(claim, self._node_name))
 
     def write(self) -> None:
-        """See Reservation."""
         for claim, volume in self._plan.bind:
             written = self._writer.bind(volume, claim)
             self._bound.append(written)
@@ -79,12 +76,10 @@ class VolumeReservation:
         return all(shown) and all(self._is_bound(claim) for claim in self._claims()) and self._is_within_reach()
 
     def overdue(self) -> BindingFailed:
-        """See Reservation."""
         names = ", ".join(claim.name for claim in self._claims() if not self._is_bound(claim))
         return BindingFailed(f"binding volumes: {names} not bound in {self.timeout_seconds:g} s")
 
     def undo(self) -> None:
-        """See Reservation."""
         for kind, key in self._assumed:
             self._cache.restore_object(kind, key)
         self._assumed.clear()

@@ -84,7 +84,6 @@ class NodeColumns:
         return self._rows
 
     def node(self, row: int) -> Node:
-        """Returns the node at a row that is present."""
         node = self.objects[row]
         assert node is not None
         return node

@@ -34,7 +34,6 @@ class GroupLabels:
         self._by_pair: dict[tuple[str, str], _Slots] = {}
 
     def add(self, slot: int, group: Group) -> None:
-        """Gives the slot to the group."""
         while slot >= self.capacity:
             self._taken = np.pad(self._taken, (0, self.capacity))
             self.capacity *= 2
@@ -55,7 +54,6 @@ class GroupLabels:
             _unfile(self._by_pair, pair, slot)
 
     def group(self, slot: int) -> Group:
-        """Returns the group that has the slot."""
         return self._groups[slot]
 
     def candidates(self, selector: Selector) -> Collection[Group]:

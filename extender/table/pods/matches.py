@@ -32,7 +32,6 @@ class PodCountQuery(NamedTuple):
     terminating: bool = True
 
     def matches(self, group: Group) -> bool:
-        """Returns True if pods of this group are counted."""
         if self.namespaces is not None and group.namespace not in self.namespaces:
             return False
         return self.selector.matches(dict(group.labels))

@@ -33,11 +33,9 @@ class AwaitedPods:
         return len(self.infos)
 
     def pairs(self) -> Iterator[tuple[PodInfo, int]]:
-        """Yields each pod and its row."""
         return zip(self.infos, self.rows.tolist(), strict=True)
 
     def by_row(self) -> dict[int, list[PodInfo]]:
-        """Returns the pods of each row."""
         by_row: dict[int, list[PodInfo]] = {}
         for info, row in self.pairs():
             by_row.setdefault(row, []).append(info)

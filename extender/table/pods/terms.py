@@ -22,8 +22,6 @@ NO_TERMS = 0
 
 
 class TermKind(Enum):
-    """The kinds of terms."""
-
     REQUIRED_AFFINITY = "required affinity"
     REQUIRED_ANTI_AFFINITY = "required anti-affinity"
     PREFERRED = "preferred"

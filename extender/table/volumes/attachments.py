@@ -23,7 +23,7 @@ from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns
-from extender.table.volumes.csi_volumes import (
+from extender.table.volumes.csi import (
     READ_KINDS,
     ObjectKey,
     ResolvedVolume,
@@ -72,7 +72,6 @@ class Attachments:
                 self._unread[source] = None
 
     def remove(self, info: PodInfo, slot: int) -> None:
-        """The pod has left `slot`."""
         for source in info.attachables:
             use = self._users[source].pop(slot, None)
             if use is not None:

@@ -81,7 +81,6 @@ class Metrics(Telemetry):
         return encode(self.registry), content_type
 
     def called(self, verb: str, result: str, seconds: float) -> None:
-        """See calls.CallTelemetry."""
         self._call_child(verb, result).observe(seconds)
 
     def rejected(self, status: int) -> None:
@@ -89,35 +88,27 @@ class Metrics(Telemetry):
         self._rejected.labels(str(status)).inc()
 
     def lock_waited(self, caller: str, seconds: float) -> None:
-        """See ports.Telemetry."""
         self._wait_child(caller).observe(seconds)
 
     def refused(self, plugin: str, nodes: int) -> None:
-        """See ports.Telemetry."""
         self._refused_child(plugin).inc(nodes)
 
     def bound(self, result: str) -> None:
-        """See ports.Telemetry."""
         self._bind_child(result).inc()
 
     def watch_event(self, kind: str, event: str) -> None:
-        """See ports.Telemetry."""
         self._event_child(kind, event).inc()
 
     def synced(self, kind: str) -> None:
-        """See ports.Telemetry."""
         self._synced_at[kind] = self._clock.monotonic()
 
     def relisted(self, kind: str) -> None:
-        """See ports.Telemetry."""
         self._relists.labels(kind).inc()
 
     def withdrawn(self, kind: str) -> None:
-        """See ports.Telemetry."""
         self._synced_at.pop(kind, None)
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        """See ports.Telemetry."""
         self._differences.labels(kind).inc()
         _log.error("the cache was wrong, and is put right: %s %s %s", kind, key, how)
 
@@ -135,7 +126,6 @@ class Metrics(Telemetry):
         self._not_recorded.labels(kind).inc(count)
 
     def rule_failed(self, rule: str) -> None:
-        """See ports.Telemetry."""
         self._rule_failures.labels(rule).inc()
 
     def preempted_for_rules(self, victims: int) -> None:
@@ -143,14 +133,12 @@ class Metrics(Telemetry):
         self._victims_for_rules.inc(victims)
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
-        """See ports.Telemetry."""
         self._policy_reloads.labels("success" if succeeded else "failure").inc()
         self._policy_is_current.set(succeeded)
         if succeeded:
             self._policy_read_at.set(self._clock.now())
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
-        """See ports.Telemetry."""
         self._unreadable.labels(kind).inc()
         _log.warning("%s %s is left out of the cache: %s", kind, key, why)
 

@@ -99,35 +99,29 @@ class SchedulerMetrics(Metrics):
         self.registry.register(_AtScrape(waiting))
 
     def incoming(self, queue: str, event: str) -> None:
-        """See state.tiers.QueueTelemetry."""
+        """See QueueTelemetry."""
         self._incoming_child(queue, event).inc()
 
     def attempted(self, attempt: Attempt) -> None:
-        """See scheduler.ports.SchedulerTelemetry."""
         labels = attempt.result, attempt.pod.spec.scheduler_name
         self._attempts_child(*labels).inc()
         self._duration_child(*labels).observe(attempt.seconds)
         self.attempt_log.note(attempt)
 
     def decided(self, seconds: float) -> None:
-        """See scheduler.ports.SchedulerTelemetry."""
         self._algorithm.observe(seconds)
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """See scheduler.ports.SchedulerTelemetry."""
         self._attempts_to_bound.observe(attempts)
         self._to_bound_child(str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+").observe(seconds)
 
     def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """See scheduler.ports.SchedulerTelemetry."""
         self._point_child(point, status, profile).observe(seconds)
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        """See scheduler.ports.SchedulerTelemetry."""
         self._plugin_child(plugin, point, status).observe(seconds)
 
     def preempted(self, victims: int) -> None:
-        """See scheduler.ports.SchedulerTelemetry."""
         self._preemptions.inc()
         self._victims.observe(victims)
 

@@ -18,8 +18,7 @@ from extender.model.requests import pod_requests
 from extender.offline.cluster import Cluster
 from extender.offline.explain.changes import SuggestedChange
 from extender.offline.explain.explanation import Explanation
-from extender.offline.explain.spec_changes import lowered
-from extender.offline.explain.step import with_spec
+from extender.offline.explain.spec_changes import lowered, with_spec
 from extender.offline.manifests.objects import to_object, with_defaults
 from tests.builders import Object, make_node, make_pod
 from tests.builders.pod import PodBuilder

@@ -6,12 +6,9 @@ import json
 
 import pytest
 
-from extender.plugins.classic.equal import EqualPriority
 from extender.plugins.classic.node_label import NodeLabelScore
-from extender.plugins.classic.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
-from extender.plugins.classic.resource_limits import ResourceLimits
-from extender.plugins.classic.selector_spread import SelectorSpread
-from extender.plugins.classic.service_affinity import ServiceAntiAffinity
+from extender.plugins.classic.priorities import ANNOTATION, EqualPriority, NodePreferAvoidPods, ResourceLimits
+from extender.plugins.classic.service_affinity import SelectorSpread, ServiceAntiAffinity
 from tests.builders import Object, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import scores
 

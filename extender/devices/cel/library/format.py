@@ -1,16 +1,28 @@
-"""Numbers as Go prints them, and string.format. Source: strconv.FormatFloat; cel-go ext/formatting.go."""
+"""Strings of values (string.format), and the formats that strings may have (format.named)."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date
 from decimal import Decimal
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from extender.devices.cel.library.times import duration_text, timestamp_text
-from extender.devices.cel.values import TIMES, Duration, EvaluationError, Timestamp, Uint, type_name
+from extender.devices.cel.values import (
+    NONE,
+    TIMES,
+    Duration,
+    EvaluationError,
+    NamedFormat,
+    OptionalValue,
+    Timestamp,
+    Uint,
+    type_name,
+)
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.(\d+))?(.)?)", re.DOTALL)
 _FIXED_FROM, _FIXED_TO = -4, 6
@@ -104,4 +116,124 @@ _CLAUSES: dict[str, Callable[[Any, int], str]] = {
     "o": _numbers("o", "int", "uint"),
     "x": _numbers("x", "int", "uint", "string", "bytes"),
     "X": _numbers("X", "int", "uint", "string", "bytes"),
+}
+
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_UUID = r"(?i)[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}"
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(.\d+)?(z|[+-]\d\d:\d\d)", re.ASCII)
+Faults = Iterator[str]
+
+
+def _form(pattern: str, most: int) -> Callable[[str], Faults]:
+    def faults(text: str) -> Faults:
+        if len(text.encode()) > most:
+            yield f"must be no more than {most} characters"
+        if not re.fullmatch(pattern, text, re.ASCII):
+            yield f"must match the regular expression '{pattern}'"
+
+    return faults
+
+
+def _dns_label(text: str) -> Faults:
+    for fault in _form(_LABEL, 63)(text):
+        dotted = "regular expression" in fault and re.fullmatch(_SUBDOMAIN, text)
+        yield "must not contain dots" if dotted else fault
+
+
+def _prefix(check: Callable[[str], Faults]) -> Callable[[str], Faults]:
+    """Allows a dash at the end, which a generated name goes on after."""
+    return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
+
+
+def _qualified_name(text: str) -> Faults:
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        yield "must be a name with an optional DNS subdomain and '/' before it"
+        return
+    if slash and not prefix:
+        yield "prefix part must be non-empty"
+    elif slash:
+        yield from (f"prefix part {fault}" for fault in _form(_SUBDOMAIN, 253)(prefix))
+    if not name:
+        yield "name part must be non-empty"
+    yield from (f"name part {fault}" for fault in _form(_NAME, 63)(name))
+
+
+def _uuid(text: str) -> Faults:
+    if not re.fullmatch(_UUID, text, re.ASCII):
+        yield "does not match the UUID format"
+
+
+def _date(text: str) -> Faults:
+    try:
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+            raise ValueError(text)
+        date.fromisoformat(re.sub("^0000", "2000", text))  # Go has a year 0, a leap year as 2000 is
+    except ValueError:
+        yield "invalid date"
+
+
+def _date_time(text: str) -> Faults:
+    day, time = [*text.lower().split("t"), ""][:2]
+    if any(_date(day)) or not _TIME.fullmatch(time):
+        yield "invalid datetime"
+
+
+def _byte(text: str) -> Faults:
+    if not re.fullmatch(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})", text):
+        yield "invalid base64"
+
+
+def parse_url(text: str) -> SplitResult | None:
+    """The URL, absolute or with an absolute path (url.ParseRequestURI)."""
+    if not re.fullmatch(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|/)[^\x00-\x1f\x7f]*", text):
+        return None
+    try:
+        url = urlsplit(text)
+        url.port  # noqa: B018 - raises where the port is no number of 16 bits
+    except ValueError:
+        return None
+    return None if re.search(r"%(?![0-9a-fA-F]{2})", url.path) else url
+
+
+def _uri(text: str) -> Faults:
+    if parse_url(text) is None:
+        yield "invalid URI for request"
+
+
+_FORMATS: dict[str, Callable[[str], Faults]] = {
+    "dns1123Label": _dns_label,
+    "dns1123Subdomain": _form(_SUBDOMAIN, 253),
+    "dns1035Label": _form(_LABEL_1035, 63),
+    "qualifiedName": _qualified_name,
+    "dns1123LabelPrefix": _prefix(_dns_label),
+    "dns1123SubdomainPrefix": _prefix(_form(_SUBDOMAIN, 253)),
+    "dns1035LabelPrefix": _prefix(_form(_LABEL_1035, 63)),
+    "labelValue": _form(rf"({_NAME})?", 63),
+    "uri": _uri,
+    "uuid": _uuid,
+    "byte": _byte,
+    "date": _date,
+    "datetime": _date_time,
+}
+
+
+def _named(name: str) -> OptionalValue:
+    return OptionalValue(True, NamedFormat(name)) if name in _FORMATS else NONE
+
+
+def _validate(named: NamedFormat, text: str) -> OptionalValue:
+    faults = list(_FORMATS[named.name](text))
+    return OptionalValue(True, faults) if faults else NONE
+
+
+_F = "kubernetes.NamedFormat"
+FORMAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f"format.named(string) optional({_F})": _named,
+    f"{_F}::validate(string) optional(list(string))": _validate,
+    **{f"format.{name}() {_F}": lambda name=name: NamedFormat(name) for name in _FORMATS},
 }

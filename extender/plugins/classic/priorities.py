@@ -1,0 +1,110 @@
+"""EqualPriority, NodePreferAvoidPods and ResourceLimits: priorities that are no part of a plugin of today."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from extender.framework.rules import MAX_SCORE, RowScorer, Scorer, Scores
+from extender.model.meta import OwnerReference, Value
+from extender.model.node import Node
+from extender.model.pod import Container, Pod
+from extender.model.quantity import amounts
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+from extender.table.nodes.columns import CPU, MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class EqualPriority:
+    """Upstream core.EqualPriorityMap, until v1.17."""
+
+    name: str = "EqualPriority"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        return RowScorer(lambda rows: np.ones(len(rows), np.int64))
+
+
+ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+CONTROLLERS = ("ReplicationController", "ReplicaSet")
+
+
+class _PodSignature(Value, frozen=True):
+    pod_controller: OwnerReference | None = None
+
+
+class _AvoidedPods(Value, frozen=True):
+    pod_signature: _PodSignature = _PodSignature()
+
+
+class _AvoidPods(Value, frozen=True):
+    prefer_avoid_pods: list[_AvoidedPods] | None = None
+
+
+_AVOID_PODS = msgspec.json.Decoder(_AvoidPods)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePreferAvoidPods:
+    """Upstream nodepreferavoidpods.NodePreferAvoidPods, until v1.22. Only replica controllers' pods can be avoided."""
+
+    name: str = "NodePreferAvoidPods"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        controller = pod.pod.controller
+        if controller is None or controller.kind not in CONTROLLERS:
+            return RowScorer(lambda rows: np.full(len(rows), MAX_SCORE, np.int64))
+        key, avoided = (controller.kind, controller.uid), table.nodes.facts(_avoided)
+        scores = np.array([0 if key in controllers else MAX_SCORE for controllers in avoided.values], np.int64)
+        return RowScorer(lambda rows: scores[avoided.ids[rows]])
+
+
+def _avoided(node: Node) -> frozenset[tuple[str, str]]:
+    """(kind, UID) of the controllers whose pods the node asks to be spared; none if the annotation cannot be read."""
+    annotation = node.annotations.get(ANNOTATION)
+    if annotation is None:
+        return frozenset()
+    try:
+        avoid = _AVOID_PODS.decode(annotation)
+    except msgspec.MsgspecError:
+        return frozenset()
+    controllers = (each.pod_signature.pod_controller for each in avoid.prefer_avoid_pods or ())
+    return frozenset((each.kind, each.uid) for each in controllers if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimits:
+    """Upstream noderesources.ResourceLimits, until v1.19: 1 where the limit on cpu or that on memory is met, else 0."""
+
+    name: str = "NodeResourceLimits"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        limits = _limits(pod.pod)
+
+        def score(rows: Rows) -> Scores:
+            met = np.zeros(len(rows), np.bool_)
+            for resource, index in (("cpu", CPU), ("memory", MEMORY)):
+                limit = limits.get(resource, 0)
+                if limit:
+                    met |= limit <= table.nodes.allocatable[index][rows]
+            return met.astype(np.int64)
+
+        return RowScorer(score)
+
+
+def _limits(pod: Pod) -> dict[str, int]:
+    """The sum over containers, or any one init container's limit where that is more: cpu in milli, memory in bytes."""
+    limits: dict[str, int] = {}
+    for container in pod.containers:
+        for name, amount in _limits_of(container).items():
+            limits[name] = limits.get(name, 0) + amount
+    for container in pod.init_containers:
+        for name, amount in _limits_of(container).items():
+            limits[name] = max(limits.get(name, 0), amount)
+    return limits
+
+
+def _limits_of(container: Container) -> dict[str, int]:
+    return amounts((container.resources.limits if container.resources else None) or {})
