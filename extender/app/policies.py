@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, read_config_map
 from extender.config.settings import Settings
-from extender.errors import ClusterError, ConfigurationError, NotFound
+from extender.errors import ClusterError, ConfigurationError, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles
 from extender.plugins.users import CountedFailures, RuleFailures
 from extender.plugins.users.reserve import CustomReserve
@@ -20,6 +20,7 @@ from extender.policy.policy import Policy, provider
 from extender.runtime.ports import Telemetry
 
 CONFIG_MAP = "configmap:"
+_TRIES = 5
 _MODULES = "*.py", "[!.]*/*.py"  # those of packages too; not what a mounted ConfigMap hides behind `..data`
 
 _log = logging.getLogger(__name__)
@@ -162,18 +163,30 @@ class PolicyReload:
         Raises:
             ConfigurationError: everything is as before.
         """
+        for _ in range(_TRIES):
+            with suppress(Outdated):
+                return self._read_whole(adopt)
+        raise ConfigurationError([f"policy {self._settings.policy}: it changes while it is read"])
+
+    def _read_whole(self, adopt: Adopt) -> Policy:
+        """Raises Outdated: a file has changed meanwhile, so that it may be half of one policy and half of another."""
         settings, path = self._settings, str(self._settings.policy)
-        try:
-            self._read = self._seen = contents = self._files.contents()
-        except (ClusterError, ConfigurationError) as error:
-            raise ConfigurationError([f"policy {path}: {error}"]) from None
+        self._read = self._seen = contents = self._contents()
         failures = CountedFailures(self._telemetry, log_failure)  # logs the first failure of each rule that is new
         changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with imported_anew(self._files.folder) if changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
+            if self._contents() != contents:
+                raise Outdated(f"policy {path}")
             adopt(policy, contents.get(path, b"").decode(errors="replace"))
         self._adopted = contents
         return policy
+
+    def _contents(self) -> Mapping[str, bytes]:
+        try:
+            return self._files.contents()
+        except (ClusterError, ConfigurationError) as error:
+            raise ConfigurationError([f"policy {self._settings.policy}: {error}"]) from None
 
     def request(self) -> None:
         """Has the next look read the policy again, changed or not; a signal handler may call it."""

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -88,7 +89,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     sys.path[:] = path
     sys.path_importer_cache.clear()
     sys.path_importer_cache.update(caches)
-    for name in ("reloaded_rules", "reloaded_help"):
+    for name in ("reloaded_rules", "reloaded_help", "reloaded_hook"):
         sys.modules.pop(name, None)
 
 
@@ -136,6 +137,28 @@ def test_a_file_that_is_being_written_is_not_read(running: Running) -> None:
         assert running.look(1) == []
     running.write("policy.yaml", POLICY)
     assert running.look() == []
+
+
+@pytest.mark.parametrize("changes", [pytest.param(False, id="once"), pytest.param(True, id="again and again")])
+def test_a_policy_that_changes_while_it_is_read_is_not_adopted_by_halves(running: Running, changes: bool) -> None:
+    count, path = 0, running.folder / "policy.yaml"
+
+    def change(*_: object) -> None:
+        nonlocal count
+        if count == 0 or changes:
+            count += 1
+            path.write_text(f"{POLICY}percentageOfNodesToScore: {count}\n")
+
+    sys.modules["reloaded_hook"] = hook = ModuleType("reloaded_hook")
+    hook.__getattr__ = change  # type: ignore[method-assign]
+    before = running.policy
+    running.write("reloaded_help.py", "import reloaded_hook\n\nreloaded_hook.imported\nWORD = 'two'\n")
+    assert running.look() == [not changes]
+    if changes:
+        assert (running.policy, running.answer) == (before, ("one", "one"))
+        assert running.notes == ["it changes while it is read"]
+    else:
+        assert running.policy.profiles[0].percentage_of_nodes_to_score == 1
 
 
 def test_a_mounted_config_map_changes_by_its_link(running: Running, tmp_path: Path) -> None:
