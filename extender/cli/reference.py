@@ -9,6 +9,8 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
+from extender.offline.text import aligned
+
 _VERB = "of k8s.io/kube-scheduler/extender/v1; --prefix and the verb's name are settings"
 _ROWS = (
     ("POST", "/scheduler/filter", "serve", f"ExtenderArgs, which nodes are feasible; {_VERB}"),
@@ -193,7 +195,4 @@ def _default(value: object) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    columns = list(rows[0])
-    widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
-    lines = [dict(zip(columns, columns, strict=True)), *rows]
-    return "\n".join("  ".join(line[column].ljust(widths[column]) for column in columns).rstrip() for line in lines)
+    return "\n".join(aligned([[*rows[0]], *([*row.values()] for row in rows)]))

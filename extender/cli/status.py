@@ -13,6 +13,7 @@ import click
 import yaml
 
 from extender.errors import ConfigurationError, ExtenderError
+from extender.offline.text import age, aligned
 
 SECTIONS = {
     "active": "about to be tried",
@@ -25,7 +26,6 @@ SECTIONS = {
 }
 PATH = "/debug/pods"
 _TIMEOUT_SECONDS = 10.0
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 FIELDS = {
     "NAMESPACE": "namespace",
     "NAME": "name",
@@ -153,10 +153,7 @@ def _is_meant(pod: Pod, names: Sequence[str], namespace: str | None) -> bool:
 def table(pods: Iterable[Pod], fields: Mapping[str, str]) -> str:
     """The pods as lines that stand under each other, as kubectl prints them."""
     lines = [[*fields], *([_shown(field, pod[field]) for field in fields.values()] for pod in pods)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return "\n".join(aligned(lines, "   "))
 
 
 def _shown(field: str, value: Any) -> str:
@@ -165,11 +162,3 @@ def _shown(field: str, value: Any) -> str:
     if isinstance(value, list):
         return ",".join(value) or "-"
     return "-" if value in (None, "") else str(value)
-
-
-def age(seconds: float) -> str:
-    """As kubectl shows ages: 45s, 12m, 3h, 2d."""
-    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= 2 * unit:
-            return f"{int(seconds // unit)}{name}"
-    return f"{int(seconds)}s"

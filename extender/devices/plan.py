@@ -236,10 +236,7 @@ def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
         return None
     rows = fit.rows[np.isin(fit.cause, refused)]
     for claim in claims.user:
-        if claim.allocation is not None and claim.is_only_for(pod.uid) and _keeps_away(claim, table, rows):
+        own = claim.allocation is not None and claim.is_only_for(pod.uid)
+        if own and unavailable([claim], table, rows, float("-inf"), 0).any():
             return claim
     return claims.special if claims.special is not None and claims.special.name != CLAIM_NAME else None
-
-
-def _keeps_away(claim: ResourceClaim, table: Table, rows: Rows) -> bool:
-    return bool(unavailable([claim], table, rows, float("-inf"), 0).any())

@@ -176,7 +176,9 @@ class Ranking:
         if len(checks) < len(self._predicates):
             speaking = [predicate for predicate, _ in checks]
             self._predicates = [
-                each for each in self._predicates if not isinstance(each, PerTemplate) or _is_in(each, speaking)
+                each
+                for each in self._predicates
+                if not isinstance(each, PerTemplate) or any(each is other for other in speaking)
             ]
         for _, check in checks:
             for mask, refusal in (verdict := check.refuse(rows)):
@@ -212,10 +214,6 @@ def prepared(predicates: Sequence[Predicate], pod: PodInfo, table: Table) -> lis
         if made is not None:
             checks.append((predicate, made))
     return checks
-
-
-def _is_in(predicate: Predicate, others: Sequence[Predicate]) -> bool:
-    return any(each is predicate for each in others)
 
 
 def _left(rows: Rows, verdict: Verdict) -> Rows:

@@ -66,14 +66,12 @@ class Ignored(BaseModel):
 def label_key(value: str) -> str:
     """Returns the label key. Raises ValueError if it is none."""
     prefix, separator, name = value.rpartition("/")
-    well_formed = _QUALIFIED_NAME.fullmatch(name) and (not separator or _is_dns_subdomain(prefix))
+    well_formed = _QUALIFIED_NAME.fullmatch(name) and (
+        not separator or (len(prefix) <= 253 and _DNS_SUBDOMAIN.fullmatch(prefix))
+    )
     if not well_formed:
         raise ValueError("want a label key, like example.com/rack")
     return value
-
-
-def _is_dns_subdomain(text: str) -> bool:
-    return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 LabelKey = Annotated[str, AfterValidator(label_key)]

@@ -57,15 +57,11 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "labels": dict(sorted(node.labels.items())),
-        "taints": [_taint(each.key, each.value, each.effect) for each in node.taints],
+        "taints": [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in node.taints],
         "unschedulable": bool(node.spec.unschedulable),
         "resources": resources,
         "pods": sorted(info.pod.key for info in state.standing_on(name)),
     }
-
-
-def _taint(key: str, value: str | None, effect: str) -> str:
-    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
 def column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:

@@ -7,17 +7,25 @@ from collections.abc import Iterable, Iterator, Sequence
 Cells = Sequence[str]
 
 
-def aligned(lines: Sequence[Cells]) -> Iterator[str]:
+def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
     """The lines with their columns under each other."""
     shown = [[printable(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for line in shown:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        yield gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def printable(text: str) -> str:
     """Objects come from anyone: what could move the cursor is shown as an escape."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def age(seconds: float) -> str:
+    """The age in the largest whole unit, as kubectl shows it: 45s, 12m, 3h, 2d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{int(seconds)}s"
 
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

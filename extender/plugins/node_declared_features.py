@@ -56,10 +56,6 @@ def _restarts_all(pod: Pod) -> bool:
     return False
 
 
-def _has_host_network_and_own_users(pod: Pod) -> bool:
-    return bool(pod.spec.host_network) and pod.spec.host_users is False
-
-
 def _binds_with_options(pod: Pod) -> bool:
     containers: tuple[Container, ...] = (
         *pod.init_containers,
@@ -75,7 +71,7 @@ def _binds_with_options(pod: Pod) -> bool:
 
 _NEEDS: Mapping[str, Callable[[Pod], bool]] = {
     "RestartAllContainersOnContainerExits": _restarts_all,
-    "UserNamespacesHostNetworkSupport": _has_host_network_and_own_users,
+    "UserNamespacesHostNetworkSupport": lambda pod: bool(pod.spec.host_network) and pod.spec.host_users is False,
     "VolumeBindMountOptions": _binds_with_options,
 }
 

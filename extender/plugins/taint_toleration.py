@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -70,10 +70,6 @@ def _names_of_tolerations(pod: PodInfo) -> Iterator[str]:
         yield each.key if not each.key or each.operator == "Exists" else f"{each.key}={each.value}"
 
 
-def _tolerations(pod: PodInfo) -> Hashable:
-    return encoded(pod.pod.spec.tolerations)
-
-
 PLUGIN = Plugin(
     NAME,
     Arguments,
@@ -88,7 +84,7 @@ PLUGIN = Plugin(
                 Resource.NODE,
                 Action.ADD | Action.UPDATE_NODE_TAINT,
                 taints_become_tolerated,
-                Reads(_tolerations, _names_of_tolerations),
+                Reads(lambda pod: encoded(pod.pod.spec.tolerations), _names_of_tolerations),
                 first_taint,
             ),
             Interest(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),

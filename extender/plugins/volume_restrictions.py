@@ -5,7 +5,7 @@ Source: upstream plugin volumerestrictions.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,10 +131,6 @@ def _claims_and_disks(pod: PodInfo) -> Iterator[str]:
     yield from (repr(mount.disk) for mount in pod.mounts)
 
 
-def _volumes(pod: PodInfo) -> Hashable:
-    return pod.pod.namespace, pod.claims, pod.mounts
-
-
 PLUGIN = Plugin(
     NAME,
     Arguments,
@@ -146,7 +142,7 @@ PLUGIN = Plugin(
                 Resource.ASSIGNED_POD,
                 Action.DELETE,
                 volumes_are_released,
-                Reads(_volumes, _claims_and_disks),
+                Reads(lambda pod: (pod.pod.namespace, pod.claims, pod.mounts), _claims_and_disks),
                 claims_and_disks_of_the_pod,
             ),
             Interest(Resource.NODE, Action.ADD),

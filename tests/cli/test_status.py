@@ -15,8 +15,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
-from extender.cli.status import SECTIONS, age
+from extender.cli.status import SECTIONS
 from extender.errors import ConfigurationError, ExtenderError
+from extender.offline.text import age
 from extender.scheduler.modeler import PodView, QueueStatus
 from extender.web.answers import Answer
 from extender.web.pages import PageServer

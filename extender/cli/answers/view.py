@@ -57,8 +57,9 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
         look = look_at_cluster(cluster, str(source.cluster) if source.cluster else "live cluster", unread)
     compared = {path.name: profiles for path in others if (profiles := profiles_of(path))}
     name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
-    run(look, Choices(name, compared, progress=Progress("pods")), port, _announce)
-
-
-def _announce(address: str) -> None:
-    click.echo(f"serving {address} until Ctrl-C")
+    run(
+        look,
+        Choices(name, compared, progress=Progress("pods")),
+        port,
+        lambda address: click.echo(f"serving {address} until Ctrl-C"),
+    )

@@ -14,6 +14,7 @@ import click
 import yaml
 
 from extender.errors import ConfigurationError
+from extender.offline.text import aligned
 
 
 @click.command()
@@ -92,6 +93,6 @@ def _secret(directory: Path, namespace: str, name: str, pair: str, authority: st
 
 
 def _print(rows: list[dict[str, str]]) -> None:
-    widths = {key: max(len(key), *(len(row[key]) for row in rows)) + 3 for key in rows[0]}
-    for row in ({key: key.upper().replace("_", " ") for key in widths}, *rows):
-        click.echo("".join(row[key].ljust(width) for key, width in widths.items()).rstrip())
+    head = [key.upper().replace("_", " ") for key in rows[0]]
+    for line in aligned([head, *([*row.values()] for row in rows)], "   "):
+        click.echo(line)

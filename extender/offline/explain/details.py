@@ -24,7 +24,6 @@ from extender.plugins.pod_topology_spread.constraints import (
 )
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.podinfo import AffinityTerm
 
 Detail = Callable[[PodInfo, Table, Rows, str], str]
 
@@ -198,13 +197,10 @@ def _others_against(pod: PodInfo, table: Table, rows: Rows) -> str:
         for slot, info in enumerate(table.pods.infos)
         if info is not None
         for term in info.required_anti_affinity
-        if _means(term, pod, table) and _shares_domain(term.topology_key, int(table.pods.row[slot]), here, table)
+        if pods_meant(term, table).matches(pod.group)
+        and _shares_domain(term.topology_key, int(table.pods.row[slot]), here, table)
     ]
     return listed(against, 2)
-
-
-def _means(term: AffinityTerm, pod: PodInfo, table: Table) -> bool:
-    return pods_meant(term, table).matches(pod.group)
 
 
 def _shares_domain(key: str, row: int, rows: frozenset[int], table: Table) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from extender.offline.explain.explanation import Explanation
 from extender.offline.state import ClusterState
-from extender.offline.text import aligned, printable
+from extender.offline.text import age, aligned, printable
 
 FITS = "a node would take it now"
 
@@ -109,15 +109,6 @@ def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
         yield printable(f"{len(those)} x {cause}")
         lines = [("  NAMESPACE", "NAME", "SINCE", "NODES", "BLOCKER")]
         for each in those:
-            since = age(each.since, now) if each.since else "?"
+            since = age(max((now - each.since).total_seconds(), 0)) if each.since else "?"
             lines.append((f"  {each.namespace}", each.name, since, each.verdict, each.blocker))
         yield from aligned(lines)
-
-
-def age(since: datetime, now: datetime) -> str:
-    """Returns the age in the largest whole unit, as kubectl writes it."""
-    seconds = max(int((now - since).total_seconds()), 0)
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"

@@ -43,7 +43,9 @@ class Tolerations:
                 missing[tuple(lacking)] = None
         for taints in sorted(missing, key=len):
             added = [_toleration(taint) for taint in dict.fromkeys(taints)]
-            text = "tolerate " + " and ".join(_taint_text(taint) for taint in dict.fromkeys(taints))
+            text = "tolerate " + " and ".join(
+                f"{it.key}{f'={it.value}' if it.value else ''}:{it.effect}" for it in dict.fromkeys(taints)
+            )
             yield Step(text, len(added), partial(_tolerating, added=added))
 
 
@@ -199,10 +201,6 @@ def _toleration(taint: Taint) -> Toleration:
 
 def _tolerating(pod: Pod, added: list[Toleration]) -> Pod:
     return with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), *added])
-
-
-def _taint_text(taint: Taint) -> str:
-    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
 # ---- spreading

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from extender.errors import MalformedCluster, MalformedInput
-from extender.model.kinds import ADMISSION_KINDS, DECODERS, Kind
+from extender.model.kinds import ADMISSION_KINDS, DECODERS
 from extender.model.meta import Object
 from extender.offline.manifests.objects import READ_KINDS, to_object, with_defaults
 from extender.runtime import strict_yaml
@@ -183,7 +183,7 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out:
     if not head.kind:
         raise MalformedCluster(f"{place}: want an object with a kind, apiVersion and metadata")
     kind = READ_KINDS.get(head.kind)
-    if kind is None or not _same_group(head.api_version, kind):
+    if kind is None or head.api_version.rpartition("/")[0] != kind.api_version.rpartition("/")[0]:
         left_out[head.kind] += 1
         return
     try:
@@ -193,10 +193,6 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out:
     if not obj.name:
         raise MalformedCluster(f"{place}: metadata.name is missing")
     yield place, obj
-
-
-def _same_group(api_version: str, kind: Kind) -> bool:
-    return api_version.rpartition("/")[0] == kind.api_version.rpartition("/")[0]
 
 
 # ---- YAML

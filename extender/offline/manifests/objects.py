@@ -94,7 +94,10 @@ def with_defaults(objects: Sequence[Object]) -> list[Object]:
     done = [_pod(obj, classes) if isinstance(obj, Pod) else obj for obj in known]
     given = {obj.name for obj in done if isinstance(obj, Namespace)}
     missing = sorted({obj.namespace for obj in done if obj.namespace} - given)
-    return [*map(_labelled, done), *map(_namespace, missing)]
+    return [
+        *map(_labelled, done),
+        *(_labelled(Namespace(metadata=ObjectMeta(name=name, uid=name))) for name in missing),
+    ]
 
 
 def _identified(obj: T) -> T:
@@ -103,10 +106,6 @@ def _identified(obj: T) -> T:
     namespace = "" if type(obj).__name__ in CLUSTER_SCOPED else obj.namespace or DEFAULT_NAMESPACE
     uid = obj.uid or f"{namespace}/{obj.name}".removeprefix("/")
     return replace(obj, metadata=replace(obj.metadata, namespace=namespace, uid=uid))
-
-
-def _namespace(name: str) -> Object:
-    return _labelled(Namespace(metadata=ObjectMeta(name=name, uid=name)))
 
 
 def _labelled(obj: T) -> T:

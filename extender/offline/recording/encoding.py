@@ -173,10 +173,7 @@ class LineEncoder:
         nodes: dict[str, list[str]] = {}
         for name, reason in refused.items():
             nodes.setdefault(reason, []).append(name)
-        return {reason: self._ranges(names) for reason, names in nodes.items()}
-
-    def _ranges(self, names: Sequence[str]) -> str:
-        return as_ranges(np.unique(self._numbers.of(names)))
+        return {reason: as_ranges(np.unique(self._numbers.of(names))) for reason, names in nodes.items()}
 
     def _attempt_lines(self, entry: AttemptEntry) -> Iterator[Line]:
         line = AttemptLine(at=entry.at, moment=entry.moment, pod=_raw(entry.info.pod), draws=entry.draws)

@@ -240,7 +240,8 @@ _MOST_NODES = 3
 def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
     """Returns the outcome, and a line for each difference; `every`: uncut."""
     made = ", ".join(f"{count} {what}" for what, count in result.decided.items())
-    yield f"{sum(result.decided.values())} decisions made again{f' ({made})' if made else ''}: {_differ(result)}"
+    differ = f"{len(result.changed)} differ" if result.changed else "none differs"
+    yield f"{sum(result.decided.values())} decisions made again{f' ({made})' if made else ''}: {differ}"
     yield from (f"{count} left out: {why}" for why, count in result.left_out.items())
     yield from (printable(f"note: {note}") for note in result.notes)
     lines: list[Cells] = [("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")]
@@ -263,10 +264,6 @@ def steps_text(steps: Sequence[RecordedStep]) -> Iterator[str]:
     yield from aligned(
         [head, *((str(each.number), _time(each.at), each.kind, each.subject or "-", each.text) for each in steps)]
     )
-
-
-def _differ(result: ReplayResult) -> str:
-    return f"{len(result.changed)} differ" if result.changed else "none differs"
 
 
 def _time(seconds: float) -> str:

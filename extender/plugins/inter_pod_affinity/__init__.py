@@ -110,10 +110,6 @@ def _prefixed(prefix: str, names: Iterable[str]) -> Iterator[str]:
     return (prefix.format(name) if name else ANY for name in names)
 
 
-def _terms(pod: PodInfo) -> Hashable:
-    return pod.group, pod.required_affinity, pod.required_anti_affinity
-
-
 def _topology_keys(pod: PodInfo) -> Hashable:
     wanted, unwanted = pod.required_affinity, pod.required_anti_affinity
     return frozenset(term.topology_key for term in wanted), frozenset(term.topology_key for term in unwanted)
@@ -130,7 +126,7 @@ INTERESTS = Interests(
             Resource.ASSIGNED_POD,
             Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE,
             terms_are_met,
-            Reads(_terms, _names_of_terms),
+            Reads(lambda pod: (pod.group, pod.required_affinity, pod.required_anti_affinity), _names_of_terms),
             terms_about,
         ),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL),

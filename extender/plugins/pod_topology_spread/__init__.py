@@ -143,10 +143,6 @@ def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
         yield from (f"{namespace}/{name}" if name != ANY else namespace for name in names)
 
 
-def _group_and_constraints(pod: PodInfo) -> Hashable:
-    return pod.group, encoded(pod.pod.spec.topology_spread_constraints)
-
-
 def _topology_keys(pod: PodInfo) -> Hashable:
     has_own = bool(pod.pod.spec.topology_spread_constraints)
     return has_own, frozenset(each.topology_key for each in _own_hard_constraints(pod))
@@ -162,7 +158,7 @@ INTERESTS = Interests(
             Resource.ASSIGNED_POD,
             Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE,
             counts_change,
-            Reads(_group_and_constraints, _names_of_selectors),
+            Reads(lambda pod: (pod.group, encoded(pod.pod.spec.topology_spread_constraints)), _names_of_selectors),
             labels_counted,
         ),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION, pod_counts_otherwise),

@@ -219,11 +219,9 @@ class _ProfileReader:
         if name not in self._arguments:
             configured = any(config.name == name for config in self._spec.plugin_config)
             # What was wrong with the arguments given is told already.
-            arguments = None if configured else self._defaults_of(name)
+            path = f"{self._path}.pluginConfig: {name}: args"
+            arguments = None if configured else self._faults.read(self._plugins[name].arguments, {}, path)
             if arguments is None:
                 return None
             self._arguments[name] = arguments
         return self._arguments[name]
-
-    def _defaults_of(self, name: str) -> BaseModel | None:
-        return self._faults.read(self._plugins[name].arguments, {}, f"{self._path}.pluginConfig: {name}: args")

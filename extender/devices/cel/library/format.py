@@ -222,10 +222,6 @@ _FORMATS: dict[str, Callable[[str], Faults]] = {
 }
 
 
-def _named(name: str) -> OptionalValue:
-    return OptionalValue(True, NamedFormat(name)) if name in _FORMATS else NONE
-
-
 def _validate(named: NamedFormat, text: str) -> OptionalValue:
     faults = list(_FORMATS[named.name](text))
     return OptionalValue(True, faults) if faults else NONE
@@ -233,7 +229,9 @@ def _validate(named: NamedFormat, text: str) -> OptionalValue:
 
 _F = "kubernetes.NamedFormat"
 FORMAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f"format.named(string) optional({_F})": _named,
+    f"format.named(string) optional({_F})": lambda name: (
+        OptionalValue(True, NamedFormat(name)) if name in _FORMATS else NONE
+    ),
     f"{_F}::validate(string) optional(list(string))": _validate,
     **{f"format.{name}() {_F}": lambda name=name: NamedFormat(name) for name in _FORMATS},
 }

@@ -43,10 +43,6 @@ def _distinct(values: list[Any]) -> list[Any]:
     return kept
 
 
-def _range(size: int) -> list[int]:
-    return list(range(size)) if size <= MAX_LENGTH else fail("lists.range: cost limit exceeded")
-
-
 def _slice(values: list[Any], start: int, end: int) -> list[Any]:
     fits = 0 <= start <= end <= len(values)
     return values[start:end] if fits else fail(f"cannot slice({start}, {end}), list is length {len(values)}")
@@ -105,7 +101,9 @@ LIST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "list(A)::sort() list(A)": lambda values: sorted_by(values, values),
     "list(A)::reverse() list(A)": lambda values: values[::-1],
     "list(A)::distinct() list(A)": _distinct,
-    "lists.range(int) list(int)": _range,
+    "lists.range(int) list(int)": lambda size: (
+        list(range(size)) if size <= MAX_LENGTH else fail("lists.range: cost limit exceeded")
+    ),
     "list(A)::isSorted() bool": lambda values: all(compare(left, right) <= 0 for left, right in pairwise(values)),
     **{f"list({kind})::sum() {kind}": _sum for kind in ("int", "uint", "double", "google.protobuf.Duration")},
     "list(A)::min() A": _extreme("min", -1),
