@@ -8,8 +8,8 @@
 
 `next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
 stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector), those
-of a list after every page that comes. A server that says when to ask again is asked then, up to ten times in a row
-(client-go's rest.Request).
+of a list after every page that comes; they end as the server is seen to answer others. A server that says when to ask
+again is asked then, up to ten times in a row (client-go's rest.Request).
 """
 
 from __future__ import annotations
@@ -128,6 +128,11 @@ class ListWatchState:
         """Lists anew as soon as it may, and counts as not synced till then; any thread may say so."""
         self._distrusted = True
         self.synced = False
+
+    def answered(self) -> None:
+        """Ends a pause, for the API server answers others; not one that it asked for. Any thread may say so."""
+        if not self._retries:
+            self._resume_at = 0.0
 
     def opened(self) -> None:
         """Notes that the API server has taken up a watch."""

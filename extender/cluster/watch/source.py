@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 WATCH_SILENCE_SECONDS = 90.0
 VERIFICATION_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
+_PAUSE_PART_SECONDS = 1.0  # a pause may end before its time
 # Who may not list, or where nothing is served, gets no watch either; what that means is the reflector's to say.
 _WATCHES_LIKEWISE = (401, 403, 404)
 
@@ -156,7 +157,7 @@ class ClusterSource:
     def _advance(self, reflector: Reflector) -> None:
         match reflector.step(self._clock.monotonic()):
             case Pause(seconds):
-                self._stopping.wait(seconds)
+                self._stopping.wait(min(seconds, _PAUSE_PART_SECONDS))
             case List() as step:
                 self._interrupted.discard(reflector)
                 self._ask(reflector, list_query(reflector.kind, step))

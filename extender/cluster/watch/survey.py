@@ -140,4 +140,5 @@ class Verification:
         self._asked_at = self._verified_at = now
         self._told = self.reflector.newest
         self._survey = self._ask(self.reflector.kind.name)
+        self.reflector.state.answered()
         self._every_seconds = min(max(QUIET_SECONDS, len(self._survey) / _LISTED_PER_SECOND), _LONGEST_SECONDS)

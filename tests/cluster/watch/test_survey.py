@@ -15,6 +15,7 @@ from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import survey as survey_module
 from extender.cluster.watch.decoding import version_number
+from extender.cluster.watch.list_watch_state import ListWatchFailure, Pause, Watch
 from extender.cluster.watch.reflector import Reflector
 from extender.cluster.watch.survey import PATIENCE_SECONDS, QUIET_SECONDS, Survey, Verification
 from extender.errors import ClusterError, OutcomeUnknown, Refused
@@ -232,6 +233,18 @@ def test_a_watch_that_keeps_silent_about_what_a_list_shows_is_not_trusted(follow
     assert verification.failed(QUIET_SECONDS) == ""
     assert verification.failed(QUIET_SECONDS + PATIENCE_SECONDS - 1) == ""
     assert "told of nothing for 40 s" in verification.failed(QUIET_SECONDS + PATIENCE_SECONDS)
+
+
+def test_a_reflector_that_waits_after_failures_goes_on_as_soon_as_a_list_comes(followed: Followed) -> None:
+    verification = Verification(followed.reflector, followed.survey)
+    for _ in range(9):
+        followed.reflector.broken(ListWatchFailure.OTHER, QUIET_SECONDS)
+    followed.api.fail(PODS, answer(500))
+    with pytest.raises(OutcomeUnknown):
+        verification.failed(QUIET_SECONDS)
+    assert isinstance(followed.reflector.step(QUIET_SECONDS), Pause)
+    assert verification.failed(2 * QUIET_SECONDS) == ""
+    assert isinstance(followed.reflector.step(2 * QUIET_SECONDS), Watch)
 
 
 def test_a_watch_that_is_behind_is_given_time_while_it_goes_on(followed: Followed) -> None:
