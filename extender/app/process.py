@@ -17,12 +17,11 @@ from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
 from extender.config.settings import Settings
 from extender.framework.profile import Profiles
-from extender.policy.feature_gates import parsed
-from extender.policy.policy import Policy
+from extender.policy.policy import Policy, parsed
 from extender.runtime import memory
 from extender.runtime.clock import Clock
 from extender.runtime.threads import Ticker
-from extender.web.debug import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
+from extender.web.pages import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.start_log import Command
 

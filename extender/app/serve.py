@@ -35,8 +35,7 @@ from extender.extender_v1.decoding import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.plugins.users import put_in_force
-from extender.policy.feature_gates import parsed
-from extender.policy.policy import Policy
+from extender.policy.policy import Policy, parsed
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
@@ -49,7 +48,7 @@ from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb
 from extender.web import server
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.debug import is_loopback
+from extender.web.pages import is_loopback
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import traces_of

@@ -29,8 +29,7 @@ from extender.table.journal import BEGINNING
 from extender.ui.documents import Arguments, Choices, Look, Timeline, half_time
 from extender.ui.site import Site
 from extender.web.answers import Answer, Page, error_answer
-from extender.web.debug import UI
-from extender.web.pages import PageServer
+from extender.web.pages import UI, PageServer
 from extender.web.worker.application import Handler
 
 MOST_JUDGED = 200

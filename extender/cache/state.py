@@ -11,11 +11,17 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from extender.cache.assumed_objects import AssumedObjects, version_of
 from extender.cache.changes import NODE, POD, Changes
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
-from extender.cache.watched import DecidedNominations, RememberedPods, WatchedObjects, WatchedPods
+from extender.cache.watched import (
+    AssumedObjects,
+    DecidedNominations,
+    RememberedPods,
+    WatchedObjects,
+    WatchedPods,
+    version_of,
+)
 from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
 from extender.model.pod import Pod

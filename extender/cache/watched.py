@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import KeysView
 from typing import NamedTuple
 
-from extender.cache.changes import NODE
+from extender.cache.changes import NODE, Reference
 from extender.model.meta import Object
 from extender.table import PodInfo
 
@@ -140,3 +140,45 @@ class RememberedPods:
         """Removes the pod, if it is known."""
         _, size_bytes = self._pods.pop(uid, (None, 0))
         self._bytes -= size_bytes
+
+
+class AssumedObjects:
+    """The assumptions by kind and key, each with the version from which on the watch knows better."""
+
+    def __init__(self) -> None:
+        self._assumed: dict[Reference, tuple[Object, int]] = {}
+
+    def get(self, kind: str, key: str) -> Object | None:
+        """Returns what is assumed of the object, if anything is."""
+        return self._assumed.get((kind, key), (None, 0))[0]
+
+    def assume(self, obj: Object) -> None:
+        """Assumes that `obj`, which has the version that it was decided on, will be written so."""
+        self._assumed[_reference(obj)] = obj, version_of(obj) + 1
+
+    def confirm(self, obj: Object, observed: Object | None) -> None:
+        """Takes in that `obj` is written so; `observed`: as the watch knows it, which may have been faster."""
+        if observed is None or version_of(observed) >= version_of(obj):
+            self.drop(*_reference(obj))
+        else:
+            self._assumed[_reference(obj)] = obj, version_of(obj)
+
+    def told(self, obj: Object) -> None:
+        """Takes in that the watch tells of `obj`: what was assumed of it may be outdated, or confirmed."""
+        assumed = self._assumed.get(_reference(obj))
+        if assumed is not None and version_of(obj) >= assumed[1]:
+            self.drop(*_reference(obj))
+
+    def drop(self, kind: str, key: str) -> Object | None:
+        """Ends what is assumed of the object; returns it."""
+        return self._assumed.pop((kind, key), (None, 0))[0]
+
+
+def version_of(obj: Object) -> int:
+    """Returns the object's version as a number; 0 for what has none, such as objects from files."""
+    version = obj.metadata.resource_version
+    return int(version) if version.isdecimal() else 0
+
+
+def _reference(obj: Object) -> Reference:
+    return type(obj).__name__, obj.key

@@ -15,11 +15,9 @@ from extender.cli.answers.rule import rule
 from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
-from extender.cli.demo import demo
 from extender.cli.doctor import doctor
+from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
-from extender.cli.schedule import schedule
-from extender.cli.serve import serve
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
 

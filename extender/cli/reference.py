@@ -78,7 +78,7 @@ def settings() -> Sequence[Row]:
 
 def policy() -> Sequence[Row]:
     """Every field of a KubeSchedulerConfiguration and of a classic Policy."""
-    from extender.policy.classic.schema import PolicySpec, PredicateArgument, PriorityArgument
+    from extender.policy.classic.names import PolicySpec, PredicateArgument, PriorityArgument
     from extender.policy.configuration.schema import ConfigurationSpec
 
     forms = (

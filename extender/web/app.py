@@ -28,9 +28,8 @@ from extender.web.calls import (
     report,
     unreadable,
 )
-from extender.web.debug import PrivatePages, refusal
 from extender.web.environ import ADMITTED, environ_of
-from extender.web.pages import PageServer, probe_pages
+from extender.web.pages import PageServer, PrivatePages, probe_pages, refusal
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from extender.cli.main import cli
-from extender.cli.serve import settings_options
+from extender.cli.processes import settings_options
 from extender.config.settings import OPTIONS
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"

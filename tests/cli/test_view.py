@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.demo import EXAMPLE, PENDING
+from extender.cli.processes import EXAMPLE, PENDING
 from tests.cli.test_main import extender
 
 

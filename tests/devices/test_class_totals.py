@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from extender.devices.allocations import devices_of
 from extender.model.devices.slices import DeviceClass
 from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
-from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
+from extender.plugins.node_resources.priorities import (
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFitScore,
+    most_allocated,
+)
 from extender.table import Table
 from extender.table.journal import Journal
 from tests.builders import (

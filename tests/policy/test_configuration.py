@@ -8,7 +8,7 @@ import pytest
 
 from extender.framework.profile import CandidateLimits, Profile
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio, least_allocated
+from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio, least_allocated
 from extender.plugins.pod_topology_spread.constraints import SYSTEM_DEFAULTS
 from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
 from extender.plugins.registry import default_profile

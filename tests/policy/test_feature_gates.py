@@ -11,8 +11,8 @@ from extender.errors import ConfigurationError
 from extender.plugins.node_declared_features import NodeDeclaredFeatures
 from extender.plugins.node_volume_limits import NodeVolumeLimits
 from extender.plugins.volume_binding import VolumeBindingScore
-from extender.policy.feature_gates import parsed
 from extender.policy.loading import read
+from extender.policy.policy import parsed
 from extender.table.features import BY_NAME, DEFAULT_FEATURES, FeatureGates
 from tests.builders import Object, make_csi_driver, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of

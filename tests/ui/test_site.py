@@ -16,7 +16,7 @@ from extender.offline.cluster import state_of
 from extender.ui.documents import Choices, half_time
 from extender.ui.site import Site
 from extender.web.answers import Answer, Page
-from extender.web.debug import UI
+from extender.web.pages import UI
 from tests.builders import make_node
 from tests.offline.recording.recorded import record_timeline
 

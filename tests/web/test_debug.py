@@ -15,7 +15,7 @@ from extender.config.settings import OPTIONS, Settings
 from extender.runtime.clock import SystemClock
 from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.calls import ClientAuthorizer
-from extender.web.debug import (
+from extender.web.pages import (
     COMPARE,
     CONFIGZ,
     DUMP,

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from extender.web.answers import Answer
-from extender.web.debug import is_loopback
-from extender.web.pages import PageServer
+from extender.web.pages import PageServer, is_loopback
 from tests.web.servers import Wire, get, post
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from extender.app.doctor.cluster import WAIT_SECONDS, check_cluster
+from extender.app.doctor.cluster import SCHEDULE, SERVE, SERVE_PREEMPTING, WAIT_SECONDS, check_cluster, check_rights
 from extender.app.doctor.endpoint import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
-from extender.app.doctor.rights import SCHEDULE, SERVE, SERVE_PREEMPTING, check_rights
 from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,

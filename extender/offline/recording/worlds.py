@@ -23,10 +23,9 @@ from extender.model.pod import Pod
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, RecordedSettings, from_ranges
 from extender.plugins.users import CountedFailures
 from extender.policy.extenders import ignoring
-from extender.policy.feature_gates import parsed
 from extender.policy.library import Library
 from extender.policy.loading import load
-from extender.policy.policy import Policy, provider
+from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit

@@ -18,10 +18,12 @@ from extender.framework.schema import LabelKey, ResourceSpec, Shape, Strict, poi
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted, is_extended
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeight, ResourceWeights
-from extender.plugins.node_resources.balanced_allocation import NAME as BALANCED_ALLOCATION_NAME
-from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
 from extender.plugins.node_resources.fit import NAME, NodeResourcesFitFilter
-from extender.plugins.node_resources.fit_score import (
+from extender.plugins.node_resources.priorities import (
+    BALANCED_ALLOCATION as BALANCED_ALLOCATION_NAME,
+)
+from extender.plugins.node_resources.priorities import (
+    NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
     Strategy,

@@ -10,7 +10,7 @@ from extender.framework.schema import points
 from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.node_resources import weights
-from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, RequestedToCapacityRatio
+from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.classic.names import (
     DEFAULT_PREDICATES,
@@ -19,14 +19,12 @@ from extender.policy.classic.names import (
     MANDATORY,
     PREDICATES,
     SERVICE_AFFINITY,
-    priorities,
-)
-from extender.policy.classic.schema import (
     PolicySpec,
     PredicateArgument,
     PredicateSpec,
     PriorityArgument,
     PrioritySpec,
+    priorities,
 )
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults

@@ -26,9 +26,8 @@ from extender.policy.configuration.schema import (
 )
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
-from extender.policy.feature_gates import with_gates
 from extender.policy.library import Library
-from extender.policy.policy import Policy
+from extender.policy.policy import Policy, with_gates
 
 MULTI_POINT, PREEMPTION = "multiPoint", "DefaultPreemption"
 POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserve", "preBind", "bind"))

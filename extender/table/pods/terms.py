@@ -16,7 +16,7 @@ import numpy as np
 
 from extender.table.labels import IntColumn, LabelIndex, SelectorIndex
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
-from extender.table.pods.counts import NodeCounts, most_kept
+from extender.table.pods.matches import NodeCounts, most_kept
 
 NO_TERMS = 0
 

@@ -14,8 +14,11 @@ from extender.framework.rules import Priority, Scores
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
-from extender.plugins.node_resources.fit_score import NodeResourcesFitScore, most_allocated
+from extender.plugins.node_resources.priorities import (
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFitScore,
+    most_allocated,
+)
 from extender.table import PodInfo, Table
 from tests.builders import NodeBuilder, make_node, make_pod
 

@@ -1,14 +1,77 @@
-"""The command `extender schedule`: a scheduler of its own on the same engine."""
+"""The commands that run a process: serve, schedule and demo."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from extender.config.settings import OPTIONS
+from extender.config.settings import OPTIONS, Option
 from extender.config.sources import load
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def settings_options(command: _Command) -> _Command:
+    """Adds --config and a flag for every setting; the command gets `config` and, by name, what was given."""
+    for option in reversed(tuple(OPTIONS.values())):
+        command = _flag(option)(command)
+    config = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        envvar="EXTENDER_CONFIG",
+        help="settings file (YAML)",
+    )
+    return config(command)
+
+
+def _flag(option: Option) -> Callable[[_Command], _Command]:
+    shown = ", ".join(option.default) if option.many else option.default
+    default = "" if shown in (None, "", False) else f"  [default: {shown}]"
+    # --leader-elect alone is true; a file or a variable may have said so, hence --leader-elect=false.
+    switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if option.annotation is bool else {}
+    return click.option(
+        option.flag,
+        option.name,
+        type=click.Choice(option.choices) if option.choices else str,
+        multiple=option.many,
+        default=() if option.many else None,
+        metavar=None if option.choices else "TEXT" if option.many else _metavar(option),
+        help=option.description + default,
+        **switch,
+    )
+
+
+def _metavar(option: Option) -> str:
+    words = {"bind": "HOST:PORT", "cluster": "PATH", "kubeconfig": "FILE"}
+    return words.get(option.name) or ("SECONDS" if option.name.endswith("_seconds") else "VALUE")
+
+
+@click.command()
+@settings_options
+def serve(config: Path | None, **flags: Any) -> None:
+    """Answer kube-scheduler's filter, prioritize, preempt and bind calls.
+
+    \b
+    Against a cluster, for a scheduler on the same machine:
+      extender serve --kubeconfig ~/.kube/config --bind 127.0.0.1:8888
+    On objects from a file (as `kubectl get nodes,pods -A -o yaml` prints them), no cluster needed:
+      extender serve --cluster cluster.yaml --log-format text
+
+    Every option may also stand in the file of --config (--body-limit as bodyLimit) or in the environment
+    (EXTENDER_BODY_LIMIT); options win over the environment, the environment over the file.
+    """
+    settings = load(config, os.environ, {name: value for name, value in flags.items() if value not in (None, ())})
+    from extender.app.serve import serve as run  # --help, and a fault in the settings, need not wait for NumPy
+
+    run(settings)
+
 
 _FILE = click.Path(path_type=Path)
 _PROVIDER = click.Choice(OPTIONS["provider"].choices)
@@ -90,3 +153,48 @@ def schedule(
     from extender.app.schedule import schedule as run
 
     run(settings, Options(scheduler_name, seed, bind_rate, status_rate, event_rate, max_unschedulable_seconds))
+
+
+EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
+POD, PENDING = "shop/api-58b9c-w8x5n", "ml/recommend-7f6d-v4nzs"
+CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-Type: application/json' -d @-"
+
+
+@click.command()
+@click.argument("verb", type=click.Choice(("filter", "bind")), required=False)
+@click.option("--bind", metavar="HOST:PORT", default="127.0.0.1:8888", show_default=True, help="where to listen")
+def demo(verb: str | None, bind: str) -> None:
+    """Serve a made-up cluster of 20 nodes, and say what to try on it; no Kubernetes needed.
+
+    With VERB, print the body of such a call for a pod of that cluster instead.
+    """
+    if verb is None:
+        _serve(bind)
+    else:
+        _print_body(verb)
+
+
+def _serve(address: str) -> None:
+    from extender.app.serve import serve  # --help need not wait for NumPy
+
+    extender = "extender" if shutil.which("extender") else sys.argv[0]
+    settings = load(None, {}, {"cluster": str(EXAMPLE), "bind": address, "log_format": "text", "drain_seconds": "0"})
+    click.echo(f"A made-up cluster of 20 nodes, served on {address} until Ctrl-C. Try in another terminal:")
+    for verb in ("filter", "bind"):
+        click.echo(f"  {CALL.format(extender=extender, verb=verb, address=address)}")
+    click.echo(f"  {extender} explain {PENDING} --cluster {EXAMPLE}")
+    serve(settings)
+
+
+def _print_body(verb: str) -> None:
+    import msgspec
+
+    from extender.offline.cluster import Cluster
+
+    cluster = Cluster.load(EXAMPLE)
+    pod = cluster.pod(POD)
+    body: Mapping[str, Any] = {"Pod": pod, "Nodes": None, "NodeNames": cluster.nodes}
+    if verb == "bind":
+        node = cluster.decide(pod).best[0]
+        body = {"PodName": pod.name, "PodNamespace": pod.namespace, "PodUID": pod.uid, "Node": node}
+    click.echo(msgspec.json.encode(body))
