@@ -128,6 +128,7 @@ class ListWatchState:
         """Lists anew as soon as it may, and counts as not synced till then; any thread may say so."""
         self._distrusted = True
         self.synced = False
+        self.answered()
 
     def answered(self) -> None:
         """Ends a pause, for the API server answers others; not one that it asked for. Any thread may say so."""

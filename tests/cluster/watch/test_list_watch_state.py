@@ -172,17 +172,18 @@ def test_a_server_that_says_when_is_asked_then_ten_times_in_a_row() -> None:
     assert pauses(reflection, [40.0], retry_after_seconds=25.0) == [25.0]
 
 
+@pytest.mark.parametrize("seen_to_answer", [ListWatchState.answered, ListWatchState.distrust])
 @pytest.mark.parametrize(
     ("retry_after_seconds", "waits"),
     [pytest.param(0.0, False, id="its own"), pytest.param(25.0, True, id="one that the server asked for")],
 )
 def test_a_pause_ends_as_the_server_is_seen_to_answer_unless_it_asked_for_it(
-    retry_after_seconds: float, waits: bool
+    seen_to_answer: Callable[[ListWatchState], None], retry_after_seconds: float, waits: bool
 ) -> None:
     reflection = watching()
     pauses(reflection, [10.0 * n for n in range(12)])
     pauses(reflection, [120.0], retry_after_seconds)
-    reflection.answered()
+    seen_to_answer(reflection)
     assert isinstance(reflection.next(121.0), Pause) == waits
 
 
