@@ -33,6 +33,7 @@ class Replica:
         """Returns what the table has to take in to be up to date; a table that is too far behind is made anew."""
         missed = changes.since(self.cursor)
         if missed is None:
+            self.table.leave_readers()
             self.table, missed = Table(self._features), changes.all()
         self.cursor = changes.now
         return missed
@@ -196,6 +197,7 @@ class TablePool:
 
     def _discard(self, replica: Replica) -> None:
         self._replicas = [kept for kept in self._replicas if kept is not replica]
+        replica.table.leave_readers()
 
 
 class _Loan(AbstractContextManager[Table]):

@@ -151,6 +151,13 @@ class Table:
             reader = self._readers[of] = of(self)
         return reader
 
+    def leave_readers(self) -> None:
+        """Lets go of what readers have made, some of which refers to the table: nobody asks it any more.
+
+        A table in such a circle would stay until all garbage is collected, and that is as good as never.
+        """
+        self._readers.clear()
+
     @contextmanager
     def until(self, deadline: Deadline) -> Iterator[None]:
         """Has the rules of the block end by the deadline."""

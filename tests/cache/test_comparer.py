@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from random import Random
+from weakref import ref
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from extender.cache.cache import Cache
 from extender.cache.debugger import CacheDifference, Comparer, Report
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
+from extender.devices.allocations import Devices
 from extender.errors import ClusterError
 from extender.model.meta import LabelSelector, Object
 from extender.model.node import Node
@@ -369,3 +372,18 @@ def test_comparing_again_and_again_makes_no_more_tables() -> None:
     for _ in range(5):
         assert compare(cluster).compared["Table"] == 3
     assert len(cluster.cache._tables) == 3
+
+
+def test_a_table_that_makes_way_is_gone_at_once() -> None:
+    """Full collections of garbage are as good as never made, so what stands in a circle would stay."""
+    cluster = WatchedCluster(Random(1))
+    with cluster.cache.snapshot("test") as table:
+        table.reader(Devices)  # refers to the table
+    known = ref(table)
+    del table
+    gc.disable()
+    try:
+        compare(cluster)
+        assert known() is None
+    finally:
+        gc.enable()

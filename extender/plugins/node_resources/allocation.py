@@ -139,13 +139,13 @@ class _Kept:
 
 class _CachedScores:
     def __init__(self, table: Table) -> None:
-        self._table, self._capacity = table, 0
+        self._nodes, self._capacity = table.nodes, 0
         self._known: dict[Hashable, _Kept | None] = {}
 
     def of_all_rows(self) -> dict[Hashable, _Kept | None]:
         """Returns the scores by rule and request, as long as there are no more rows than when they were kept."""
-        if self._table.nodes.capacity != self._capacity:
-            self._known, self._capacity = {}, self._table.nodes.capacity
+        if self._nodes.capacity != self._capacity:
+            self._known, self._capacity = {}, self._nodes.capacity
         return self._known
 
 
