@@ -37,6 +37,16 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
         assert matches.count(ASKS_WEB) is first
 
 
+def test_long_questions_make_way_for_one_another() -> None:
+    """A pod may have terms of megabytes, and the next one others."""
+    matches = Matches(4)
+    for number in range(20):
+        matches.count(PodCountQuery(None, selector_from_labels({"app": f"{number}" + "x" * 1_000_000})))
+    assert 1 < len(matches.queries()) < 5
+    matches.count(PodCountQuery(None, selector_from_labels({"app": "x" * 10_000_000})))
+    assert len(matches.queries()) == 1
+
+
 def test_of_a_large_cluster_fewer_answers_are_kept_and_the_others_are_counted_anew() -> None:
     matches = Matches(65536)
     matches.add(WEB, 1, terminating=False)

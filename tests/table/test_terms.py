@@ -147,3 +147,10 @@ def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_coun
         (Effect(TermKind.PREFERRED, ZONE), 5),
         (Effect(TermKind.PREFERRED, ZONE), -7),
     ]
+
+
+def test_pods_with_long_labels_make_way_for_one_another() -> None:
+    terms = Terms(4)
+    for number in range(20):
+        terms.effects_on(IncomingPod(Group("default", frozenset({(f"{number}", "x" * 1_000_000)})), frozenset()))
+    assert 1 < len(terms.incoming_pods()) < 5

@@ -37,11 +37,14 @@ class NodeResourcesFitFilter(PerNode):
         requests = tuple(pod.requests.items())
         check = checks.get(requests)
         if check is None:  # else a pod that asks for the same has been here before
-            if len(checks) >= _MOST_KEPT:
-                checks.clear()
             wanted = {name: amount for name, amount in requests if amount and self._counts(name)}
             backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
-            check = checks[requests] = _Check(wanted, backed, table)
+            check = _Check(wanted, backed, table)
+            # Of resources that no node has there may be any number, and of any length.
+            if all(name in table.nodes.resources or name in backed for name, _ in requests):
+                if len(checks) >= _MOST_KEPT:
+                    checks.clear()
+                checks[requests] = check
         return check
 
     def _counts(self, resource: str) -> bool:

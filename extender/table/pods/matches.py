@@ -7,8 +7,9 @@ one, so that asking again costs nothing. Pods are counted by group, and a select
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +22,20 @@ from extender.table.pods.group_labels import GroupLabels
 
 _MOST_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
+MOST_KEY_BYTES = 4 * 1024 * 1024
+"""What the questions may take whose answers a table keeps: a pod may have labels and terms of 3 MiB."""
+_TEXT_BYTES = 50  # beside its letters
 _FEW_AMOUNTS = 16  # so many are added one by one before NumPy has begun
 
 
 def most_kept(capacity: int) -> int:
     """Returns how many counts over so many rows are worth their memory: of 50,000 nodes one takes half a MiB."""
     return min(_MOST_KEPT, _KEPT_BYTES // (capacity * np.dtype(np.int64).itemsize))
+
+
+def key_bytes(texts: Iterable[str]) -> int:
+    """Returns about what these texts take in memory."""
+    return sum(_TEXT_BYTES + len(text) for text in texts)
 
 
 class NodeCounts:
@@ -67,6 +76,12 @@ class PodCountQuery(NamedTuple):
     namespaces: frozenset[str] | None
     selector: Selector
     terminating: bool = True
+
+    @property
+    def key_bytes(self) -> int:
+        """About what it takes in memory."""
+        conditions = self.selector.requirements
+        return key_bytes(chain(self.namespaces or (), *((each.key, *each.values) for each in conditions)))
 
     def matches(self, group: Group) -> bool:
         if self.namespaces is not None and group.namespace not in self.namespaces:
@@ -125,6 +140,7 @@ class Matches:
         self._wide = np.zeros((0, self._labels.capacity), np.bool_)
         self._wide_answers: dict[int, MatchCount] = {}
         self._places: _Places | None = None
+        self._key_bytes = 0  # of all answers
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
         """A pod of `group` stands on `row` now; returns the group's slot, which no other group has meanwhile."""
@@ -182,7 +198,9 @@ class Matches:
                     self._connect(answer, group)
         else:
             self._evaluate(answer)
-        if len(self._answers) > most_kept(self._capacity):
+        self._key_bytes += query.key_bytes
+        most = most_kept(self._capacity)
+        while len(self._answers) > 1 and (len(self._answers) > most or self._key_bytes > MOST_KEY_BYTES):
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 
@@ -230,6 +248,7 @@ class Matches:
         return _Places(columns[0], columns[1], columns[2], columns[3].astype(np.bool_))
 
     def _drop(self, answer: MatchCount) -> None:
+        self._key_bytes -= answer.query.key_bytes
         self._answers_by_selector.remove(answer.query.selector, answer)
         for group in answer.groups:
             self._entries[group].answers.remove(answer)

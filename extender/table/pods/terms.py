@@ -10,13 +10,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from extender.table.labels import IntColumn, LabelIndex, SelectorIndex
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
-from extender.table.pods.matches import NodeCounts, most_kept
+from extender.table.pods.matches import MOST_KEY_BYTES, NodeCounts, key_bytes, most_kept
 
 NO_TERMS = 0
 
@@ -47,6 +48,11 @@ class IncomingPod(NamedTuple):
 
     group: Group
     namespace_labels: frozenset[tuple[str, str]]
+
+    @property
+    def key_bytes(self) -> int:
+        """About what it takes in memory."""
+        return key_bytes((self.group.namespace, *chain.from_iterable(self.group.labels)))
 
     def is_matched_by(self, term: AffinityTerm) -> bool:
         """Tells if the term matches the pod (upstream AffinityTerm.Matches)."""
@@ -104,7 +110,7 @@ class Terms:
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
-        self._counts = 0  # of all answers
+        self._counts = self._key_bytes = 0  # of all answers
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
@@ -156,14 +162,18 @@ class Terms:
         for slot, held in self._terms_by_selector.candidates(incoming.group.labels):
             if incoming.is_matched_by(held.term):
                 self._connect(answer, self._by_slot[slot], held)
+        self._key_bytes += incoming.key_bytes
         most = most_kept(self._capacity)
-        while len(self._answers) > 1 and max(len(self._answers), self._counts) > most:
+        while len(self._answers) > 1 and (
+            max(len(self._answers), self._counts) > most or self._key_bytes > MOST_KEY_BYTES
+        ):
             self._drop(self._answers.popitem(last=False)[1])
         return answer
 
     def _drop(self, answer: TermEffects) -> None:
         self._answers_by_label.remove(answer.incoming.group.labels, answer)
         self._counts -= len(answer.effects)
+        self._key_bytes -= answer.incoming.key_bytes
         for count in answer.effects.values():
             for slot in count.amounts:
                 holders = self._by_slot[slot]

@@ -9,7 +9,7 @@ import pytest
 from extender.framework.status import unresolvable, unschedulable
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from tests.builders import make_node, make_pod
-from tests.framework.cluster import refusals
+from tests.framework.cluster import pod_info, refusals, table_of
 
 
 def capacity(**resources: str) -> dict[str, Any]:
@@ -80,3 +80,11 @@ def test_what_is_lacking_is_told_of_any_number_of_resources() -> None:
         "first": unresolvable("NodeResourcesFit", "Insufficient example.com/0"),
         "last": unresolvable("NodeResourcesFit", "Insufficient example.com/99"),
     }
+
+
+@pytest.mark.parametrize(("resource", "kept"), [("cpu", True), ("example.com/gpu", True), ("example.com/none", False)])
+def test_a_check_is_kept_for_the_next_pod_where_nodes_have_what_it_wants(resource: str, kept: bool) -> None:
+    """Of what no node has pods may want names without number."""
+    table, rule = table_of(capacity(**{"example.com/gpu": "1"})), NodeResourcesFitFilter()
+    first, second = (rule.prepare(pod_info(make_pod(name).req(**{resource: "1"}).obj()), table) for name in "ab")
+    assert (first is second) is kept
