@@ -36,7 +36,12 @@ from extender.table import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class LoopPorts:
-    """The writers of the loop, and the threads that they work in."""
+    """The writers of the loop, and the threads that they work in.
+
+    Attributes:
+        binders: for pods that need nothing but their Binding.
+        pre_binders: for pods that may have to wait, for users' rules among others.
+    """
 
     binder: Binder
     statuses: Statuses
@@ -45,6 +50,7 @@ class LoopPorts:
     volumes: VolumeWriter
     claims: ClaimWriter
     binders: Workers
+    pre_binders: Workers
     preemptors: Workers
 
 
@@ -84,7 +90,7 @@ def compose_loop(
         limit: of users' rules of Reserve and Permit; `cycles` have theirs.
     """
     statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
-    binders, preemptors = ports.binders, ports.preemptors
+    binders, pre_binders, preemptors = ports.binders, ports.pre_binders, ports.preemptors
 
     def is_there(pod: PodInfo) -> bool:
         return cache.find_pod(pod.uid, pod.pod.key) is not None
@@ -103,7 +109,7 @@ def compose_loop(
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
-    waiting = WaitingPods(clock, is_there, binders)
+    waiting = WaitingPods(clock, is_there, pre_binders)
     volumes, devices = Volumes(cache, ports.volumes), DeviceClaims(cache, claims, events, clock)
     preemption = PreemptionExecutor(
         evictions, cache, queue, nominations, VictimEvictor(cache, evictor, events), telemetry, preemptors, waiting
@@ -115,7 +121,8 @@ def compose_loop(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
     )  # fmt: skip
     scheduler = Scheduler(
-        cycles, cache, queue, (volumes, devices), permits, binding, binders, failures, events, telemetry, clock
+        cycles, cache, queue, (volumes, devices), permits, binding, binders, pre_binders, failures, events, telemetry,
+        clock,
     )  # fmt: skip
     recovery = StartupRecovery(cache, cycles, devices, nominations)
     return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache))

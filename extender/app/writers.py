@@ -19,14 +19,16 @@ from extender.cluster.writers.victims import ApiEvictor
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock, TimeLimit
+from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
 from extender.runtime.threads import WorkerPool
 from extender.scheduler.ports import Events
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.web.telemetry.metrics import Metrics
 
-# Enough that the loop does not wait for the API server's answers; more would only take turns with the loop.
-BINDERS, PREEMPTORS = 16, 8
+# Bindings on their way at once: the API server, too, spends less on each where more come together. Their answers take
+# no thread; more of the other threads would only take turns with the loop.
+BINDINGS, PRE_BINDERS, PREEMPTORS = 64, 16, 8
 _PREEMPTION_RATE = 100.0  # statuses, and events, a second
 
 
@@ -44,7 +46,8 @@ class Writers:
             ApiVolumes(client),
             ApiClaims(client, clock),
         )
-        self.binders, self.preemptors = WorkerPool("binder", BINDERS), WorkerPool("preemptor", PREEMPTORS)
+        self.binders = FiberPool("binder", BINDINGS)
+        self.pre_binders, self.preemptors = WorkerPool("pre-binder", PRE_BINDERS), WorkerPool("preemptor", PREEMPTORS)
 
     def ports(self, binder: Binder, events: Callable[[Events], Events]) -> LoopPorts:
         """Returns them as the loop uses them, with the chain that a bind passes, and what `events` makes of events."""
@@ -56,6 +59,7 @@ class Writers:
             self.volumes,
             self.claims,
             self.binders,
+            self.pre_binders,
             self.preemptors,
         )
 
@@ -66,12 +70,12 @@ class Writers:
     def start(self, has_backlog: Callable[[], bool]) -> None:
         """Starts the threads; there are fewer events in a backlog, for they cost as much as binds."""
         self._event_bucket.is_urgent = has_backlog
-        for part in (self.statuses, self.events, self.binders, self.preemptors):
+        for part in (self.statuses, self.events, self.binders, self.pre_binders, self.preemptors):
             part.start()
 
     def stop(self, ends_at: float) -> None:
         """Ends what is under way, till `ends_at` (monotonic); what is told on the way is written after it."""
-        for part in (self.binders, self.preemptors, self.statuses, self.events):
+        for part in (self.binders, self.pre_binders, self.preemptors, self.statuses, self.events):
             part.stop(max(0.0, ends_at - time.monotonic()))
 
 

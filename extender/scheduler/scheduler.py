@@ -42,7 +42,8 @@ class Scheduler:
         cycles: by schedulerName.
         reservers: for what pods may need besides room.
         permits: users' rules of Reserve and Permit, which come after them.
-        binders: threads for binding cycles; that they take no more than a few at once keeps decisions fresh.
+        binders: for the binding cycles of pods that need nothing but their Binding.
+        pre_binders: threads for the others', which may wait for users' rules.
     """
 
     cycles: Mapping[str, SchedulingCycle]
@@ -52,6 +53,7 @@ class Scheduler:
     permits: Permits
     binding: BindingCycle
     binders: Workers
+    pre_binders: Workers
     failures: FailureHandler
     events: Events
     telemetry: SchedulerTelemetry
@@ -71,7 +73,8 @@ class Scheduler:
         if isinstance(assumed, Unfit):
             self.failures.handle(pod, assumed, began_at)
         else:
-            self.binders.submit(lambda: self.binding.run(assumed))
+            workers = self.binders if assumed.needs_nothing else self.pre_binders
+            workers.submit(lambda: self.binding.run(assumed))
         return True
 
     def _skips(self, pod: QueuedPod) -> bool:

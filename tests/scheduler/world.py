@@ -115,7 +115,9 @@ class World:
         self._version = 0
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         events = self.observed.events(self)
-        ports = LoopPorts(self, self, events, self, self.volumes, self.claims, self.binders, self.preemptors)
+        ports = LoopPorts(
+            self, self, events, self, self.volumes, self.claims, self.binders, self.binders, self.preemptors
+        )
         rules, random, observers = (
             profile or provider("DefaultProvider"),
             self.observed.random(seed),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from extender.model.kinds import KINDS
+from extender.runtime.threads import WorkerPool
 from tests.simulation.api_server import FINISHED, NODES, ApiServer, Json
 from tests.simulation.devices import Devices
 from tests.simulation.judge import Judge
@@ -142,6 +143,8 @@ class World:
             "extender.app.loop.PreemptionExecutor": WitnessedPreemptions,
             "extender.app.schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
             "extender.app.schedule.PageServer": Pages,
+            # A simulated thread may have to wait at any lock: so may fibers in a call, and nowhere else.
+            "extender.app.writers.FiberPool": lambda name, _: WorkerPool(name, 16),
             **self.plan.stand_ins,
         }
         return {path: _introduced(each, shared) for path, each in stand_ins.items()}

@@ -7,7 +7,6 @@ http.client passes over one interim answer only and takes surplus bytes for the 
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 import time
@@ -18,9 +17,11 @@ from math import inf
 import httptools
 
 from extender.errors import OutcomeUnknown
+from extender.runtime.fibers import READABLE, WRITABLE, ready
 
 _PIECE_BYTES = 64 * 1024
-_LEAST_SECONDS = 0.001  # 0 would mean not to wait at all
+_SEND_SECONDS = 10.0
+_FULL, _EMPTY = (ssl.SSLWantWriteError, BlockingIOError), (ssl.SSLWantReadError, BlockingIOError)
 
 
 class BrokenExchange(OutcomeUnknown):
@@ -50,9 +51,7 @@ class HttpConnection:
 
     def __init__(self, sock: socket.socket, host: str) -> None:
         self._socket, self._host = sock, host
-        self._timeout_seconds = -1.0
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
+        sock.setblocking(False)  # whoever waits lets other fibers of its thread go on
         self.used = False
         self.idle_since, self.deadline = 0.0, inf
 
@@ -62,14 +61,17 @@ class HttpConnection:
         Raises:
             BrokenExchange: the connection is gone.
         """
-        if self.deadline != inf:
-            self._limit(max(self.deadline - time.monotonic(), _LEAST_SECONDS))
         fields = {"Host": self._host, **headers}
         if body or method != "GET":
             fields["Content-Length"] = str(len(body))
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        unsent = memoryview(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
         try:
-            self._socket.sendall(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
+            while unsent:
+                try:
+                    unsent = unsent[self._socket.send(unsent) :]
+                except _FULL:
+                    self._wait(WRITABLE, _SEND_SECONDS)
         except TimeoutError:
             raise Hung("the request could not be sent in time") from None
         except OSError as error:
@@ -81,27 +83,21 @@ class HttpConnection:
         Raises:
             Hung: none came in `silence_seconds`, or before the deadline.
         """
-        seconds = silence_seconds
-        if self.deadline != inf:
-            seconds = max(min(seconds, self.deadline - time.monotonic()), _LEAST_SECONDS)
         try:
-            self._limit(seconds)
-            # A TLS socket would try to read first, in vain, and lose the interpreter's lock once more for it.
-            if isinstance(self._socket, ssl.SSLSocket) and not (
-                self._socket.pending() or self._poll.poll(seconds * 1000)
-            ):
-                raise TimeoutError
-            return self._socket.recv(_PIECE_BYTES)
+            while True:
+                if not self._pending():  # to read at once, in vain, would lose the interpreter's lock once more for it
+                    self._wait(READABLE, silence_seconds)
+                with suppress(*_EMPTY):  # a part of a TLS record has come
+                    return self._socket.recv(_PIECE_BYTES)
         except TimeoutError:
-            if seconds < silence_seconds:
-                raise Hung(f"no whole answer came in {silence_seconds:g} s") from None
-            raise Hung(f"nothing came for {silence_seconds:g} s") from None
+            came = "no whole answer came in" if time.monotonic() >= self.deadline else "nothing came for"
+            raise Hung(f"{came} {silence_seconds:g} s") from None
         except OSError:
             return b""
 
     def stale(self) -> bool:
         """Returns whether the server has closed the idle connection, or sent what nobody asked for."""
-        return self._pending() or bool(self._poll.poll(0))
+        return self._pending() or ready(self._socket.fileno(), READABLE, 0)
 
     def shut(self) -> None:
         """Ends the connection; a thread that waits in `receive` wakes up."""
@@ -115,11 +111,12 @@ class HttpConnection:
     def _pending(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
 
-    def _limit(self, timeout_seconds: float) -> None:
-        """Sets how long a system call may take; that is a system call itself, even where nothing changes."""
-        if timeout_seconds != self._timeout_seconds:
-            self._socket.settimeout(timeout_seconds)
-            self._timeout_seconds = timeout_seconds
+    def _wait(self, events: int, seconds: float) -> None:
+        """Raises TimeoutError."""
+        if self.deadline != inf:
+            seconds = min(seconds, max(self.deadline - time.monotonic(), 0.0))
+        if not ready(self._socket.fileno(), events, seconds):
+            raise TimeoutError
 
 
 class Response:

@@ -18,6 +18,7 @@ from extender.cluster.http.credentials import ClientConfig, Credentials
 from extender.cluster.http.http1 import Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
+from extender.runtime.fibers import in_thread
 
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
@@ -183,7 +184,7 @@ class KubeClient(Caller):
         """Returns credentials that were read later than `rejected`, or these if that takes too long."""
         renewed = self._begin_renewal(rejected, rejected=True)
         if renewed is not None:
-            renewed.wait(self._renewal_began_at + _RENEWAL_SECONDS - time.monotonic())
+            in_thread(lambda: renewed.wait(self._renewal_began_at + _RENEWAL_SECONDS - time.monotonic()))
         return self._config
 
     def _begin_renewal(self, config: ClientConfig, *, rejected: bool) -> threading.Event | None:

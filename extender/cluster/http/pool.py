@@ -13,6 +13,7 @@ from weakref import WeakSet
 from extender.cluster.http.endpoint import Endpoint
 from extender.cluster.http.http1 import BrokenExchange, HttpConnection, Hung, Response
 from extender.errors import OutcomeUnknown, Refused
+from extender.runtime.fibers import in_thread
 
 
 class Request(NamedTuple):
@@ -117,7 +118,7 @@ class ConnectionPool:
             raise
 
     def _open(self, endpoint: Endpoint) -> HttpConnection:
-        connection = HttpConnection(endpoint.dial(self._connect_seconds), endpoint.host)
+        connection = HttpConnection(in_thread(lambda: endpoint.dial(self._connect_seconds)), endpoint.host)
         with self._lock:
             self._busy[connection] = endpoint
             closed = self._closed

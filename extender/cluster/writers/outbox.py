@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import Clock
+from extender.runtime.fibers import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,13 @@ class Outbox(Generic[K, V]):
         """Takes back what waits under the key, and waits until nothing of it is being written."""
         with self._changed:
             self._waiting.pop(key, None)
-            if self._writing == key:
-                self._withdrawn = True
+            if self._writing != key:
+                return
+            self._withdrawn = True
+        in_thread(lambda: self._wait_for(key))
+
+    def _wait_for(self, key: K) -> None:
+        with self._changed:
             self._changed.wait_for(lambda: self._writing != key)
 
     def start(self) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from extender.runtime.clock import Clock
+from extender.runtime.fibers import in_thread
 from extender.runtime.ports import Binder
 
 _YIELDED_TURNS = 9
@@ -56,5 +57,5 @@ class PacedBinder:
     ) -> None:
         wait_seconds = self._bucket.reserve(self._clock.monotonic())
         if wait_seconds:
-            time.sleep(wait_seconds)
+            in_thread(lambda: time.sleep(wait_seconds))
         self._binder.bind(namespace, name, uid, node, annotations)

@@ -49,6 +49,11 @@ class AssumedPod:
     permit: Permit | None = None
     timer: PodTimer = UNTIMED
 
+    @property
+    def needs_nothing(self) -> bool:
+        """Returns whether there is nothing to do for the pod but to bind it."""
+        return not self.reservations and self.permit is None
+
 
 @dataclass(frozen=True, slots=True)
 class BindingCycle:
@@ -73,7 +78,7 @@ class BindingCycle:
 
     def run(self, assumed: AssumedPod) -> None:
         """Binds the pod: now or, where it waits at Permit, for volumes or devices, later and in another thread."""
-        if not assumed.reservations and assumed.permit is None:
+        if assumed.needs_nothing:
             self._bind(assumed)
             return
         self.waiting.enter(assumed.pod.info)

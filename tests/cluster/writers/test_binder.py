@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
+from extender.runtime.fibers import FiberPool
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
 
@@ -43,9 +44,35 @@ def connection(api: FakeApiServer, tmp_path: Path) -> Iterator[KubeClient]:
     connection.close()
 
 
-@pytest.fixture
-def binder(connection: KubeClient) -> ApiBinder:
-    return ApiBinder(connection)
+class FiberBinder(ApiBinder):
+    """Binds in a fiber, as the loop does."""
+
+    def __init__(self, client: KubeClient, pool: FiberPool) -> None:
+        super().__init__(client)
+        self._pool = pool
+
+    def bind(self, *binding: Any, **annotations: Any) -> None:
+        bound: Future[None] = Future()
+
+        def bind() -> None:
+            try:
+                bound.set_result(super(FiberBinder, self).bind(*binding, **annotations))
+            except ExtenderError as error:
+                bound.set_exception(error)
+
+        self._pool.submit(bind)
+        bound.result(30)
+
+
+@pytest.fixture(params=["thread", "fiber"])
+def binder(connection: KubeClient, request: pytest.FixtureRequest) -> Iterator[ApiBinder]:
+    if request.param == "thread":
+        yield ApiBinder(connection)
+        return
+    pool = FiberPool("binder", 8)
+    pool.start()
+    yield FiberBinder(connection, pool)
+    pool.stop(30)
 
 
 def node_of_p(api: FakeApiServer) -> str | None:

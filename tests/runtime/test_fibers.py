@@ -1,0 +1,137 @@
+"""Fibers: tasks of one thread that let each other go on while they wait."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from extender.runtime.fibers import READABLE, WRITABLE, FiberPool, in_thread, ready
+
+WAIT_SECONDS = 30.0
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pool() -> Iterator[FiberPool]:
+    pool = FiberPool("test", 4)
+    pool.start()
+    yield pool
+    pool.stop(WAIT_SECONDS)
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    pairs = [socket.socketpair() for _ in range(3)]
+    yield pairs
+    for pair in pairs:
+        for each in pair:
+            each.close()
+
+
+def read(sock: socket.socket, into: Future[object]) -> None:
+    into.set_result(sock.recv(100) if ready(sock.fileno(), READABLE, WAIT_SECONDS) else None)
+
+
+def test_whoever_waits_for_its_socket_lets_others_go_on(pool: FiberPool, pairs: list[Pair]) -> None:
+    answers: list[Future[object]] = [Future() for _ in pairs]
+    for (ours, _), answer in zip(pairs, answers, strict=True):
+        pool.submit(lambda ours=ours, answer=answer: read(ours, answer))  # type: ignore[misc]  # bound here
+    for index in (2, 0, 1):  # in another order than they were begun
+        pairs[index][1].send(b"%d" % index)
+        assert answers[index].result(WAIT_SECONDS) == b"%d" % index
+
+
+def test_all_tasks_are_one_thread(pool: FiberPool, pairs: list[Pair]) -> None:
+    threads: list[Future[object]] = [Future() for _ in pairs]
+
+    def look(sock: socket.socket, into: Future[object]) -> None:
+        ready(sock.fileno(), WRITABLE, WAIT_SECONDS)
+        into.set_result(threading.get_ident())
+
+    for (ours, _), thread in zip(pairs, threads, strict=True):
+        pool.submit(lambda ours=ours, thread=thread: look(ours, thread))  # type: ignore[misc]  # bound here
+    assert len({each.result(WAIT_SECONDS) for each in threads} - {threading.get_ident()}) == 1
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that is answered again and again"])
+def test_patience_ends(pool: FiberPool, pairs: list[Pair], beside: bool) -> None:
+    answer: Future[bool] = Future()
+    ended = threading.Event()
+
+    def chat() -> None:
+        while not ended.is_set():
+            ready(pairs[1][0].fileno(), WRITABLE, WAIT_SECONDS)
+
+    if beside:
+        pool.submit(chat)
+    pool.submit(lambda: answer.set_result(ready(pairs[0][0].fileno(), READABLE, 0.05)))
+    assert answer.result(WAIT_SECONDS) is False
+    ended.set()
+
+
+def test_a_thread_calls_what_may_block(pool: FiberPool) -> None:
+    gate, answer = threading.Event(), Future[bool]()
+    pool.submit(lambda: answer.set_result(in_thread(lambda: gate.wait(WAIT_SECONDS))))
+    pool.submit(gate.set)  # could not be done if the first held the thread up
+    assert answer.result(WAIT_SECONDS) is True
+
+
+def test_a_thread_s_error_is_the_fiber_s(pool: FiberPool) -> None:
+    raised: Future[str] = Future()
+
+    def fail() -> None:
+        try:
+            in_thread(lambda: 1 / 0)
+        except ZeroDivisionError as error:
+            raised.set_result(str(error))
+
+    pool.submit(fail)
+    assert raised.result(WAIT_SECONDS) == "division by zero"
+
+
+def test_outside_of_a_fiber_the_caller_waits(pairs: list[Pair]) -> None:
+    ours, theirs = pairs[0]
+    assert not ready(ours.fileno(), READABLE, 0.01)
+    theirs.send(b"x")
+    assert ready(ours.fileno(), READABLE, WAIT_SECONDS)
+    assert in_thread(threading.get_ident) == threading.get_ident()
+
+
+def test_a_task_that_fails_costs_neither_the_thread_nor_room(pool: FiberPool, caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+    for _ in range(10):
+        pool.submit(lambda: 1 / 0)
+    pool.submit(done.set)
+    assert done.wait(WAIT_SECONDS)
+    assert caplog.text.count("ZeroDivisionError") == 10
+
+
+def test_submit_waits_while_too_many_are_at_work(pool: FiberPool, pairs: list[Pair]) -> None:
+    ours, theirs = pairs[0]
+    done, gate, answer = threading.Event(), threading.Event(), Future[object]()
+    pool.submit(lambda: read(ours, answer))
+    for _ in range(3):
+        pool.submit(lambda: in_thread(lambda: gate.wait(WAIT_SECONDS)))
+    with ThreadPoolExecutor(1) as other:
+        fifth = other.submit(pool.submit, done.set)
+        assert not done.wait(0.05)
+        assert not fifth.done()
+        theirs.send(b"x")
+        fifth.result(WAIT_SECONDS)
+        assert done.wait(WAIT_SECONDS)
+    gate.set()
+
+
+def test_stop_finishes_what_was_submitted(pairs: list[Pair]) -> None:
+    pool, answer = FiberPool("test", 4), Future[object]()
+    pool.start()
+    pool.submit(lambda: read(pairs[0][0], answer))
+    with ThreadPoolExecutor(1) as other:
+        stopped = other.submit(pool.stop, WAIT_SECONDS)
+        pairs[0][1].send(b"x")
+        stopped.result(WAIT_SECONDS)
+    assert answer.result(0) == b"x"
