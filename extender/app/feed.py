@@ -20,8 +20,8 @@ from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient, Wr
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
-from extender.cluster.writers.activator import ApiActivator
 from extender.cluster.writers.binder import ApiBinder
+from extender.cluster.writers.statuses import ApiActivator
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.model.kinds import KINDS, Kind
@@ -148,24 +148,13 @@ class _Unelected:
 class FileFeed(_Unelected, InMemoryCluster):
     """A ClusterFeed of objects from a file, whose binds stay in memory."""
 
-    @property
-    def binder(self) -> Binder:
-        return self
-
-    @property
-    def activator(self) -> Activator:
-        return self
+    def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
+        super().__init__(objects, sink)
+        self.binder = self.activator = self.lister = self
+        self.fence = Fence()
 
     def activate(self, pod: Pod) -> None:
         """See Activator: no scheduler waits."""
-
-    @property
-    def lister(self) -> Lister[Object]:
-        return self
-
-    @property
-    def fence(self) -> Fence:
-        return Fence()
 
     def stop(self) -> None:
         """See ClusterFeed."""

@@ -68,6 +68,10 @@ class Object(Value, frozen=True):
         return self.metadata.annotations or NO_LABELS
 
     @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
     def key(self) -> str:
         """`namespace/name`, or `name` for what has no namespace."""
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name

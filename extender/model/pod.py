@@ -201,10 +201,6 @@ class Pod(Object, frozen=True):
         return self.spec.priority or 0
 
     @property
-    def terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def finished(self) -> bool:
         """Succeeded or Failed: it holds nothing on its node any more."""
         return self.status.phase in ("Succeeded", "Failed")

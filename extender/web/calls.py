@@ -28,6 +28,7 @@ from extender.model.meta import NO_LABELS
 from extender.verbs.verb import Summary, Verb
 from extender.web.answers import CLOSE, JSON, Answer, error_answer
 from extender.web.telemetry.log import inform
+from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import Traces, Work
 from extender.web.worker.application import Handler
 from extender.web.worker.http1 import Head, RequestRefused
@@ -181,16 +182,6 @@ class Call:
     traceparent: str = ""
 
 
-class CallTelemetry(Protocol):
-    """Counts calls; `telemetry.metrics` implements it."""
-
-    def called(self, verb: str, result: str, seconds: float) -> None:
-        """A call ended."""
-
-    def rejected(self, status: int) -> None:
-        """A request was answered with this status, 400 or above."""
-
-
 @dataclass(frozen=True)
 class Calls:
     """Answers verbs and notes each call when its answer is made.
@@ -254,12 +245,12 @@ class Calls:
         return answer
 
 
-def report(calls: Sequence[Call], telemetry: CallTelemetry, traces: Traces) -> None:
+def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
     """Counts the calls, writes a line of each, and has their spans sent if any are."""
     for call in calls:
-        telemetry.called(call.verb, call.result, call.seconds)
+        metrics.called(call.verb, call.result, call.seconds)
         if call.status >= 400:
-            telemetry.rejected(call.status)
+            metrics.rejected(call.status)
     work = [Work(call.verb, _fields(call), call.ended_at, call.seconds, call.traceparent) for call in calls]
     inform(_log, "call", [traces.trace(each) for each in work])
 

@@ -10,7 +10,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.framework.schema import ShapePoint
 from extender.framework.status import Code
-from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
+from extender.plugins.classic.nodes import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
 from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio

@@ -10,7 +10,7 @@ import pytest
 from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.binder import ApiBinder
-from extender.cluster.writers.victims import ApiEvictor
+from extender.cluster.writers.statuses import ApiEvictor
 from extender.model.pod import Pod
 from tests.builders import make_node, make_pod
 from tests.simulation.api_server import NODES, PODS

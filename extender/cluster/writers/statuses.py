@@ -1,7 +1,8 @@
-"""Writes why a pod waits, and its nomination: strategic merge patches of its status, its UID as precondition."""
+"""Patches of pods' statuses: why a pod waits, its nomination, that a refused one fits; and evictions. All by UID."""
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,8 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
-from extender.model.pod import Pod
+from extender.errors import ClusterError, NotFound, Refused
+from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.runtime.clock import Clock
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -112,3 +114,61 @@ def _joined(before: _Status, after: _Status) -> _Status:
     if after.reason is None:
         return replace(before, pod=after.pod, nominated_node=after.nominated_node)
     return after if after.nominated_node is not None else replace(after, nominated_node=before.nominated_node)
+
+
+_log = logging.getLogger(__name__)
+_CONDITION = "PodScheduled"
+
+
+class ApiActivator:
+    """Sets `lastProbeTime` of the pod's condition PodScheduled, the least that a scheduler sees as an update."""
+
+    def __init__(self, client: Caller, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+
+    def activate(self, pod: Pod) -> None:
+        """See verbs.refused_pods.Activator; a failure is logged.
+
+        A pod without the condition is left alone: the scheduler's writing it is an update too.
+        """
+        if not any(each.type == _CONDITION for each in pod.status.conditions or ()):
+            return
+        now = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": _CONDITION, "lastProbeTime": now}
+        try:
+            patch_status(self._client, pod, {"conditions": [condition]})
+        except ClusterError as error:
+            _log.warning("%s fits by now, and could not be brought to the scheduler's notice: %s", pod.key, error)
+        else:
+            _log.info("%s was refused, fits by now, and is brought to the scheduler's notice", pod.key)
+
+
+class ApiEvictor:
+    """A scheduler.ports.Evictor. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
+
+    def __init__(self, client: Caller, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+
+    def evict(self, victim: Pod, message: str) -> bool:
+        try:
+            self._mark(victim, message)
+            preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}
+            self._client.call("DELETE", pod_path(victim), _ENCODE(preconditions))
+        except NotFound:
+            return False
+        except Refused as error:
+            if not _is_about_uid(error):
+                raise
+            return False
+        return True
+
+    def _mark(self, victim: Pod, message: str) -> None:
+        kind = PREEMPTED_CONDITION
+        condition = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
+        condition |= transition(victim, kind, "True", self._clock.now())
+        patch_status(self._client, victim, {"conditions": [condition]})
+
+
+def _is_about_uid(error: Refused) -> bool:
+    """Returns whether another pod stands under the name: a patch is called invalid then, a deletion a conflict."""
+    return error.status in (409, 422) and "uid" in str(error).lower()

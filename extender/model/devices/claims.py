@@ -134,10 +134,6 @@ class ResourceClaim(Object, frozen=True):
         return self.status.allocation
 
     @property
-    def terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def is_for_extended_resources(self) -> bool:
         """Is True if the scheduler has made it, for what a pod requests like cpu (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"

@@ -42,13 +42,15 @@ class PersistentVolumeSpec(MigratableSources, frozen=True):
     csi: CSIPersistentVolumeSource | None = None
 
 
-class PersistentVolumeStatus(Value, frozen=True):
+class VolumePhase(Value, frozen=True):
+    """The status of a volume, or of a claim."""
+
     phase: str = ""
 
 
 class PersistentVolume(Object, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
-    status: PersistentVolumeStatus = PersistentVolumeStatus()
+    status: VolumePhase = VolumePhase()
 
     @property
     def class_name(self) -> str:
@@ -63,10 +65,6 @@ class PersistentVolume(Object, frozen=True):
     def node_selector(self) -> NodeSelector | None:
         """Returns the selector of the nodes that reach the volume; None: all of them."""
         return self.spec.node_affinity.required if self.spec.node_affinity else None
-
-    @property
-    def terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
         """Returns True if it is reserved for `claim`, by the user or the controller (upstream IsVolumeBoundToClaim)."""
@@ -90,13 +88,9 @@ class PersistentVolumeClaimSpec(Value, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class PersistentVolumeClaimStatus(Value, frozen=True):
-    phase: str = ""
-
-
 class PersistentVolumeClaim(Object, frozen=True):
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
-    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+    status: VolumePhase = VolumePhase()
 
     @property
     def class_name(self) -> str:
@@ -116,10 +110,6 @@ class PersistentVolumeClaim(Object, frozen=True):
     @property
     def lost(self) -> bool:
         return self.status.phase == "Lost"
-
-    @property
-    def terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
 
     @property
     def fully_bound(self) -> bool:

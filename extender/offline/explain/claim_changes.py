@@ -30,8 +30,8 @@ from extender.model.volumes.storage import (
     CSINode,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus,
     StorageClass,
+    VolumePhase,
     VolumeResources,
 )
 from extender.offline.explain.spec_changes import subsets
@@ -131,7 +131,7 @@ def _anew(claim: PersistentVolumeClaim, of_class: StorageClass) -> PersistentVol
         claim,
         metadata=replace(claim.metadata, annotations=annotations or None, deletion_timestamp=None),
         spec=replace(claim.spec, storage_class_name=of_class.name, volume_name=""),
-        status=PersistentVolumeClaimStatus(),
+        status=VolumePhase(),
     )
 
 

@@ -14,7 +14,7 @@ from extender.model.node import NO_EXECUTE
 from extender.model.volumes.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.plugins import image_locality
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
-from extender.plugins.classic.node_conditions import CheckNodeCondition, NodePressure
+from extender.plugins.classic.nodes import CheckNodeCondition, NodePressure
 from extender.plugins.classic.priorities import EqualPriority, NodePreferAvoidPods, ResourceLimits
 from extender.plugins.classic.service_affinity import SelectorSpread
 from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
 from extender.framework.schema import points
-from extender.plugins.classic.node_label import NodeLabelFilter, NodeLabelScore
+from extender.plugins.classic.nodes import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.node_resources import weights
 from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio
@@ -80,7 +81,7 @@ class _PredicateReader:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes none")
             yield _ORDER[spec.name], PREDICATES[spec.name]
         elif self._library.has_rule(spec.name):
-            yield _AFTER_ALL, tuple(self._users_rule(spec, path))
+            yield _AFTER_ALL, tuple(_users_rule(spec, path, "predicate", PREDICATES, self._library, self._faults))
         elif spec.argument or spec.name in PREDICATES:
             yield from self._argued(spec, path)
         else:
@@ -94,17 +95,6 @@ class _PredicateReader:
             yield _ORDER[LABEL_PRESENCE], (NodeLabelFilter(presence.labels, presence.presence, spec.name),)
         if affinity := argument.service_affinity:
             yield _ORDER[SERVICE_AFFINITY], (ServiceAffinity(affinity.labels, spec.name),)
-
-    def _users_rule(self, spec: PredicateSpec, path: str) -> Iterator[Predicate]:
-        plugin = self._library.find_rule(spec.name, f"{path}.name", self._faults, PREDICATES)
-        if plugin is None:
-            return
-        if plugin.predicate is None:
-            self._faults.add(f"{path}.name", f"{spec.name} is no predicate")
-            return
-        arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
-        if arguments is not None:
-            yield plugin.predicate(arguments)
 
 
 class _PriorityReader:
@@ -132,7 +122,7 @@ class _PriorityReader:
                 self._faults.add(f"{path}.argument", f"{spec.name} takes none")
             yield self._known[spec.name]
         elif self._library.has_rule(spec.name):
-            yield from self._users_rule(spec, path)
+            yield from _users_rule(spec, path, "priority", self._known, self._library, self._faults)
         elif spec.argument:
             yield from self._argued(spec, path)
         else:
@@ -150,13 +140,23 @@ class _PriorityReader:
             strategy = RequestedToCapacityRatio(points(ratio.shape))
             yield NodeResourcesFitScore(strategy, weights(ratio.resources), spec.name)
 
-    def _users_rule(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
-        plugin = self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)
-        if plugin is None:
-            return
-        if plugin.priority is None:
-            self._faults.add(f"{path}.name", f"{spec.name} is no priority")
-            return
-        arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
-        if arguments is not None:
-            yield plugin.priority(arguments)
+
+def _users_rule(
+    spec: PredicateSpec | PrioritySpec,
+    path: str,
+    kind: Literal["predicate", "priority"],
+    known: Iterable[str],
+    library: Library,
+    faults: Faults,
+) -> Iterator[Any]:
+    """Yields the rule of that kind that a user has written, if it is one; `known`: the names of others."""
+    plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
+    if plugin is None:
+        return
+    make = getattr(plugin, kind)
+    if make is None:
+        faults.add(f"{path}.name", f"{spec.name} is no {kind}")
+        return
+    arguments = faults.read(plugin.arguments, spec.argument, f"{path}.argument")
+    if arguments is not None:
+        yield make(arguments)

@@ -38,7 +38,7 @@ Leading = Callable[[], Mapping[str, bool]]
 
 
 class Metrics(Telemetry):
-    """The series of one process; a `calls.CallTelemetry` too."""
+    """The series of one process."""
 
     def __init__(self, clock: Clock, version: str) -> None:
         self.registry = CollectorRegistry()

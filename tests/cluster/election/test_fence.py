@@ -13,8 +13,7 @@ from extender.cluster.http.kube_client import JSON, Caller
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
-from extender.cluster.writers.statuses import ApiStatuses
-from extender.cluster.writers.victims import ApiEvictor
+from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.devices.claims import ResourceClaim

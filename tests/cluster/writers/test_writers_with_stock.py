@@ -10,11 +10,9 @@ import pytest
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.activator import ApiActivator
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
-from extender.cluster.writers.statuses import ApiStatuses
-from extender.cluster.writers.victims import ApiEvictor
+from extender.cluster.writers.statuses import ApiActivator, ApiEvictor, ApiStatuses
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from tests.builders import PodBuilder, make_pod

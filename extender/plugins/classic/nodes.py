@@ -1,4 +1,4 @@
-"""CheckNodeCondition and its like: no condition of the node stands against pods. Since v1.12 taints say the same."""
+"""NodeLabel, CheckNodeCondition and its like: labels and conditions of nodes. Since v1.12 taints say the latter too."""
 
 from __future__ import annotations
 
@@ -6,15 +6,54 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.rules import Check, RowCheck, Verdict
+from extender.framework.rules import MAX_SCORE, Check, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.quantity import nano
 from extender.table import PodInfo, Table
-from extender.table.labels import Rows
+from extender.table.labels import ABSENT, Rows
 
-NAME = "CheckNodeCondition"
+NAME = "NodeLabel"
+REASON = "node(s) didn't have the requested labels"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabelFilter:
+    """Requires all of the labels if `presence`, else none of them, whatever their values (CheckNodeLabelPresence)."""
+
+    labels: tuple[str, ...]
+    presence: bool
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        refusal = unresolvable(self.name, REASON)
+
+        def refuse(rows: Rows) -> Verdict:
+            refused = np.zeros(len(rows), np.bool_)
+            for label in self.labels:
+                refused |= (table.nodes.labels[label].ids[rows] != ABSENT) != self.presence
+            return [(refused, refusal)]
+
+        return RowCheck(refuse) if self.labels else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabelScore:
+    """Prefers nodes with the label if `presence`, else those without."""
+
+    label: str
+    presence: bool
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        def score(rows: Rows) -> Scores:
+            scores: Scores = MAX_SCORE * ((table.nodes.labels[self.label].ids[rows] != ABSENT) == self.presence)
+            return scores
+
+        return RowScorer(score)
+
+
 NOT_READY = "node(s) were not ready"
 OUT_OF_DISK = "node(s) were out of disk space"
 NETWORK_UNAVAILABLE = "node(s) had unavailable network"
@@ -25,7 +64,7 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 class CheckNodeCondition:
     """Upstream CheckNodeConditionPredicate, until v1.17. A node without conditions passes."""
 
-    name: str = NAME
+    name: str = "CheckNodeCondition"
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
         known = table.nodes.facts(_troubles)
