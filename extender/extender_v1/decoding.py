@@ -33,6 +33,7 @@ _LARGEST_KEPT_BYTES = 1024 * 1024
 _MOST_NODES, _MOST_VICTIMS, _MOST_SHORT_VALUES = 200_000, 500_000, 200_000
 # Schedulers' requests have 26 to 36 bytes for each comma, managedFields some 13.
 _FEWEST_BYTES_A_NODE_VALUE, _FEWEST_BYTES_A_VALUE = 12, 16
+_LONGEST_NAME = 253  # that the API server takes; pods are remembered by it
 _OBJECT = msgspec.json.Decoder(RawObject)
 
 
@@ -260,6 +261,8 @@ def _pod(raw: msgspec.Raw) -> Pod:
     pod = optional_as(raw, Pod, "Pod")
     if pod is None or not pod.uid or not pod.name:
         raise MalformedRequest("Pod is missing, or has no name and UID")
+    if max(len(pod.uid), len(pod.name), len(pod.namespace)) > _LONGEST_NAME:
+        raise MalformedRequest(f"Pod: a name, namespace or UID is longer than {_LONGEST_NAME} characters")
     return pod
 
 

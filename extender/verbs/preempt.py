@@ -38,12 +38,16 @@ class RecentPreemptors:
         self._clock, self._pause, self._lock = clock, pause or time.sleep, Lock()
         self._pods: OrderedDict[str, tuple[float, Collection[str]]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._pods)
+
     def note(self, uid: str, nodes: Collection[str]) -> None:
         """Takes in that victims were named for the pod, on these nodes."""
+        now = self._clock.monotonic()
         with self._lock:
-            self._pods[uid] = self._clock.monotonic() + SECONDS, nodes
+            self._pods[uid] = now + SECONDS, frozenset(nodes)
             self._pods.move_to_end(uid)
-            if len(self._pods) > MOST_PODS:
+            while len(self._pods) > MOST_PODS or next(iter(self._pods.values()))[0] < now:
                 self._pods.popitem(last=False)
 
     def wait(self, uid: str, nodes: Collection[str]) -> bool:

@@ -111,6 +111,11 @@ def test_a_request_takes_no_more_than_eight_times_its_size(shape: str) -> None:
         pytest.param(b"{", "not the JSON object expected", id="cut off"),
         pytest.param(b'{"Pod":\xff}', "JSON", id="no UTF-8"),
         pytest.param(b'{"NodeNames":[]}', "Pod is missing", id="no pod"),
+        pytest.param(
+            json.dumps({"Pod": {"metadata": {"name": "p", "uid": "u" * 300}}, "NodeNames": []}).encode(),
+            "longer than 253 characters",
+            id="a long UID",
+        ),
         pytest.param(b'{"Pod":null,"NodeNames":[]}', "Pod is missing", id="null pod"),
         pytest.param(json.dumps({"Pod": POD}).encode(), "neither NodeNames nor Nodes", id="no nodes"),
         pytest.param(json.dumps({"Pod": POD, "NodeNames": [1]}).encode(), "NodeNames: Expected `str`", id="numbers"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import msgspec
 import pytest
 
@@ -64,3 +66,18 @@ def test_it_does_not_wait_on_other_nodes_or_for_other_pods() -> None:
     scheduler.preempts()
     assert scheduler.fits("other") == []
     assert scheduler.pauses == 0
+
+
+def test_who_preempted_a_while_ago_is_forgotten_and_of_the_answer_the_names_are_kept() -> None:
+    class Victims(dict[str, str]):
+        """A map that can be referred to weakly."""
+
+    clock, victims = ManualClock(), Victims(n="low-n")
+    preemptors, kept = RecentPreemptors(clock), ref(victims)
+    preemptors.note("high", victims.keys())
+    del victims
+    assert kept() is None
+    for number in range(100):
+        clock.advance(SECONDS / 10)
+        preemptors.note(f"{number}", {"n"})
+    assert len(preemptors) < 20

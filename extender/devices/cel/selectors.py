@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
+from hashlib import blake2b
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -32,7 +34,7 @@ from extender.devices.device import PoolDevice
 from extender.model.devices.slices import Device, DeviceAttribute
 
 Verdict = bool | str  # whether it matches, or why it cannot be told
-_KEPT = 65536
+_MOST_KEPT, _MOST_OF_A_DEVICE = 65536, 32  # verdicts: whoever may create a claim may write an expression
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"
@@ -55,6 +57,11 @@ class SelectorError(Exception):
         self.at_run_time = at_run_time
 
 
+_VERDICTS: dict[Hashable, Verdict] = {}
+"""By the number of the selector and what it reads of a device."""
+_NUMBERS = count()
+
+
 class _ByDomain(dict[str, Mapping[str, Any]]):
     """Values by domain and name. A domain that the device does not have is empty when it is looked up."""
 
@@ -70,41 +77,47 @@ def matches(expression: str, device: PoolDevice) -> bool:
     """
     verdict = device.verdicts.get(expression)
     if verdict is None:
-        verdict = device.verdicts[expression] = _selector(expression).verdict(device)
+        verdict = _selector(expression).verdict(device)
+        if len(device.verdicts) >= _MOST_OF_A_DEVICE:
+            device.verdicts.clear()
+        device.verdicts[expression] = verdict
     if isinstance(verdict, str):
         raise SelectorError(verdict, at_run_time=True)
     return verdict
 
 
 class _Selector:
-    """An expression with its verdicts, by what it reads of a device."""
+    """An expression, whose verdicts are kept by what it reads of a device."""
 
     def __init__(self, evaluate: Evaluate, node: Node) -> None:
         self._evaluate = evaluate
-        self._reads = _reads(node)
-        self._verdicts: dict[Hashable, Verdict] = {}
+        self._reads, self._number = _reads(node), next(_NUMBERS)
 
     def verdict(self, device: PoolDevice) -> Verdict:
         key = self._key(device)
-        verdict = self._verdicts.get(key)
+        verdict = _VERDICTS.get(key)
         if verdict is None:
-            if len(self._verdicts) >= _KEPT:
-                self._verdicts.clear()
-            verdict = self._verdicts[key] = self._find(device)
+            if len(_VERDICTS) >= _MOST_KEPT:
+                _VERDICTS.clear()
+            verdict = _VERDICTS[key] = self._find(device)
         return verdict
 
     def _key(self, device: PoolDevice) -> Hashable:
         spec, driver = device.spec, device.id.driver
         if self._reads is None or _fault(device):
             seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations)
-            return driver, msgspec.json.encode(seen, order="deterministic")
+            return (
+                self._number,
+                driver,
+                blake2b(msgspec.json.encode(seen, order="deterministic"), digest_size=16).digest(),
+            )
         attributes, capacity = spec.attributes or {}, spec.capacity or {}
         values: list[object] = [spec.allow_multiple_allocations]
         for kind, domain, name in self._reads:
             of: Mapping[str, Any] = attributes if kind == "attributes" else capacity
             found = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
             values.append(found if kind == "attributes" or found is None else str(found.value))
-        return driver, *values
+        return self._number, driver, *values
 
     def _find(self, device: PoolDevice) -> Verdict:
         try:

@@ -128,6 +128,14 @@ def test_what_one_device_is_told_holds_for_it(expression: str, models: list[str 
         assert _verdict(expression, asked) == _verdict(f"{expression} && {next(NEVER_ASKED)} > 0", asked)
 
 
+def test_a_device_keeps_the_verdicts_of_a_few_expressions() -> None:
+    """Whoever may create a claim may write one."""
+    asked = device()
+    for number in range(1000):
+        assert matches(f"{number} < 1000", asked)
+    assert 0 < len(asked.verdicts) < 100
+
+
 def _verdict(expression: str, of_device: PoolDevice) -> bool | str:
     try:
         return matches(expression, of_device)
