@@ -26,11 +26,9 @@ _MODULES = "*.py", "[!.]*/*.py"  # those of packages too; not what a mounted Con
 _log = logging.getLogger(__name__)
 
 
-def profiles_of(
-    policy: Path | None, provider_name: str, failures: RuleFailures | None = None, kubeconfig: Path | None = None
-) -> Profiles:
+def profiles_of(policy: Path | None, provider_name: str, kubeconfig: Path | None = None) -> Profiles:
     """Returns the rules by schedulerName; see `policy_of`."""
-    found = policy_of(policy, provider_name, failures, kubeconfig)
+    found = policy_of(policy, provider_name, kubeconfig=kubeconfig)
     return Profiles(found.profiles, found.features)
 
 

@@ -23,7 +23,7 @@ from extender.table import Table
 from extender.table.comparison import differences
 
 TABLE = Table.__name__
-_POLL_SECONDS = 0.1
+_POLL_SECONDS, _POLLS = 0.1, 100  # for so long the watch may take to tell of what is listed
 _BREATH_SECONDS = 0.002
 _MOST_PER_TABLE = 100
 
@@ -73,19 +73,12 @@ class Comparer:
 
     Args:
         pause: sleeps for so many seconds; returns True, perhaps sooner, when the process is to end.
-        patience_seconds: how long the watch may take to tell of what is listed.
     """
 
     def __init__(
-        self,
-        cache: Cache,
-        lister: Lister[Object],
-        telemetry: Telemetry,
-        pause: Callable[[float], object],
-        patience_seconds: float = 10.0,
+        self, cache: Cache, lister: Lister[Object], telemetry: Telemetry, pause: Callable[[float], object]
     ) -> None:
-        self._cache, self._lister, self._telemetry = cache, lister, telemetry
-        self._pause, self._polls = pause, int(patience_seconds / _POLL_SECONDS)
+        self._cache, self._lister, self._telemetry, self._pause = cache, lister, telemetry, pause
         self._one_at_a_time = threading.Lock()
 
     def compare(self) -> Report:
@@ -124,7 +117,7 @@ class Comparer:
     def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
         """Returns the suspects that the watch should have told of, and those that are undecided."""
         decided: list[_Suspect] = []
-        for _ in range(self._polls):
+        for _ in range(_POLLS):
             # The watch first: what it tells between the two questions is known to the cache then.
             told = [self._lister.has_told(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, told)

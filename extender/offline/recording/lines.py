@@ -164,10 +164,9 @@ encode_line = msgspec.json.Encoder().encode
 class NodeNumbers:
     """The numbers of the nodes that a file names."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self.names: list[str] = []
         self._number_of: dict[str, int] = {}
-        self.add(names)
 
     def add(self, names: Iterable[str]) -> None:
         for name in names:

@@ -44,8 +44,8 @@ class RecordedChanges(Changes):
 class RecordedRandom(Random):
     """Random numbers that are kept until the attempt is noted that they were drawn for."""
 
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__(seed)
+    def __init__(self) -> None:
+        super().__init__()
         self._draws: list[tuple[int, int]] = []
 
     def getrandbits(self, bits: int, /) -> int:

@@ -110,10 +110,6 @@ class PodColumns:
         self.requested = np.pad(self.requested, ((0, 0), (0, more)))
 
 
-def counted(rows: Rows, capacity: int) -> NDArray[np.int64]:
-    return np.bincount(rows, minlength=capacity).astype(np.int64, copy=False)
-
-
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  compared with, never bound
 
 
