@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import inf
+from typing import Any
 
 import httptools
 
@@ -145,7 +146,7 @@ class Response:
         self._connection, self._silence_seconds = connection, silence_seconds
         self._pieces: list[bytes] = []
         self._head_complete = False
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._silent = True
         while not self._head_complete:
             self._advance()
@@ -191,6 +192,8 @@ class Response:
             self.keep_alive = False
             if not self.complete:
                 raise BrokenExchange(f"the answer is not HTTP: {error}") from None
+        if self.complete:
+            self._parser = None  # it holds this object in turn: a circle that only a collection of garbage would free
 
     # ---- called by the parser
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -26,7 +25,7 @@ _REMEMBERED = 10_000
 _SERIES_SECONDS = 360.0  # a series that has been quiet for so long is over (client-go's finishTime)
 
 
-class _Key(NamedTuple):
+class _Key(msgspec.Struct, frozen=True, gc=False):
     uid: str
     kind: str
     reason: str
@@ -34,8 +33,7 @@ class _Key(NamedTuple):
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Occurrences:
+class _Occurrences(msgspec.Struct, frozen=True, gc=False):
     key: _Key
     pod: Pod
     related: Pod | None
@@ -120,7 +118,7 @@ class ApiEvents:
 
 
 def _joined(before: _Occurrences, after: _Occurrences) -> _Occurrences:
-    return replace(after, count=before.count + after.count)
+    return msgspec.structs.replace(after, count=before.count + after.count)
 
 
 def _series(count: int, at: float) -> dict[str, Any]:

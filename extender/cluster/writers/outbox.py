@@ -6,7 +6,9 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, NotFound, OutcomeUnknown, Refused
@@ -22,7 +24,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 10.0
 _PASSING = (429, 503)  # too many requests; unreachable, or not the leader
 
 
-class _Entry(NamedTuple, Generic[V]):
+class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait, and make no circles
     value: V
     tries: int = 0
 
