@@ -8,12 +8,14 @@
 
 `next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
 stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector), those
-of a list after every page that comes; they end as the server is seen to answer others. A server that says when to ask
-again is asked then, up to ten times in a row (client-go's rest.Request).
+of a list after every page that comes; they end as the server is seen to answer others. A version that has expired is no
+outage, and has pauses of its own. A server that says when to ask again is asked then, up to ten times in a row
+(client-go's rest.Request).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
@@ -41,6 +43,15 @@ class ListWatchFailure(Enum):
     """The API server does not know the kind (404)."""
     OTHER = auto()
     """Everything else; the next attempt goes on from where this one was."""
+
+
+class _Counted(Enum):
+    """What failures are counted for, each for pauses of its own."""
+
+    LIST = auto()
+    WATCH = auto()
+    VERSION = auto()
+    """A watch from a version that the server has forgotten: it answers, after whatever failures came before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,7 @@ class ListWatchState:
         self._continue_token = ""
         self._limit = PAGE_SIZE
         self._resume_at = 0.0
-        self._list_failures = self._watch_failures = 0
+        self._failures = Counter[_Counted]()
         self._last_failure_at = float("-inf")
         self._retries = 0  # in a row, when the server had said
         self._opened_at = 0.0
@@ -112,7 +123,8 @@ class ListWatchState:
 
     def paged(self, version: str, continue_token: str) -> bool:
         """Takes a page; returns whether it was the last."""
-        self._continue_token, self._missed_since, self._list_failures, self._retries = continue_token, None, 0, 0
+        self._continue_token, self._missed_since, self._retries = continue_token, None, 0
+        self._failures[_Counted.LIST] = 0
         if continue_token:
             return False
         self._version, self._limit = version, PAGE_SIZE
@@ -167,7 +179,9 @@ class ListWatchState:
             self._retries += 1
             self._resume_at = now + retry_after_seconds
             return
-        self._resume_at = now + max(self._pause(now, watching), retry_after_seconds)
+        expired = failure is ListWatchFailure.EXPIRED
+        counted = _Counted.LIST if not watching else _Counted.VERSION if expired else _Counted.WATCH
+        self._resume_at = now + max(self._pause(now, counted), retry_after_seconds)
 
     def _is_missed_for_good(self, now: float) -> bool:
         if self._missed_since is None:
@@ -177,14 +191,10 @@ class ListWatchState:
     def _start_over(self, limit: int) -> None:
         self._version, self._continue_token, self._limit = None, "", limit
 
-    def _pause(self, now: float, watching: bool) -> float:
+    def _pause(self, now: float, counted: _Counted) -> float:
         if now - self._last_failure_at > QUIET_SECONDS:
-            self._list_failures = self._watch_failures = 0
+            self._failures.clear()
         self._last_failure_at = now
-        failures = self._watch_failures if watching else self._list_failures
-        seconds: float = min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS)
-        if watching:
-            self._watch_failures = min(failures + 1, 16)
-        else:
-            self._list_failures = min(failures + 1, 16)
+        seconds: float = min(FIRST_PAUSE_SECONDS * 2 ** self._failures[counted], LONGEST_PAUSE_SECONDS)
+        self._failures[counted] = min(self._failures[counted] + 1, 16)
         return seconds * self._random.uniform(1, 2)

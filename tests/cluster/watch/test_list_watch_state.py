@@ -187,10 +187,33 @@ def test_a_pause_ends_as_the_server_is_seen_to_answer_unless_it_asked_for_it(
     assert isinstance(reflection.next(121.0), Pause) == waits
 
 
-def pauses(reflection: ListWatchState, times: list[float], retry_after_seconds: float = 0.0) -> list[float]:
+def test_a_version_that_has_expired_after_an_outage_is_answered_by_a_list_soon() -> None:
+    reflection = watching()
+    pauses(reflection, [10.0 * n for n in range(12)])
+    [first] = pauses(reflection, [110.0], failure=ListWatchFailure.EXPIRED)
+    assert first <= 2 * FIRST_PAUSE_SECONDS
+    assert isinstance(reflection.next(110.0 + first), List)
+
+
+def test_a_server_that_forgets_every_version_is_listed_ever_more_rarely() -> None:
+    reflection, now, waits = watching(), 0.0, list[float]()
+    for _ in range(8):
+        waits += pauses(reflection, [now], failure=ListWatchFailure.EXPIRED)
+        now += waits[-1]
+        assert isinstance(reflection.next(now), List)
+        reflection.paged("1", "")
+    assert waits[-1] >= LONGEST_PAUSE_SECONDS
+
+
+def pauses(
+    reflection: ListWatchState,
+    times: list[float],
+    retry_after_seconds: float = 0.0,
+    failure: ListWatchFailure = ListWatchFailure.OTHER,
+) -> list[float]:
     seconds = []
     for now in times:
-        reflection.failed(ListWatchFailure.OTHER, now, retry_after_seconds)
+        reflection.failed(failure, now, retry_after_seconds)
         step = reflection.next(now)
         assert isinstance(step, Pause)
         seconds.append(step.seconds)
