@@ -59,163 +59,148 @@ UrlPath = Annotated[str, AfterValidator(_path)]
 Pair = Annotated[str, AfterValidator(_pair)]
 
 
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """Returns a field of Settings with its default and what it means."""
+    return Field(default, description=description, **limits)
+
+
 class Settings(BaseModel):
     """Every setting, its default and what it means."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bind: Address = Field(
-        default="127.0.0.1:8888", description="HOST:PORT to listen on; beyond loopback use a client CA"
+    bind: Address = setting("127.0.0.1:8888", "HOST:PORT to listen on; beyond loopback use a client CA")
+    insecure_bind: bool = setting(
+        False, "listen beyond loopback without a certificate: whoever gets there may bind pods"
     )
-    insecure_bind: bool = Field(
-        False, description="listen beyond loopback without a certificate: whoever gets there may bind pods"
+    metrics_bind: OptionalAddress = setting(
+        "", "HOST:PORT for /livez, /readyz and /metrics, without certificates: who gets there cannot bind"
     )
-    metrics_bind: OptionalAddress = Field(
-        "", description="HOST:PORT for /livez, /readyz and /metrics, without certificates: who gets there cannot bind"
+    kubeconfig: Path | None = setting(
+        None, "kubeconfig of the cluster; without it and --cluster the in-cluster service account is used"
     )
-    kubeconfig: Path | None = Field(
-        default=None,
-        description="kubeconfig of the cluster; without it and --cluster the in-cluster service account is used",
+    cluster: Path | None = setting(
+        None, "file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory"
     )
-    cluster: Path | None = Field(
-        default=None,
-        description="file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory",
+    policy: Path | None = setting(
+        None, "the rules, a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME"
     )
-    policy: Path | None = Field(
-        None,
-        description="the rules, a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME",
-    )
-    policy_reload_seconds: Seconds = Field(
+    policy_reload_seconds: Seconds = setting(
         5.0,
-        description="between two looks at the policy and the Python files beside it, which are read again if they have"
+        "between two looks at the policy and the Python files beside it, which are read again if they have"
         " changed; where the new rules do not load the old ones stay; 0: only on SIGHUP",
     )
-    provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = Field(
-        "DefaultProvider", description="the rules where there is no policy: kube-scheduler's, or full nodes preferred"
+    provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = setting(
+        "DefaultProvider", "the rules where there is no policy: kube-scheduler's, or full nodes preferred"
     )
-    feature_gates: str = Field(
-        "", description="feature gates of the kube-scheduler to match, like DRAFractionalCapacityRange=true,A=false"
+    feature_gates: str = setting(
+        "", "feature gates of the kube-scheduler to match, like DRAFractionalCapacityRange=true,A=false"
     )
-    prefix: UrlPath = Field(
-        default="/scheduler", description="path under which the verbs are served: the extender's urlPrefix"
+    prefix: UrlPath = setting("/scheduler", "path under which the verbs are served: the extender's urlPrefix")
+    filter_verb: UrlPath = setting("filter", "path of filter under the prefix; may hold slashes")
+    prioritize_verb: UrlPath = setting("prioritize", "path of prioritize under the prefix")
+    preempt_verb: UrlPath = setting("preempt", "path of preempt under the prefix")
+    bind_verb: UrlPath = setting("bind", "path of bind under the prefix")
+    score_scale: Literal["relative", "absolute"] = setting(
+        "relative", "prioritize: relative gives the best node asked about 10 and the worst 0; absolute keeps distances"
     )
-    filter_verb: UrlPath = Field(default="filter", description="path of filter under the prefix; may hold slashes")
-    prioritize_verb: UrlPath = Field(default="prioritize", description="path of prioritize under the prefix")
-    preempt_verb: UrlPath = Field(default="preempt", description="path of preempt under the prefix")
-    bind_verb: UrlPath = Field(default="bind", description="path of bind under the prefix")
-    score_scale: Literal["relative", "absolute"] = Field(
-        "relative",
-        description="prioritize: relative gives the best node asked about 10 and the worst 0; absolute keeps distances",
+    before_sync: Literal["fail", "pass"] = setting(
+        "fail", "what verbs answer while not ready: an error, or every node unjudged"
     )
-    before_sync: Literal["fail", "pass"] = Field(
-        default="fail", description="what verbs answer while not ready: an error, or every node unjudged"
+    exempt_namespaces: tuple[str, ...] = setting((), "namespaces whose pods pass unjudged")
+    own_namespace: str = setting("", "namespace of the extender's own pods, which pass unjudged")
+    own_name: str = setting("", "pod name of the extender itself")
+    own_labels: tuple[Pair, ...] = setting(
+        (), "KEY=VALUE labels that, all together, tell the extender's own pods in its namespace"
     )
-    exempt_namespaces: tuple[str, ...] = Field(default=(), description="namespaces whose pods pass unjudged")
-    own_namespace: str = Field(default="", description="namespace of the extender's own pods, which pass unjudged")
-    own_name: str = Field(default="", description="pod name of the extender itself")
-    own_labels: tuple[Pair, ...] = Field(
-        default=(), description="KEY=VALUE labels that, all together, tell the extender's own pods in its namespace"
+    assumed_ttl_seconds: Seconds = setting(
+        30.0, "until a bound pod that no watch confirms loses its place; 0: never, as in kube-scheduler"
     )
-    assumed_ttl_seconds: Seconds = Field(
-        30.0, description="until a bound pod that no watch confirms loses its place; 0: never, as in kube-scheduler"
-    )
-    settle_seconds: Seconds = Field(
+    settle_seconds: Seconds = setting(
         10.0,
-        description="how long a binding of a process before may be in flight: where pods wait nothing is bound so long"
+        "how long a binding of a process before may be in flight: where pods wait nothing is bound so long"
         " after a start, or after the leader before has lost its lease",
     )
-    activate_after_seconds: Seconds = Field(
+    activate_after_seconds: Seconds = setting(
         15.0,
-        description="serve: after a pod was refused everywhere and nobody asked again, it is judged once more, and"
+        "serve: after a pod was refused everywhere and nobody asked again, it is judged once more, and"
         " brought to kube-scheduler's notice if it fits; 0: never",
     )
-    preempt_for_rules: bool = Field(
+    preempt_for_rules: bool = setting(
         False,
-        description="serve: evict lesser pods for pods that rules with sees_pods alone refuse, for which kube-scheduler"
+        "serve: evict lesser pods for pods that rules with sees_pods alone refuse, for which kube-scheduler"
         " evicts nobody; the account needs to delete pods",
     )
-    permit_seconds: Seconds = Field(
-        3.0,
-        description="serve: how long a bind may wait for a rule of Permit before it is refused; 0: not at all;"
-        " httpTimeout: 5",
+    permit_seconds: Seconds = setting(
+        3.0, "serve: how long a bind may wait for a rule of Permit before it is refused; 0: not at all; httpTimeout: 5"
     )
-    compare_seconds: Seconds = Field(
-        300.0, description="between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
+    compare_seconds: Seconds = setting(
+        300.0, "between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
     )
-    max_staleness_seconds: Seconds = Field(
-        180.0, description="not ready while the watch of some kind shows no sign of life for so long; 0: no limit"
+    max_staleness_seconds: Seconds = setting(
+        180.0, "not ready while the watch of some kind shows no sign of life for so long; 0: no limit"
     )
-    leader_elect: bool = Field(
-        False, description="several replicas, of which the holder of a lease answers; not for one beside its scheduler"
+    leader_elect: bool = setting(
+        False, "several replicas, of which the holder of a lease answers; not for one beside its scheduler"
     )
-    lease_namespace: str = Field("", description="namespace of the lease; none given: ownNamespace")
-    lease_name: str = Field("extender", description="name of the lease")
-    lease_duration_seconds: int = Field(
-        15, gt=0, description="how long standbys wait, after they last saw the lease renewed, before they take it"
+    lease_namespace: str = setting("", "namespace of the lease; none given: ownNamespace")
+    lease_name: str = setting("extender", "name of the lease")
+    lease_duration_seconds: int = setting(
+        15, "how long standbys wait, after they last saw the lease renewed, before they take it", gt=0
     )
-    renew_deadline_seconds: Seconds = Field(
-        10.0, gt=0, description="how long a leader leads on after it last renewed the lease; less than its duration"
+    renew_deadline_seconds: Seconds = setting(
+        10.0, "how long a leader leads on after it last renewed the lease; less than its duration", gt=0
     )
-    retry_period_seconds: Seconds = Field(
-        2.0, gt=0, description="between two looks at the lease; less than the renew deadline, by a sixth at least"
+    retry_period_seconds: Seconds = setting(
+        2.0, "between two looks at the lease; less than the renew deadline, by a sixth at least", gt=0
     )
-    leader_service: str = Field(
-        "",
-        description="Service without selector in the lease's namespace, to lead to the leader; standbys are then ready",
+    leader_service: str = setting(
+        "", "Service without selector in the lease's namespace, to lead to the leader; standbys are then ready"
     )
-    own_address: str = Field("", description="IP address at which that Service reaches this pod: its status.podIP")
-    identity: str = Field("", description="holder in the lease, another for every process; none given: HOSTNAME_UUID")
-    watch_kinds: tuple[str, ...] = Field(default=(), description="kinds to watch; none given: all that a rule reads")
-    body_limit: Bytes = Field(default=64 * 1024 * 1024, description="largest request body in bytes, or like 64Mi")
-    connections: int = Field(
-        default=256, ge=1, description="most connections at once; the one idle for longest makes way"
-    )
-    keepalive_seconds: Seconds = Field(
-        default=120.0, description="how long an idle connection is kept; the scheduler's side: 90"
-    )
-    head_seconds: Seconds = Field(default=10.0, description="how long a client may take to send a request's head")
-    body_seconds: Seconds = Field(default=60.0, description="how long a client may take to send a request's body")
-    decision_seconds: Seconds = Field(
+    own_address: str = setting("", "IP address at which that Service reaches this pod: its status.podIP")
+    identity: str = setting("", "holder in the lease, another for every process; none given: HOSTNAME_UUID")
+    watch_kinds: tuple[str, ...] = setting((), "kinds to watch; none given: all that a rule reads")
+    body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body in bytes, or like 64Mi")
+    connections: int = setting(256, "most connections at once; the one idle for longest makes way", ge=1)
+    keepalive_seconds: Seconds = setting(120.0, "how long an idle connection is kept; the scheduler's side: 90")
+    head_seconds: Seconds = setting(10.0, "how long a client may take to send a request's head")
+    body_seconds: Seconds = setting(60.0, "how long a client may take to send a request's body")
+    decision_seconds: Seconds = setting(
         4.0,
-        description="how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5; "
+        "how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5; "
         "schedule: how long a decision that asks users' rules may take, and rules of Reserve and Permit",
     )
-    drain_seconds: Seconds = Field(
-        default=5.0,
-        description="after SIGTERM: how long the extender answers on with readiness down, for Services to notice",
+    drain_seconds: Seconds = setting(
+        5.0, "after SIGTERM: how long the extender answers on with readiness down, for Services to notice"
     )
-    graceful_seconds: Seconds = Field(default=20.0, description="after that: how long calls in flight may take to end")
-    tls_cert: Path | None = Field(
-        default=None, description="certificate chain (PEM); with it the extender speaks HTTPS"
+    graceful_seconds: Seconds = setting(20.0, "after that: how long calls in flight may take to end")
+    tls_cert: Path | None = setting(None, "certificate chain (PEM); with it the extender speaks HTTPS")
+    tls_key: Path | None = setting(None, "private key of the certificate (PEM)")
+    client_ca: Path | None = setting(
+        None, "CA (PEM) of client certificates; with it all but /livez and /readyz needs one"
     )
-    tls_key: Path | None = Field(default=None, description="private key of the certificate (PEM)")
-    client_ca: Path | None = Field(
-        default=None, description="CA (PEM) of client certificates; with it all but /livez and /readyz needs one"
+    client_names: tuple[str, ...] = setting(
+        (), "common or DNS names in client certificates that may call; none given: all that the CA signed"
     )
-    client_names: tuple[str, ...] = Field(
-        default=(),
-        description="common or DNS names in client certificates that may call; none given: all that the CA signed",
+    simulate: bool = setting(
+        False, "answer POST /simulate: would pods fit on nodes that do not exist yet, as an autoscaler asks"
     )
-    simulate: bool = Field(
-        False, description="answer POST /simulate: would pods fit on nodes that do not exist yet, as an autoscaler asks"
+    decisions_seconds: Seconds = setting(
+        3600.0, "how long the last decisions about a pod are kept, for explain --from; 0: none are"
     )
-    decisions_seconds: Seconds = Field(
-        3600.0, description="how long the last decisions about a pod are kept, for explain --from; 0: none are"
+    decisions_bytes: Bytes = setting(16 * 1024 * 1024, "about what they may take in memory")
+    record: Path | None = setting(
+        None, "file to record watch events, calls and answers to, with gzip where it ends in .gz"
     )
-    decisions_bytes: Bytes = Field(16 * 1024 * 1024, description="about what they may take in memory")
-    record: Path | None = Field(
-        None, description="file to record watch events, calls and answers to, with gzip where it ends in .gz"
+    record_bytes: Bytes = setting(
+        256 * 1024 * 1024, "about what the recording may take on disk, with the files that it was before"
     )
-    record_bytes: Bytes = Field(
-        256 * 1024 * 1024, description="about what the recording may take on disk, with the files that it was before"
+    metrics_client_ca: Path | None = setting(
+        None, "CA (PEM) of those who scrape: --metrics-bind speaks HTTPS, and /metrics needs its certificate"
     )
-    metrics_client_ca: Path | None = Field(
-        default=None,
-        description="CA (PEM) of those who scrape: --metrics-bind speaks HTTPS, and /metrics needs its certificate",
-    )
-    log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least severe level to log; POST /debug/log-level?level=debug changes it"
+    log_format: Literal["json", "text"] = setting("json", "json, or text for terminals")
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "least severe level to log; POST /debug/log-level?level=debug changes it"
     )
 
     def verb_path(self, verb: str) -> str:

@@ -11,7 +11,16 @@ from urllib.parse import urlencode
 
 import click
 
-from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, known_key, pod_key, show, source_options
+from extender.cli.answers.sources import (
+    DOES_NOT_FIT,
+    Progress,
+    Source,
+    known_key,
+    pod_key,
+    print_answer,
+    show,
+    source_options,
+)
 from extender.cli.status import answered
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 
@@ -134,17 +143,8 @@ def _list(source: Source, namespace: str, output: str) -> None:
 
     cluster, unread = source.load(namespace=namespace, needs_nodes=False)
     pods = cluster.explain_pending(namespace, Progress("pending pods"))
-    document = {"pending": [each.to_dict() for each in pods], "notes": unread}
-    if output == "html":
-        from extender.offline.html import rendering
-
-        click.echo(rendering.file("pending.html", document))
-        return
-    if output in ("json", "yaml"):
-        show(document, output)
-        return
-    for line in (*(f"note: {note}" for note in unread), *as_text(pods, datetime.now(UTC))):
-        click.echo(line)
+    document = {"pending": [each.to_dict() for each in pods]}
+    print_answer(as_text(pods, datetime.now(UTC)), document, unread, output, "pending.html")
 
 
 def _explain(

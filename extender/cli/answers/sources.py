@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -208,3 +208,19 @@ def show(document: Any, output: str) -> None:
     import yaml
 
     click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).rstrip())
+
+
+def print_answer(
+    lines: Iterable[str], document: dict[str, Any], unread: Sequence[str], output: str, template: str, **context: object
+) -> None:
+    """Prints an answer as lines, as a document or as a page, with what could not be read in its notes."""
+    told = {**document, "notes": [*unread, *document.get("notes", ())]}
+    if output == "html":
+        from extender.offline.html import rendering
+
+        click.echo(rendering.file(template, told, **context))
+    elif output in ("json", "yaml"):
+        show(told, output)
+    else:
+        for line in (*(f"note: {note}" for note in unread), *lines):
+            click.echo(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, profiles_of, show, source_options
+from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, print_answer, profiles_of, source_options
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
@@ -87,7 +87,7 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
 
     cluster, unread = source.load()
     result = cluster.simulate(_scenario(source, **changes), seed, Progress("pods placed"))
-    _print(
+    print_answer(
         as_text(result, every=output == "wide"), result.to_dict(), unread, output, "simulation.html", maps=result.maps()
     )
     sys.exit(0 if result.complete and not result.kept else DOES_NOT_FIT)
@@ -129,7 +129,7 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
         raise ConfigurationError([f"give as many --weight as templates: {len(workloads)}, not {len(weights)}"])
     cluster, unread = source.load()
     found = cluster.capacity(workloads, weights, most or MOST_PODS, Progress("pods placed"))
-    _print(as_text(found, every=output == "wide"), found.to_dict(), unread, output, "capacity.html")
+    print_answer(as_text(found, every=output == "wide"), found.to_dict(), unread, output, "capacity.html")
 
 
 @click.command()
@@ -172,7 +172,9 @@ def compare(
     found = cluster.compare(profiles_of(second), _scenario(source, **changes), seed, Progress("pods placed"))
     names = (first.name if first else "defaults", second.name)
     lines = as_text(found, names, every=output == "wide")
-    _print(lines, found.to_dict(), unread, output, "comparison.html", names=names, choices=(), maps=found.maps(names))
+    print_answer(
+        lines, found.to_dict(), unread, output, "comparison.html", names=names, choices=(), maps=found.maps(names)
+    )
     beyond = [
         f"{what}: {count}, the limit is {limit}"
         for what, count, limit in (
@@ -192,28 +194,6 @@ def _both(policies: tuple[Path, ...], other: Path | None) -> tuple[Path | None, 
     if not 1 <= len(given) <= 2:
         raise ConfigurationError([f"give two policies to compare, --policy FILE --policy FILE, not {len(given)}"])
     return (given[0] if len(given) == 2 else None), given[-1]
-
-
-def _print(
-    lines: Iterable[str],
-    document: dict[str, Any],
-    unread: Sequence[str],
-    output: str,
-    template: str,
-    **context: object,
-) -> None:
-    if output in ("json", "yaml", "html"):
-        document["notes"] = [*unread, *document.get("notes", ())]
-    if output == "html":
-        from extender.offline.html import rendering
-
-        click.echo(rendering.file(template, document, **context))
-        return
-    if output in ("json", "yaml"):
-        show(document, output)
-        return
-    for line in (*(f"note: {note}" for note in unread), *lines):
-        click.echo(line)
 
 
 def _scenario(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -49,14 +49,7 @@ class Reason:
 
     def to_dict(self) -> dict[str, Any]:
         """{"plugin", "reason", "nodes", "detail", "final", "examples": [node, ...]}."""
-        return {
-            "plugin": self.plugin,
-            "reason": self.reason,
-            "nodes": self.nodes,
-            "detail": self.detail,
-            "final": self.final,
-            "examples": list(self.examples),
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

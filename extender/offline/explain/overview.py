@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -43,16 +43,8 @@ class PendingPod:
 
     def to_dict(self) -> dict[str, Any]:
         """{"namespace", "name", "since", "cause", "blocker", "available", "nodes", "preempts"}."""
-        return {
-            "namespace": self.namespace,
-            "name": self.name,
-            "since": self.since.isoformat() if self.since else None,
-            "cause": self.cause,
-            "blocker": self.blocker,
-            "available": self.available,
-            "nodes": self.nodes,
-            "preempts": self.preempts or None,
-        }
+        since = self.since.isoformat() if self.since else None
+        return {**asdict(self), "since": since, "preempts": self.preempts or None}
 
 
 def pending_pods(

@@ -37,183 +37,164 @@ class Series:
     buckets: tuple[float, ...] = ()
 
 
+def counter(name: str, help_text: str, *labels: str) -> Series:
+    return Series(name, "counter", labels, help_text)
+
+
+def gauge(name: str, help_text: str, *labels: str) -> Series:
+    return Series(name, "gauge", labels, help_text)
+
+
+def histogram(name: str, help_text: str, buckets: tuple[float, ...], *labels: str) -> Series:
+    return Series(name, "histogram", labels, help_text, buckets)
+
+
 SERIES: Mapping[str, Series] = {
     series.name: series
     for series in (
-        Series(
+        histogram(
             "extender_verb_duration_seconds",
-            "histogram",
-            ("verb", "result"),
             "Seconds from body to answer, by verb and result: decided, passed, error, failed, unready, malformed.",
             _CALL_BUCKETS,
+            "verb",
+            "result",
         ),
-        Series(
-            "extender_lock_wait_seconds",
-            "histogram",
-            ("caller",),
-            "Seconds that a caller waited for the cache's lock.",
-            _WAIT_BUCKETS,
+        histogram(
+            "extender_lock_wait_seconds", "Seconds that a caller waited for the cache's lock.", _WAIT_BUCKETS, "caller"
         ),
-        Series("extender_refused_nodes_total", "counter", ("plugin",), "Nodes turned down, by the plugin that did it."),
-        Series(
-            "extender_binds_total",
-            "counter",
-            ("result",),
-            "Binds by result: bound, already_bound, unfit, refused, unknown.",
-        ),
-        Series("extender_cache_size", "gauge", ("type",), "Objects in the cache: nodes, pods, assumed_pods."),
-        Series("extender_watch_events_total", "counter", ("kind", "event"), "Watch events by kind and event type."),
-        Series("extender_unreadable_objects_total", "counter", ("kind",), "Objects left out, for they make no sense."),
-        Series("extender_relists_total", "counter", ("kind",), "Times that a kind had to be listed anew."),
-        Series(
+        counter("extender_refused_nodes_total", "Nodes turned down, by the plugin that did it.", "plugin"),
+        counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", "result"),
+        gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", "type"),
+        counter("extender_watch_events_total", "Watch events by kind and event type.", "kind", "event"),
+        counter("extender_unreadable_objects_total", "Objects left out, for they make no sense.", "kind"),
+        counter("extender_relists_total", "Times that a kind had to be listed anew.", "kind"),
+        counter(
             "extender_cache_differences_total",
-            "counter",
-            ("kind",),
             "Differences between cache and API server that the comparer has put right; Table: a count in a table.",
+            "kind",
         ),
-        Series(
+        counter(
             "extender_dropped_writes_total",
-            "counter",
-            ("kind",),
             "Events and statuses given up: too many waited, or the API server turned them down again and again.",
+            "kind",
         ),
-        Series(
+        counter(
             "extender_not_recorded_total",
-            "counter",
-            ("kind",),
             "Changes and decisions that --record has left out, for they came faster than they could be written.",
+            "kind",
         ),
-        Series("extender_rule_failures_total", "counter", ("rule",), "Pods for which a user's rule failed."),
-        Series(
+        counter("extender_rule_failures_total", "Pods for which a user's rule failed.", "rule"),
+        counter(
             "extender_preemption_victims_total",
-            "counter",
-            (),
             "Pods that serve has evicted for pods which rules alone refused (--preempt-for-rules).",
         ),
-        Series(
+        counter(
             "extender_policy_reloads_total",
-            "counter",
-            ("result",),
             "Times that the policy was read again, by result: success, or failure, after which the one before stays.",
+            "result",
         ),
-        Series(
+        gauge(
             "extender_policy_last_reload_successful",
-            "gauge",
-            (),
             "0 while the policy on disk is not the one in force, for it could not be adopted; else 1.",
         ),
-        Series(
+        gauge(
             "extender_policy_last_reload_success_timestamp_seconds",
-            "gauge",
-            (),
             "Seconds since the epoch at which the policy in force was read.",
         ),
-        Series(
+        gauge(
             "extender_watch_staleness_seconds",
-            "gauge",
-            ("kind",),
             "Seconds since the cache was last known to be equal to the API server's state of the kind.",
+            "kind",
         ),
-        Series(
+        counter(
             "extender_rejected_requests_total",
-            "counter",
-            ("code",),
             "Requests answered with a status of 400 or above, by status code.",
+            "code",
         ),
-        Series("extender_leader", "gauge", ("name",), "1 while this process holds the lease and leads, else 0."),
-        Series("leader_election_master_status", "gauge", ("name",), "As extender_leader, by client-go's name."),
-        Series(
+        gauge("extender_leader", "1 while this process holds the lease and leads, else 0.", "name"),
+        gauge("leader_election_master_status", "As extender_leader, by client-go's name.", "name"),
+        counter(
             "rest_client_requests_total",
-            "counter",
-            ("code", "method", "host"),
             "Requests to the API server by status code; <error>: no answer came.",
+            "code",
+            "method",
+            "host",
         ),
-        Series(
+        histogram(
             "rest_client_request_duration_seconds",
-            "histogram",
-            ("verb", "host"),
             "Seconds from a request to the head of its answer, by method.",
             _REQUEST_BUCKETS,
+            "verb",
+            "host",
         ),
-        Series(
+        gauge(
             "extender_gc_longest_pause_seconds",
-            "gauge",
-            (),
             "Seconds that the longest collection of garbage has held up every call.",
         ),
-        Series("extender_build_info", "gauge", ("version", "python_version"), "Always 1; the labels tell the build."),
+        gauge("extender_build_info", "Always 1; the labels tell the build.", "version", "python_version"),
     )
 }
 
 SCHEDULER_SERIES: Mapping[str, Series] = {
     series.name: series
     for series in (
-        Series("scheduler_pending_pods", "gauge", ("queue",), "Pods that wait: active, backoff, unschedulable, gated."),
-        Series(
+        gauge("scheduler_pending_pods", "Pods that wait: active, backoff, unschedulable, gated.", "queue"),
+        counter(
             "scheduler_queue_incoming_pods_total",
-            "counter",
-            ("queue", "event"),
             "Pods that entered a queue, by the event that brought them there.",
+            "queue",
+            "event",
         ),
-        Series(
+        gauge(
             "scheduler_unschedulable_pods",
-            "gauge",
-            ("plugin", "profile"),
             "Pods that wait, by each plugin that refused them in their last attempt, or does not admit them.",
+            "plugin",
+            "profile",
         ),
-        Series(
+        histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "histogram",
-            ("extension_point", "status", "profile"),
             "Seconds that an extension point took with all of its plugins: PreFilter, Filter, PostFilter, PreScore,"
             " Score, Reserve, Permit, PreBind, Bind; of every hundredth pod.",
             _POINT_BUCKETS,
+            "extension_point",
+            "status",
+            "profile",
         ),
-        Series(
+        histogram(
             "scheduler_plugin_execution_duration_seconds",
-            "histogram",
-            ("plugin", "extension_point", "status"),
             "Seconds that a plugin took: at PreFilter, Filter, PreScore and Score for all nodes; at Reserve, Permit,"
             " PreBind and Bind; of every hundredth pod.",
             _WAIT_BUCKETS,
+            "plugin",
+            "extension_point",
+            "status",
         ),
-        Series("workqueue_depth", "gauge", ("name",), "Writes that wait for their turn: statuses, events."),
-        Series(
+        gauge("workqueue_depth", "Writes that wait for their turn: statuses, events.", "name"),
+        counter(
             "scheduler_schedule_attempts_total",
-            "counter",
-            ("result", "profile"),
             "Attempts to schedule a pod by result: scheduled, unschedulable, error.",
+            "result",
+            "profile",
         ),
-        Series(
+        histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "histogram",
-            ("result", "profile"),
             "Seconds from a pod's being taken from the queue to its binding or its return.",
             _ATTEMPT_BUCKETS,
+            "result",
+            "profile",
         ),
-        Series(
-            "scheduler_scheduling_algorithm_duration_seconds",
-            "histogram",
-            (),
-            "Seconds that one decision took.",
-            _ATTEMPT_BUCKETS,
+        histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "Seconds that one decision took.", _ATTEMPT_BUCKETS
         ),
-        Series(
-            "scheduler_pod_scheduling_attempts",
-            "histogram",
-            (),
-            "How many attempts it took to schedule a pod.",
-            _COUNT_BUCKETS,
-        ),
-        Series(
+        histogram("scheduler_pod_scheduling_attempts", "How many attempts it took to schedule a pod.", _COUNT_BUCKETS),
+        histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "histogram",
-            ("attempts",),
             "Seconds from a pod's first chance to be tried to its binding.",
             _TO_BOUND_BUCKETS,
+            "attempts",
         ),
-        Series("scheduler_preemption_attempts_total", "counter", (), "Pods that made room for themselves."),
-        Series("scheduler_preemption_victims", "histogram", (), "How many pods had to go for one.", _VICTIMS_BUCKETS),
+        counter("scheduler_preemption_attempts_total", "Pods that made room for themselves."),
+        histogram("scheduler_preemption_victims", "How many pods had to go for one.", _VICTIMS_BUCKETS),
     )
 }
 
