@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
-from extender.plugins.users.failures import RAISED_BY_RULES
-from extender.plugins.users.tracing import described
+from extender.plugins.users.failures import RAISED_BY_RULES, described
 from extender.policy.faults import Faults
 
 

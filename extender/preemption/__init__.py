@@ -2,8 +2,8 @@
 
 In: a profile, a pod, a table, and the fit of the pod's failed attempt (`preempt`), or the victims that a scheduler has
 chosen itself (`process_preemption`). Out: candidates, each a node with its victims, and the node to nominate. It reads
-as upstream's preemption.go does: `evaluator` is the story, `dry_run` finds the victims on all nodes at once, `victims`
-says who may go and in what order, `candidates` picks one node. Begin with `evaluator.preempt`.
+as upstream's preemption.go does: `evaluator` is the story, `dry_run` finds the victims on all nodes at once,
+`candidates` says who may go, in what order, and picks one node. Begin with `evaluator.preempt`.
 """
 
 from extender.preemption.candidates import Candidate, Candidates, candidates_of

@@ -16,7 +16,7 @@ from extender.framework.fit import FITS
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
-from extender.preemption.victims import VictimColumns
+from extender.preemption.candidates import VictimColumns
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 

@@ -15,9 +15,8 @@ from extender.framework.fit import Fit
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.status import Code
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
-from extender.preemption.candidates import Candidates
+from extender.preemption.candidates import NO_VICTIMS, Candidates, VictimColumns, potential_victims
 from extender.preemption.dry_run import DryRun
-from extender.preemption.victims import NO_VICTIMS, VictimColumns, potential_victims
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
