@@ -84,7 +84,8 @@ def test_pods_of_a_megabyte_and_bodies_of_many_are_not_kept(extender: MortalExte
         resident.append(extender.resident_bytes())
     connection.close()
     print(f"\nlarge: resident MiB {[size // MIB for size in resident]}")
-    assert resident[-1] < resident[0] + 24 * MIB
+    # One body of 24 MiB may be on its way back, at the end or at the beginning; three would be kept otherwise.
+    assert resident[-1] < resident[0] + 48 * MIB
 
 
 def test_slow_clients_and_half_open_connections_hold_nobody_up(extender: MortalExtender) -> None:
