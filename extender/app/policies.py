@@ -1,4 +1,7 @@
-"""The policy of a process: where it is read from, and read again when it has changed."""
+"""The policy of a process: where it is read from, and read again when it has changed.
+
+In: settings. Out: a `Policy`, and later another one, validated whole, for the process to adopt.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,18 @@
 
 `Comparer` holds the cache against a fresh list and every table against one made anew, and puts right what differs;
 `dump` writes down all that the cache counts.
+
+kube-scheduler has such a comparer for nodes and pods; this one looks at every kind and at every number.
+
+What is merely under way is no difference. Resource versions of a kind are comparable (KEP-5504) and a watch tells of
+changes in their order. So an object that the cache has otherwise than the list counts only
+- once the watch has told of something as new as the listed object, for then it should have told of that too, and
+- if the cache has not been told of the object since the comparison began.
+A list does not say when an object was deleted. One that is held but not listed counts once the watch is as far as the
+list itself; as a quiet kind gets there by bookmarks alone, which come once a minute or more rarely, it counts too when
+the watch has not told of it within ten seconds.
+A pod whose bind is under way (ASSUMED) is not looked at, and one whose bind has ended (FINISHED) may still be listed
+without a node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Everything that is known of objects and pods without their places: what the watches, and schedulers, have told."""
+"""Everything that is known of objects and pods without their places: what the watches, and schedulers, have told.
+
+What is assumed stands before what the watch told, until the watch tells of something newer. Versions of a kind are
+numbers that grow (KEP-5504). Source: upstream util/assumecache.
+"""
 
 from __future__ import annotations
 

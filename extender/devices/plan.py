@@ -1,4 +1,8 @@
-"""The writes to a pod's claims once its node is chosen. Source: upstream Reserve, PreBind, bindClaim."""
+"""Allocated claims on nodes: reach and binding conditions; the writes to a pod's claims once its node is chosen.
+
+Source: upstream isClaimReadyForBinding, isClaimTimeout, structured Allocate, createNodeSelector; Reserve, PreBind,
+bindClaim.
+"""
 
 from __future__ import annotations
 

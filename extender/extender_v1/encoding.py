@@ -1,4 +1,9 @@
-"""Answers to bytes, after they were held against their requests."""
+"""Answers to bytes, after they were held against their requests.
+
+Harmful are a node that was not asked about (the whole call fails), a dropped node without a reason (no preemption there
+and nothing to read in `kubectl describe`), a score out of range (nobody clamps it), victims that are null or empty
+(preemption fails, or the scheduler crashes).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The nodes' ranking for pods of one template, kept from one replica to the next: the same decisions, at less cost."""
+"""The nodes' ranking for pods of one template, kept from one replica to the next: the same decisions, at less cost.
+
+What a bind changes is one row and the domains it touches. So the rules that look at a node by itself (`rules.PerNode`)
+are asked again only about rows that have changed since the last replica; the others, about topology domains, volumes,
+devices, and those of users, are asked anew for each pod, about the nodes that are left. The best nodes are the same as
+those of `find_fit` and `score`. Where that cannot be told here, there is no answer, and those two are asked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Parts of the models of policy files. Types are strict, names are the API's, unknown names are faults."""
+"""Parts of the models of policy files. Types are strict, names are the API's, unknown names are faults.
+
+Scores by utilization are a broken line through points of the configuration. Source: upstream plugins/helper
+BuildBrokenLinearFunction.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """VolumeBinding: a pod's claims must be bound, or bindable, to volumes that the node reaches.
 
-Source: upstream plugin volumebinding.
+Source: upstream plugin volumebinding; of the plan volumeBinder.AssumePodVolumes, BindPodVolumes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The other extenders that a policy names. Source: upstream validateExtenders, scheduler.buildExtenders."""
+"""The other extenders that a policy names. Source: upstream validateExtenders, scheduler.buildExtenders.
+
+Source: k8s.io/kube-scheduler/config/v1, Extender, and in v1.22 LegacyExtender; client-go's rest.TLSConfigFor.
+"""
 
 from __future__ import annotations
 

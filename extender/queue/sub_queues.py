@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 
 from extender.framework.events.cluster_events import BACKOFF_COMPLETE, POP_FROM_BACKOFF_Q, UNSCHEDULABLE_TIMEOUT, Change
 from extender.framework.events.queueing_hints import QueueingHints
-from extender.queue.backoff import Backoff, BackoffQueue
-from extender.queue.heap import Heap
+from extender.queue.backoff import Backoff, BackoffQueue, Heap
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.unschedulable import UnschedulablePods
 from extender.table import PodInfo

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from extender.framework.events.cluster_events import Change
 from extender.framework.events.queueing_hints import NOTHING_OF_THE_POD, Interest, QueueingHints, Reads
+from extender.queue.backoff import Heap
 from extender.queue.class_index import ClassIndex, EquivalenceClass
-from extender.queue.heap import Heap
 from extender.queue.queued_pod import QueuedPod
 
 Filed = tuple[ClassIndex, EquivalenceClass]

@@ -1,4 +1,8 @@
-"""Node labels as columns, one per key: each cell is the id of an interned value, and a rule runs once per value."""
+"""Node labels as columns, one per key: each cell is the id of an interned value, and a rule runs once per value.
+
+A selector that wants one of some values of a label is filed under those (key, value) pairs, and a label set under all
+its pairs; only what shares a pair is worth trying. Few selectors want nothing of the kind, and those are always tried.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""preempt: which of the scheduler's candidates will do, and with which victims."""
+"""preempt: which of the scheduler's candidates will do, and with which victims.
+
+kube-scheduler may hear that the victims are gone sooner than this cache does. It asks at once whether the pod fits now,
+and a "no" has it evict other pods on other nodes, until the watch has told.
+"""
 
 from __future__ import annotations
 

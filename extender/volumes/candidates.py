@@ -1,4 +1,7 @@
-"""The volumes that claims may be bound to, and the storage from which they may be provisioned."""
+"""The volumes that claims may be bound to, and the storage that CSI drivers can still provision (KEP-1472).
+
+Source: component-helpers volume.FindMatchingVolume, upstream volumeBinder.hasEnoughCapacity.
+"""
 
 from __future__ import annotations
 

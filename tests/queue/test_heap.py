@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.queue.heap import Heap
+from extender.queue.backoff import Heap
 from extender.queue.queued_pod import QueuedPod
 from tests.queue.queueing import info
 

@@ -9,7 +9,11 @@ A list also shows where a reflector is led astray, and has it distrusted, so tha
 - The list's version is below one that the reflector has seen, or the newest object that it told of has an older one in
   the list, or none and no deletion comes: the API server was restored from a copy, or what the reflector was told is no
   version of this server. A watch from the future would be accepted, and be silent.
-- The reflector has seen a bookmark as new as one of the objects, but neither it nor a newer one: events are lost."""
+- The reflector has seen a bookmark as new as one of the objects, but neither it nor a newer one: events are lost.
+
+Bookmarks do not tell. They may pass while events are lost on the way, or come of a server that knows nothing of what
+the reflector has seen, because it was restored from a copy.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Cluster events: changes of objects that may help an unschedulable pod.
 
 Sources: upstream kube-scheduler/framework/types.go (ClusterEvent, ActionType, EventResource), MatchClusterEvents.
+
+Source: upstream framework.PodSchedulingPropertiesChange, NodeSchedulingPropertiesChange.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Objects read from manifests, as the API server would have stored them."""
+"""Objects read from manifests, as the API server would have stored them.
+
+Source: upstream pkg/apis/core/v1/defaults.go, plugin/pkg/admission/priority.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""NodeLabel, CheckNodeCondition and its like: labels and conditions of nodes. Since v1.12 taints say the latter too."""
+"""NodeLabel (upstream nodelabel, until v1.22), CheckNodeCondition and its like: labels and conditions of nodes.
+
+Since v1.12 the node controller tells of conditions by taints, which TaintToleration sees to.
+"""
 
 from __future__ import annotations
 

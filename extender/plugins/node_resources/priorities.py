@@ -1,4 +1,8 @@
-"""The priorities over resources: NodeResourcesFit by its scoring strategy, NodeResourcesBalancedAllocation."""
+"""The priorities over resources: NodeResourcesFit by its scoring strategy, NodeResourcesBalancedAllocation.
+
+A strategy gives 0..100 by row: int64[rows], from the resources' allocation there. A resource does not count on a node
+that offers none of it.
+"""
 
 from __future__ import annotations
 

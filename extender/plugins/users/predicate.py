@@ -14,9 +14,8 @@ from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
-from extender.plugins.users.events import interests_of
 from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
-from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
 from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows

@@ -13,9 +13,8 @@ from extender.framework.permit import Handle, ReserveRule, Wait
 from extender.framework.plugin import PERMIT, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.events import interests_of
 from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
-from extender.plugins.users.function import BoundFunction, RuleFunction
+from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
 from extender.plugins.users.unanswered import answer_of
 from extender.runtime.clock import Deadline
 

@@ -1,4 +1,9 @@
-"""The form of a KubeSchedulerConfiguration, v1. Source: k8s.io/kube-scheduler/config/v1."""
+"""The form of a KubeSchedulerConfiguration, v1. Source: k8s.io/kube-scheduler/config/v1.
+
+Which plugins run at an extension point is told by what is enabled and disabled there and by multiPoint. Source:
+upstream apis/config/v1/default_plugins.go mergePluginSet, framework/runtime expandMultiPointPlugins and
+getValidScoreWeights. Names are not looked up here; they are taken to be right.
+"""
 
 from __future__ import annotations
 

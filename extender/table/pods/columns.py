@@ -1,4 +1,4 @@
-"""The placed pods as columns: one slot a pod."""
+"""The placed pods as columns: one slot a pod; host ports in use on each node (upstream HostPortInfo.CheckConflict)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Strings of values (string.format), and the formats that strings may have (format.named)."""
+"""Strings of values (string.format), and the formats that strings may have (format.named).
+
+Source: k8s.io/apiserver/pkg/cel/library/format.go, k8s.io/apimachinery/pkg/util/validation.
+"""
 
 from __future__ import annotations
 
