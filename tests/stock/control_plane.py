@@ -12,7 +12,7 @@ import json
 import re
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -48,15 +48,7 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         self._write_credentials()
-        for attempt in range(1, _START_ATTEMPTS + 1):
-            try:
-                self._start()
-            except StartError:
-                self._stop_processes()
-                if attempt == _START_ATTEMPTS:
-                    raise
-            else:
-                break
+        self._attempt(self._start_anywhere)
         self.kubeconfig = self.write_kubeconfig("admin", ADMIN_TOKEN)
         return self
 
@@ -158,8 +150,27 @@ class ControlPlane:
         certificate.private_key_pem.write_to_path(str(self.directory / "server.key"))
         (self.directory / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,1,"system:masters"\n')
 
+    def start_again(self) -> None:
+        """Starts etcd and the API server where they were, with what there was."""
+        self._attempt(self._start)
+
+    def _attempt(self, start: Callable[[], None]) -> None:
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                start()
+            except StartError:
+                self._stop_processes()
+                if attempt == _START_ATTEMPTS:
+                    raise
+            else:
+                break
+
+    def _start_anywhere(self) -> None:
+        self._etcd_ports, self._port = (free_port(), free_port()), free_port()
+        self._start()
+
     def _start(self) -> None:
-        etcd_port, peer_port, self._port = free_port(), free_port(), free_port()
+        etcd_port, peer_port = self._etcd_ports
         etcd = self.spawn("etcd", self._etcd_command(etcd_port, peer_port), "etcd.log")
         etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=30)
         apiserver = self.spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
