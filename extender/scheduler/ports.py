@@ -92,7 +92,7 @@ class ClaimWriter(Protocol):
 
 
 class Workers(Protocol):
-    """Threads for what the loop must not wait for."""
+    """Threads, or fibers of one, for what the loop must not wait for."""
 
     def submit(self, task: Callable[[], object]) -> None:
         """Has `task` done soon; waits while too many wait already."""

@@ -3,8 +3,8 @@
 schedule_one            takes a pod from the queue
   scheduling cycle      finds a node (scheduling_cycle.py), assumes the pod there, reserves its volumes and devices, and
                         runs users' rules of Reserve and Permit (framework/permit)
-  binding cycle         in a worker's thread: waits at Permit, writes what is reserved, waits for it, binds
-                        (binding/cycle.py)
+  binding cycle         in a fiber, or a thread where it may be held up: waits at Permit, writes what is reserved, waits
+                        for it, binds (binding/cycle.py)
   handle failure        from either cycle: preempts, gives the pod back to the queue, says why (failures.py)
 """
 
