@@ -72,6 +72,7 @@ class Ticker:
 
     def stop(self, timeout_seconds: float | None = None) -> None:
         """Returns when no action is under way any more, or that time is over."""
+        self._thread.let_end()
         self._stopped = True
         self.wake()
         self._thread.stop(timeout_seconds)

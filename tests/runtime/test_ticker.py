@@ -36,3 +36,23 @@ def test_it_stops_at_once_however_long_it_would_have_slept_and_does_not_act_agai
     ticker.start()
     ticker.stop()
     assert acted == []
+
+
+class RevivedAsItEnds(Ticker):
+    """Somebody asks for its revival between its end and the end of `stop`."""
+
+    revived: bool | None = None
+
+    def wake(self) -> None:
+        super().wake()
+        for thread in threading.enumerate():
+            if thread.name == self.name:
+                thread.join(10)
+        self.revived = self.revive()
+
+
+def test_one_that_is_being_stopped_is_not_started_again() -> None:
+    ticker = RevivedAsItEnds("is being stopped", 1000, lambda: None)
+    ticker.start()
+    ticker.stop()
+    assert ticker.revived is False
