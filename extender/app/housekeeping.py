@@ -22,10 +22,6 @@ HOUSEKEEPING_SECONDS = 1.0
 REVIVAL_SECONDS = 60.0  # where nobody asks for /livez, which looks after the threads too
 # A scheduler filters and binds at the same time; the comparer may have a third.
 TABLES = 3
-# Objects that live long are many, and a full collection visits all of them while every call waits. One of the youngest
-# 5,000 takes a millisecond or two. What survives is visited once more, 25,000 together: while a list is read or tables
-# are made all of it does, and 100,000 together took up to 110 ms, 2.5 million 200.
-GC_THRESHOLDS = (5_000, 5, 100_000)
 # How soon a thread that waits for the interpreter gets it. At the default of 5 ms the loop would starve the binders,
 # and a call, which lets go of it in NumPy now and then, would wait each time for the watch.
 SWITCH_SECONDS = 0.001
@@ -36,7 +32,7 @@ _log = logging.getLogger(__name__)
 def limit_process() -> None:
     """Sets how garbage is collected, how much memory the C library keeps, and how soon threads get their turn."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*memory.GC_THRESHOLDS)
     memory.PAUSES.start()
     memory.limit()
 

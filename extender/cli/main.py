@@ -8,7 +8,6 @@ from importlib.metadata import version as installed_version
 
 import click
 
-from extender.app.housekeeping import GC_THRESHOLDS
 from extender.cli.answers.explain import explain
 from extender.cli.answers.record import record, replay, snapshot
 from extender.cli.answers.rule import rule
@@ -20,6 +19,7 @@ from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
+from extender.runtime.memory import GC_THRESHOLDS
 
 USAGE_ERROR, FAILURE = 2, 1
 

@@ -24,6 +24,13 @@ def extender(*arguments: str, given: str = "") -> subprocess.CompletedProcess[st
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
 
 
+def test_help_loads_nothing_heavy() -> None:
+    """NumPy alone takes three times as long as the help."""
+    code = "import sys, extender.cli.main; print({'numpy', 'flask', 'kubernetes'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert loaded.stdout == "set()\n"
+
+
 def test_help_teaches_by_example() -> None:
     told = extender("serve", "--help")
     assert told.returncode == 0
