@@ -58,17 +58,20 @@ class FiberPool:
         self._poll.register(descriptor, events)
         return bool(fiber.parent.switch())
 
-    def wait_for_thread(self, fiber: _Fiber, call: Callable[[], object]) -> None:
-        """Lets others go on until a thread has called `call`."""
+    def call_in_thread(self, fiber: _Fiber, call: Callable[[], T]) -> T:
+        """Lets others go on until a thread has called `call`; returns, or raises, what that does."""
+        called: Future[T] = Future()
 
         def work() -> None:
             try:
-                call()
-            finally:
-                self._due.put(fiber.switch)
+                called.set_result(call())
+            except BaseException as error:  # belongs to the fiber
+                called.set_exception(error)
+            self._due.put(fiber.switch)
 
         threading.Thread(target=work, name=f"{self._thread.name}'s call", daemon=True).start()
         fiber.parent.switch()
+        return called.result()
 
     def _run(self) -> None:
         stopping = False
@@ -127,15 +130,4 @@ def ready(descriptor: int, events: int, seconds: float) -> bool:
 def in_thread(call: Callable[[], T]) -> T:
     """Returns what `call` returns, or raises what it raises; a fiber has a thread call it, and lets others go on."""
     fiber = getcurrent()
-    if not isinstance(fiber, _Fiber):
-        return call()
-    called: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            called.set_result(call())
-        except BaseException as error:  # belongs to the fiber
-            called.set_exception(error)
-
-    fiber.pool.wait_for_thread(fiber, work)
-    return called.result()
+    return fiber.pool.call_in_thread(fiber, call) if isinstance(fiber, _Fiber) else call()

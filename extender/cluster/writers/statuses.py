@@ -23,6 +23,8 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
 _REMEMBERED = 100_000
+_CONDITION = "PodScheduled"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class ApiStatuses:
     def _patch(self, status: _Status) -> dict[str, Any]:
         patch: dict[str, Any] = {}
         if status.reason is not None:
-            condition = {"type": "PodScheduled", "status": "False", "reason": status.reason, "message": status.message}
+            condition = {"type": _CONDITION, "status": "False", "reason": status.reason, "message": status.message}
             patch["conditions"] = [condition | self._transition(status.pod, condition)]
         if status.nominated_node is not None:
             patch["nominatedNodeName"] = status.nominated_node or None
@@ -105,7 +107,7 @@ def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
 def _told(pod: Pod) -> tuple[str | None, str, str]:
     """Returns what the pod's status says: reason and message of PodScheduled=False, and the nomination."""
     conditions = pod.status.conditions or ()
-    found = next((each for each in conditions if (each.type, each.status) == ("PodScheduled", "False")), None)
+    found = next((each for each in conditions if (each.type, each.status) == (_CONDITION, "False")), None)
     reason, message = (found.reason, found.message) if found else (None, "")
     return reason, message, pod.status.nominated_node_name
 
@@ -114,10 +116,6 @@ def _joined(before: _Status, after: _Status) -> _Status:
     if after.reason is None:
         return replace(before, pod=after.pod, nominated_node=after.nominated_node)
     return after if after.nominated_node is not None else replace(after, nominated_node=before.nominated_node)
-
-
-_log = logging.getLogger(__name__)
-_CONDITION = "PodScheduled"
 
 
 class ApiActivator:
