@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import inf
 
 from extender.cache.cache import Cache
-from extender.cache.expiry import PodSurvey
+from extender.cache.expiry import ASK_AGAIN_SECONDS, PodSurvey
 from extender.errors import ClusterError, ExtenderError
 from extender.runtime.bindings_in_flight import BindingInFlight
 from extender.runtime.clock import Clock
@@ -91,7 +91,7 @@ class Settling:
     ) -> None:
         """`seconds`: how long a call may be in flight; 0 waits for nothing."""
         self._cache, self._ready, self._ask, self._clock = cache, ready, survey, clock
-        self._ask_at = clock.monotonic() + seconds
+        self._arrived_at = self._ask_at = clock.monotonic() + seconds
         self._settled = not seconds
         self._pods_wait = False
         self._survey: PodSurvey | None = None
@@ -104,16 +104,21 @@ class Settling:
             self._pods_wait = any(not held.node_name for held in self._cache.view.pods().values())
             self._settled = not self._pods_wait
             return self.waiting_for()
-        left = max(0.0, self._ask_at - self._clock.monotonic())
+        left = max(0.0, self._arrived_at - self._clock.monotonic())
         return {"settling": f"a binding of a process before may still arrive, for {left:.0f} s yet"}
 
     def advance(self) -> None:
-        """Asks which pods there are once it is time; to be called now and then."""
-        if self._settled or not self._pods_wait or self._clock.monotonic() < self._ask_at:
+        """Asks which pods there are once it is time; to be called now and then.
+
+        And again, for an API server that is restored from a copy may never get to what it has shown.
+        """
+        now = self._clock.monotonic()
+        if self._settled or not self._pods_wait or now < self._arrived_at:
             return
         try:
-            self._survey = self._survey or self._ask()
-            self._settled = self._survey.told()
+            if now >= self._ask_at:
+                self._survey, self._ask_at = None, now + _AGAIN_SECONDS
+                self._survey, self._ask_at = self._ask(), now + ASK_AGAIN_SECONDS
+            self._settled = self._survey is not None and self._survey.told()
         except ClusterError as error:
             _log.warning("nobody can tell what a process before has bound, asked again: %s", error)
-            self._ask_at = self._clock.monotonic() + _AGAIN_SECONDS

@@ -22,7 +22,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.quantity import amounts
 from extender.runtime.clock import Clock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.threads import TimedLock
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -69,12 +69,12 @@ class Cache:
         with self._notifying("watch"):
             self._state.remove(kind, id_of(kind, obj))
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
-        """A full list: what is not in it is gone.
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
+        """A full list: what is not in it is gone, and so is what was written before it was asked for.
 
         It is taken in part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
         """
-        steps, under_way = self._state.replace(kind, objects, self._all_readable), True
+        steps, under_way = self._state.replace(kind, objects, self._all_readable, asked_at), True
         while under_way:
             with self._notifying("watch"):
                 under_way = next(steps, False)
@@ -202,7 +202,8 @@ class Cache:
         with self._locked("evicted"):
             info = self._state.pods.get(uid)
             if info is not None and not info.pod.terminating:
-                self._state.describe_pod(PodInfo(info.pod.preempted(self._clock.now())))
+                preempted = PodInfo(info.pod.preempted(self._clock.now()))
+                self._state.describe_pod(preempted, self._clock.monotonic())
 
     # ---- nominations
 
@@ -241,9 +242,12 @@ class Cache:
             self._state.assume_new_object(obj)
 
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
-        """Readers get `obj` as it was written, until the watch tells of it too, and no longer what was assumed."""
+        """Readers get `obj` as it was written, and no longer what was assumed.
+
+        Until the watch tells of it too, or a list that was asked for later does not: the API server has lost it.
+        """
         with self._locked("confirm_object"):
-            self._state.confirm_object(obj)
+            self._state.confirm_object(obj, self._clock.monotonic())
             if instead_of is not None:
                 self._state.restore_object(*instead_of)
 

@@ -44,7 +44,11 @@ class Listener(Protocol):
 
 
 class CacheState:
-    """Nodes, pods, places, nominations and the other objects."""
+    """Nodes, pods, places, nominations and the other objects.
+
+    Attributes:
+        listed_at: when the last list of each kind was asked for.
+    """
 
     def __init__(self, changes: Changes | None = None) -> None:
         self.listener: Listener | None = None
@@ -55,6 +59,7 @@ class CacheState:
         self.placements = Placements()
         self.nominations = DecidedNominations()
         self.changes = changes or Changes()
+        self.listed_at: dict[str, float] = {}
         self._notifications: list[Callable[[], None]] = []
 
     def take_notifications(self) -> list[Callable[[], None]]:
@@ -64,8 +69,8 @@ class CacheState:
 
     # ---- what the watches tell of any kind; pods go by UID, all else by key
 
-    def replace(self, kind: str, listed: Sequence[Object], read: Read) -> Iterator[bool]:
-        """A list tells of all objects of the kind: takes a part of it in before each True.
+    def replace(self, kind: str, listed: Sequence[Object], read: Read, asked_at: float) -> Iterator[bool]:
+        """A list, see ports.Sink, tells of all objects of the kind: takes a part of it in before each True.
 
         `read` leaves out what makes no sense; nothing is known of such an object from then on.
         """
@@ -75,24 +80,31 @@ class CacheState:
             if number % _LISTED_AT_ONCE == 0:
                 yield True
         for begin in range(0, len(listed), _LISTED_AT_ONCE):
-            news = [obj for obj in listed[begin : begin + _LISTED_AT_ONCE] if self._is_news(kind, obj)]
+            news = [obj for obj in listed[begin : begin + _LISTED_AT_ONCE] if self._is_news(kind, obj, asked_at)]
             readable = read(kind, news)
             for key in {id_of(kind, obj) for obj in news} - readable.keys():
                 self.remove(kind, key)
             for told in readable.values():
                 self.set(kind, told)
             yield True
+        for lost in self.assumed.lost(kind, asked_at):  # the API server was restored from a copy
+            self.assumed.drop(kind, lost.key)
+            self._note_object(kind, lost.key)
+            self.notify_restored(lost)
+        self.listed_at[kind] = asked_at
         self.changes.note_listed(kind)
 
-    def _is_news(self, kind: str, listed: Object) -> bool:
-        """Returns whether a list tells something new of an object; objects from files have no versions."""
-        if kind == POD:
-            info = self.pods.get(listed.uid)
-            known: Object | None = info.pod if info else None
-        else:
-            known = self.objects.get(kind, listed.key)
-        version = listed.metadata.resource_version
-        return known is None or not version or version != known.metadata.resource_version or listed.uid != known.uid
+    def _is_news(self, kind: str, listed: Object, asked_at: float) -> bool:
+        """Returns whether a list tells something new of an object.
+
+        A server that was restored from a copy gives the versions that came after it to other contents.
+        """
+        if kind != POD:
+            return listed != self.objects.get(kind, listed.key)
+        info = self.pods.get(listed.uid)
+        if info is None or not self.pods.is_described(listed.uid, asked_at):
+            return info is None or listed != info.pod
+        return version_of(listed) != version_of(info.pod)
 
     def set(self, kind: str, told: Object | PodInfo) -> None:
         """The watch tells of the object."""
@@ -144,15 +156,15 @@ class CacheState:
         self.assumed.assume(obj)
         self._note_object(kind, obj.key)
 
-    def confirm_object(self, obj: Object) -> None:
+    def confirm_object(self, obj: Object, now: float) -> None:
         """`obj` was written so."""
         kind = type(obj).__name__
-        self.assumed.confirm(obj, self.objects.get(kind, obj.key))
+        self.assumed.confirm(obj, self.objects.get(kind, obj.key), now)
         self._note_object(kind, obj.key)
 
     def restore_object(self, kind: str, key: str) -> Object | None:
         """Ends what is assumed of the object; returns it."""
-        assumed = self.assumed.drop(kind, key)
+        assumed = self.assumed.restore(kind, key)
         if assumed is not None:
             self._note_object(kind, key)
         return assumed
@@ -162,7 +174,7 @@ class CacheState:
         # It never was in any version: a listener must not take it for what the watch told.
         versionless = structs.replace(assumed, metadata=structs.replace(assumed.metadata, resource_version=""))
         kind = type(assumed).__name__
-        self._notify(kind, versionless, self.objects.get(kind, assumed.key))
+        self._notify(kind, versionless, self.effective(kind, assumed.key))
 
     # ---- pods
 
@@ -246,9 +258,9 @@ class CacheState:
         self._note_pod(uid)
         return before.pod.status.nominated_node_name
 
-    def describe_pod(self, info: PodInfo) -> None:
+    def describe_pod(self, info: PodInfo, now: float) -> None:
         """Replaces what is known of the pod, before the watch tells of it."""
-        self.pods.put(info)
+        self.pods.describe(info, now)
         self.placements.describe(info)
         self._note_pod(info.uid)
 

@@ -95,6 +95,11 @@ class CacheView:
         with self._locked("told_since"):
             return self._state.changes.told_since(cursor, reference)
 
+    def listed_since(self, moment: float, kind: str) -> bool:
+        """Returns whether a list was taken in that was asked for after `moment`, in monotonic seconds."""
+        with self._locked("listed_since"):
+            return self._state.listed_at.get(kind, moment) > moment
+
     def put_right(self, reference: Reference, right: Object | PodInfo | None, cursor: int) -> bool:
         """Makes an object what the API server's list says (None: it is not there), and every table with it.
 

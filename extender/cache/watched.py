@@ -45,6 +45,7 @@ class WatchedPods:
     def __init__(self) -> None:
         self._pods: dict[str, PodInfo] = {}
         self._uid_of: dict[str, str] = {}
+        self._described_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -69,11 +70,21 @@ class WatchedPods:
         """Adds or replaces the pod; returns what was known of it."""
         before, self._pods[info.uid] = self._pods.get(info.uid), info
         self._uid_of[info.pod.key] = info.uid
+        self._described_at.pop(info.uid, None)
         return before
+
+    def describe(self, info: PodInfo, now: float) -> None:
+        """Replaces a pod by what was written of it, in the version that the watch has told of."""
+        self._pods[info.uid], self._described_at[info.uid] = info, now
+
+    def is_described(self, uid: str, since: float) -> bool:
+        """Returns whether the pod is as it was described at that moment or later."""
+        return self._described_at.get(uid, since) > since
 
     def remove(self, uid: str) -> PodInfo | None:
         """Removes the pod; returns what was known of it."""
         info = self._pods.pop(uid, None)
+        self._described_at.pop(uid, None)
         if info is not None and self._uid_of.get(info.pod.key) == uid:
             del self._uid_of[info.pod.key]
         return info
@@ -147,35 +158,48 @@ class RememberedPods:
 
 
 class AssumedObjects:
-    """The assumptions by kind and key, each with the version from which on the watch knows better."""
+    """The assumptions by kind and key, and what was written and the watch has not told of yet."""
 
     def __init__(self) -> None:
-        self._assumed: dict[Reference, tuple[Object, int]] = {}
+        self._assumed: dict[Reference, Object] = {}
+        self._written: dict[Reference, tuple[Object, float]] = {}
 
     def get(self, kind: str, key: str) -> Object | None:
-        """Returns what is assumed of the object, if anything is."""
-        return self._assumed.get((kind, key), (None, 0))[0]
+        """Returns what is assumed of the object, or else was written, if the watch knows no better."""
+        return self._assumed.get((kind, key)) or self._written.get((kind, key), (None, 0))[0]
 
     def assume(self, obj: Object) -> None:
         """Assumes that `obj`, which has the version that it was decided on, will be written so."""
-        self._assumed[_reference(obj)] = obj, version_of(obj) + 1
+        self._assumed[_reference(obj)] = obj
 
-    def confirm(self, obj: Object, observed: Object | None) -> None:
+    def confirm(self, obj: Object, observed: Object | None, now: float) -> None:
         """Takes in that `obj` is written so; `observed`: as the watch knows it, which may have been faster."""
-        if observed is None or version_of(observed) >= version_of(obj):
-            self.drop(*_reference(obj))
-        else:
-            self._assumed[_reference(obj)] = obj, version_of(obj)
+        self.drop(*_reference(obj))
+        if observed is not None and version_of(observed) < version_of(obj):
+            self._written[_reference(obj)] = obj, now
 
     def told(self, obj: Object) -> None:
         """Takes in that the watch tells of `obj`: what was assumed of it may be outdated, or confirmed."""
-        assumed = self._assumed.get(_reference(obj))
-        if assumed is not None and version_of(obj) >= assumed[1]:
-            self.drop(*_reference(obj))
+        reference = _reference(obj)
+        assumed, (written, _) = self._assumed.get(reference), self._written.get(reference, (None, 0))
+        if assumed is not None and version_of(obj) > version_of(assumed):
+            del self._assumed[reference]
+        if written is not None and version_of(obj) >= version_of(written):
+            del self._written[reference]
+
+    def lost(self, kind: str, asked_at: float) -> list[Object]:
+        """Returns what was written before a list of the kind, now taken in, was asked for, and is not in it."""
+        written = [(of_kind, obj, at) for (of_kind, _), (obj, at) in self._written.items()]
+        return [obj for of_kind, obj, at in written if of_kind == kind and at < asked_at]
 
     def drop(self, kind: str, key: str) -> Object | None:
-        """Ends what is assumed of the object; returns it."""
-        return self._assumed.pop((kind, key), (None, 0))[0]
+        """Ends what is assumed of the object, or was written; returns it."""
+        written, _ = self._written.pop((kind, key), (None, 0))
+        return self._assumed.pop((kind, key), None) or written
+
+    def restore(self, kind: str, key: str) -> Object | None:
+        """Ends what is assumed of the object, but not what was written; returns it."""
+        return self._assumed.pop((kind, key), None)
 
 
 def version_of(obj: Object) -> int:

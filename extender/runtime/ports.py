@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
+LONG_AGO = float("-inf")
 Object = TypeVar("Object", contravariant=True)
 Listed = TypeVar("Listed", covariant=True)
 
@@ -66,8 +67,11 @@ class Binder(Protocol):
 class Sink(Protocol[Object]):
     """Is told what the cluster holds: the cache."""
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
-        """A full list of `kind`: what is not in it is gone."""
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
+        """A full list of `kind`: what is not in it is gone.
+
+        `asked_at`: in monotonic seconds; the list has everything that the API server had accepted by then.
+        """
 
     def changed(self, kind: str, obj: Object) -> None:
         """An object was added or modified."""

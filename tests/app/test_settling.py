@@ -95,6 +95,20 @@ def test_it_is_asked_again_where_nobody_can_tell(cache: Cache, clock: ManualCloc
     assert not waits(it)
 
 
+def test_a_list_that_the_watch_does_not_get_to_is_asked_for_again(cache: Cache, clock: ManualClock) -> None:
+    """As where the API server was restored from a copy since."""
+    cache.replaced("Pod", [pod_of(make_pod("p"))])
+    surveys = [Survey(), Survey()]
+    surveys[1].is_told = True
+    it = settling(cache, clock, lambda: surveys.pop(0))
+    assert waits(it)
+    clock.advance(SECONDS)
+    assert waits(it)
+    assert waits(it)
+    clock.advance(60)
+    assert not waits(it)
+
+
 @pytest.mark.parametrize(
     ("pod", "seconds"),
     [

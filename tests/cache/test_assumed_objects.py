@@ -54,6 +54,18 @@ def tell(version: int, claim: str = "") -> Step:
     return lambda cache: cache.changed(KIND, volume(version, claim))
 
 
+def intend_anew(version: int) -> Step:
+    return lambda cache: cache.assume_object(volume(version, "anew"))
+
+
+def list_meanwhile(version: int) -> Step:
+    return lambda cache: cache.replaced(KIND, [volume(version)], asked_at=ManualClock().monotonic())
+
+
+def list_later(version: int, claim: str = "") -> Step:
+    return lambda cache: cache.replaced(KIND, [volume(version, claim)], asked_at=ManualClock().monotonic() + 1)
+
+
 def abandon(cache: Cache) -> None:
     cache.restore_object(KIND, "v")
 
@@ -71,7 +83,13 @@ def abandon(cache: Cache) -> None:
         pytest.param([intend(5), write(8), tell(8, "intended")], "intended", id="the write is confirmed"),
         pytest.param([intend(5), write(8), tell(9, "other")], "other", id="told of what came after the write"),
         pytest.param([intend(5), tell(9, "other"), write(8)], "other", id="told of it before the write has returned"),
-        pytest.param([intend(5), write(8), abandon], "", id="what was written is abandoned"),
+        pytest.param([intend(5), write(8), abandon], "intended", id="what was written is not to be abandoned"),
+        pytest.param([intend(5), write(8), intend_anew(8), abandon], "intended", id="nor by others"),
+        pytest.param([intend(5), write(8), intend_anew(8), tell(8, "intended")], "anew", id="others intend more"),
+        pytest.param([intend(5), write(8), list_later(5)], "", id="the server has lost the write"),
+        pytest.param([intend(5), write(8), list_later(9, "other")], "other", id="and goes on"),
+        pytest.param([intend(5), list_meanwhile(5), write(8)], "intended", id="listed before the write has returned"),
+        pytest.param([intend(5), write(8), list_meanwhile(5)], "intended", id="the list has begun before the write"),
     ],
 )
 def test_what_readers_get(steps: list[Step], seen: str) -> None:

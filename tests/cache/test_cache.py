@@ -260,6 +260,33 @@ def test_a_relist_that_tells_nothing_new_changes_nothing() -> None:
         assert table.nodes.node(0).labels["new"] == "yes"
 
 
+@pytest.mark.parametrize(
+    ("asked_after", "terminates"),
+    [
+        pytest.param(-1, True, id="a list that was asked for before knows nothing of it"),
+        pytest.param(1, False, id="a restored server has lost it"),
+    ],
+)
+def test_an_eviction_counts_until_a_list_denies_it(asked_after: float, *, terminates: bool) -> None:
+    cache, clock = cache_with("n")
+    victim = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
+    cache.changed("Pod", victim)
+    cache.evicted(victim.uid)
+    cache.replaced("Pod", [victim], clock.monotonic() + asked_after)
+    known = cache.find_pod(victim.uid, victim.key)
+    assert known is not None
+    assert known.pod.terminating is terminates
+
+
+def test_a_restored_server_gives_a_version_to_other_contents() -> None:
+    cache, _ = cache_with()
+    for node_name in ("n1", "n2"):
+        cache.replaced("Pod", [msgspec.convert(make_pod("p").node(node_name).resource_version(5).obj(), Pod)])
+        cache.replaced("Node", [msgspec.convert(make_node("n").label(at=node_name).resource_version(5).obj(), Node)])
+    assert [held.node_name for held in cache.view.pods().values()] == ["n2"]
+    assert cache.view.objects("Node")["n"].labels["at"] == "n2"
+
+
 def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
     told: list[tuple[str, str]] = []
 

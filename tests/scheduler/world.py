@@ -165,6 +165,14 @@ class World:
         self.untold.append(lambda: self.cache.changed(kind, obj))
         return obj
 
+    def restore(self, copy: Mapping[tuple[str, str], Object]) -> None:
+        """The API server is back with what it held some time ago, and everything is listed anew."""
+        self.objects, self.untold = dict(copy), []
+        self.clock.advance(1)
+        for kind in KINDS:
+            listed = [obj for (of_kind, _), obj in copy.items() if of_kind == kind]
+            self.cache.replaced(kind, listed, self.clock.monotonic())
+
     def nominations(self) -> dict[str, str]:
         """The node of each nominated pod of ours, by the pod's UID."""
         unplaced = (info for info in self.cache.view.overview().unplaced if info.pod.spec.scheduler_name == NAME)

@@ -11,7 +11,7 @@ from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import ApiStatuses
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.runtime.ports import Binder
+from extender.runtime.ports import LONG_AGO, Binder
 from extender.scheduler.binding.claims import ClaimReservation, DeviceClaims
 from extender.scheduler.binding.volumes import VolumeReservation, Volumes
 from extender.scheduler.scheduling_cycle import Chosen
@@ -65,7 +65,7 @@ class UnassumingCache(WitnessedCache):
 class AddingCache(WitnessedCache):
     """Takes a list for so many changes: what is not in it stays."""
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         for obj in objects:
             self.changed(kind, obj)
 

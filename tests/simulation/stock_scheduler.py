@@ -14,7 +14,7 @@ from extender.errors import ClusterError
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import LONG_AGO, Telemetry
 from tests.simulation.api_server import Json
 from tests.simulation.judge import Judge
 from tests.simulation.network import Network, SimulatedKubeClient
@@ -33,7 +33,7 @@ class View:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {"Pod": {}, "Node": {}}
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         self.objects[kind] = {obj.key: obj for obj in objects}
 
     def changed(self, kind: str, obj: Object) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.model.meta import Object
+from extender.runtime.ports import LONG_AGO
 from extender.table import PodInfo, Table
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
@@ -38,8 +39,8 @@ class WitnessedCache(Cache):
         super().deleted(kind, obj)
         self._seen(kind, (obj,))
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
-        super().replaced(kind, objects)
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
+        super().replaced(kind, objects, asked_at)
         self._versions.pop(kind, None)  # it may be older than what was seen, where the server was restored
         self._seen(kind, objects)
 

@@ -12,7 +12,7 @@ from extender.cluster.watch.decoding import Malformed, decoders, read_page, vers
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, ListWatchState, Step
 from extender.model.kinds import Kind
 from extender.model.meta import Object
-from extender.runtime.ports import Sink, Telemetry
+from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 
@@ -53,6 +53,7 @@ class Reflector:
         self.state = ListWatchState(random)
         self._decode_page, self._decode_object = decoders(kind)
         self._listed: list[Object] = []
+        self._asked_at = LONG_AGO  # for the list that is under way
         self._told = False  # the sink may hold objects
         self._rest = b""
         self.version_seen = self.version_listed = 0
@@ -83,7 +84,7 @@ class Reflector:
         self._rest = b""
         step = self.state.next(now)
         if isinstance(step, List) and not step.continue_token:
-            self._listed = []
+            self._listed, self._asked_at = [], now
         return step
 
     def page(self, body: bytes, now: float) -> ListWatchFailure | None:
@@ -149,7 +150,7 @@ class Reflector:
         listed, self._listed = self._listed, []
         newest = max((Told(version_number(obj.metadata.resource_version), obj.uid) for obj in listed), default=Told(0))
         self._told = True
-        self._sink.replaced(self.kind.name, listed)
+        self._sink.replaced(self.kind.name, listed, self._asked_at)
         self.version_seen, self.version_listed, self.newest = version, version, newest
         self.told_at = now
         self._telemetry.synced(self.kind.name)

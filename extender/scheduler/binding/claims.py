@@ -121,7 +121,7 @@ class ClaimReservation:
         self._pending: list[str] = []
         self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
-        self._created: dict[str, ResourceClaim] = {}
+        self._created: dict[str, tuple[ResourceClaim, float]] = {}  # and when
 
     def take(self) -> None:
         releasing = {uid for uid, _ in list(self._left)}
@@ -148,13 +148,14 @@ class ClaimReservation:
                 self._written.append(claim)
             else:
                 self._bind(pod, claim, None, "")
+                self._cache.confirm_object(self._written[-1])
         if any(_has_conditions(claim) and not is_ready(claim) for claim in self._written):
             note = f"waiting for binding conditions for device on node {self._node_name}"
             self._events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
 
     def ready(self) -> bool:
         """Returns whether the watch shows the claims that were created, and all devices can be bound (KEP-5007)."""
-        shown = [self._is_shown(pending, claim) for pending, claim in list(self._created.items())]
+        shown = [self._is_shown(pending, *created) for pending, created in list(self._created.items())]
         return all(shown) and all(self._is_ready(claim) for claim in self._written)
 
     def overdue(self) -> BindingFailed:
@@ -198,7 +199,7 @@ class ClaimReservation:
         created = self._writer.create(claim, pod)
         self._undo_steps.append(UndoStep(pending, created, partial(self._writer.delete, created)))
         self._written.append(self._writer.bind(created, pod, allocation))
-        self._created[pending] = self._written[-1]
+        self._created[pending] = self._written[-1], self._clock.monotonic()
         self._writer.describe(pod, created, self._plan.mappings)
 
     def _confirm(self, written: ResourceClaim, pending: str) -> None:
@@ -212,21 +213,25 @@ class ClaimReservation:
 
     # ---- waiting
 
-    def _is_shown(self, pending: str, created: ResourceClaim) -> bool:
+    def _is_shown(self, pending: str, created: ResourceClaim, at: float) -> bool:
         """Returns whether the watch shows the claim's devices; until then those of `pending` count as allocated."""
         shown = self._cache.observed(CLAIM, created.key)
         if not isinstance(shown, ResourceClaim) or shown.allocation is None:
+            if self._cache.view.listed_since(at, CLAIM):  # the API server was restored from a copy
+                raise BindingFailed(f"claim {created.name} does not exist any more")
             return False
         self._confirm(shown, pending)
         del self._created[pending]
         return True
 
     def _is_ready(self, written: ResourceClaim) -> bool:
-        if not _has_conditions(written):
-            return True
         claim = self._cache.effective(CLAIM, written.key)
         if not isinstance(claim, ResourceClaim) or claim.uid != written.uid:
             raise BindingFailed(f"claim {written.name} does not exist any more")
+        if not claim.is_reserved_for(self._pod.uid):
+            raise BindingFailed(f"claim {written.name} is not reserved for the pod any more")
+        if not _has_conditions(written):
+            return True
         if is_failed(claim):
             raise BindingFailed(f"device binding failed: claim={claim.name}")
         if is_overdue(claim, self._clock.now(), self.timeout_seconds):

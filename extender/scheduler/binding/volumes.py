@@ -98,23 +98,24 @@ class VolumeReservation:
 
     def _is_volume_shown(self, written: PersistentVolume) -> bool:
         """Returns whether the watch shows the volume as it was written, or later; BindingFailed where it is lost."""
-        volume = self._cache.observed(VOLUME, written.key)
+        volume = self._cache.effective(VOLUME, written.key)
         if not isinstance(volume, PersistentVolume):
             raise BindingFailed(f'binding volumes: pv "{written.name}" does not exist any more')
-        if version_of(volume) < version_of(written):
-            return False
-        if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+        if volume.spec.claim_ref is None or volume.spec.claim_ref != written.spec.claim_ref:
             raise BindingFailed(f'binding volumes: ClaimRef got reset for pv "{volume.name}"')
-        return True
+        return self._is_shown(written)
 
     def _is_claim_shown(self, marked: PersistentVolumeClaim) -> bool:
         """Does the same for a claim; a provisioner that gives up takes the annotation away."""
-        claim = self._claim(marked)
-        if version_of(claim) < version_of(marked):
-            return False
-        if claim.selected_node != self._node_name:
+        self._claim(marked)
+        claim = self._cache.effective(CLAIM, marked.key)
+        if isinstance(claim, PersistentVolumeClaim) and claim.selected_node != self._node_name:
             raise BindingFailed(f'binding volumes: provisioning failed for PVC "{claim.name}"')
-        return True
+        return self._is_shown(marked)
+
+    def _is_shown(self, written: PersistentVolume | PersistentVolumeClaim) -> bool:
+        observed = self._cache.observed(type(written).__name__, written.key)
+        return observed is not None and version_of(observed) >= version_of(written)
 
     def _is_bound(self, planned: PersistentVolumeClaim) -> bool:
         """Returns whether the claim is bound on both sides, and the watch shows its volume too."""

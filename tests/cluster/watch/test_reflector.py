@@ -16,6 +16,7 @@ from extender.cluster.watch.list_watch_state import PAGE_SIZE, List, ListWatchFa
 from extender.cluster.watch.reflector import Reflector
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
+from extender.runtime.ports import LONG_AGO
 from tests.builders import make_node
 from tests.cluster.writers.recorder import Recorder
 
@@ -70,6 +71,15 @@ def test_a_list_that_starts_over_forgets_the_pages_it_had() -> None:
     assert recorder.keys("Node") == ["b"]
 
 
+def test_a_list_was_asked_for_with_its_first_page() -> None:
+    """It has what was written before that, and nothing of what came while the others were read."""
+    reflecting, recorder = reflector()
+    for at, body in ((1.0, page("a", more="x")), (2.0, page("b"))):
+        reflecting.step(at)
+        reflecting.page(body, at + 0.5)
+    assert recorder.asked_at == 1.0
+
+
 def test_an_empty_list_as_go_writes_it() -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
@@ -81,9 +91,9 @@ def test_it_is_synced_once_the_sink_has_the_list_and_not_before() -> None:
     seen = []
 
     class Watchful(Recorder):
-        def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
             seen.append(reflecting.synced)
-            super().replaced(kind, objects)
+            super().replaced(kind, objects, asked_at)
 
     recorder = Watchful()
     reflecting = Reflector(KINDS["Node"], recorder, recorder, Random(1))
@@ -94,11 +104,11 @@ def test_it_is_synced_once_the_sink_has_the_list_and_not_before() -> None:
 
 def test_a_list_that_the_sink_could_not_take_is_told_again_from_the_start() -> None:
     class Failing(Recorder):
-        def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+        def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
             self.relists += 1
             if self.relists == 1:
                 raise ArithmeticError
-            super().replaced(kind, objects)
+            super().replaced(kind, objects, asked_at)
 
     recorder = Failing()
     reflecting = Reflector(KINDS["Node"], recorder, recorder, Random(1))

@@ -19,6 +19,7 @@ from extender.cluster.watch.list_watch_state import WITHDRAWN_SECONDS, List, Lis
 from extender.cluster.watch.reflector import Reflector
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
+from extender.runtime.ports import LONG_AGO
 from tests.cluster.writers.recorder import Recorder
 
 KIND = "ReplicaSet"  # of a group that a server may leave out
@@ -91,9 +92,9 @@ class Fragile(Recorder):
     def held(self) -> dict[str, int]:
         return {obj.name: int(obj.metadata.resource_version) for obj in self.objects.get(KIND, {}).values()}
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         self._fail_once()
-        super().replaced(kind, objects)
+        super().replaced(kind, objects, asked_at)
         self.has_failed = False
 
     def changed(self, kind: str, obj: Object) -> None:

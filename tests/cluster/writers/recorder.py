@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from extender.model.meta import Object
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import LONG_AGO, Telemetry
 
 
 class Recorder(Telemetry):
@@ -18,10 +18,12 @@ class Recorder(Telemetry):
         self.events: Counter[str] = Counter()
         self.relists = 0
         self.gone: list[str] = []
+        self.asked_at = LONG_AGO
 
-    def replaced(self, kind: str, objects: Sequence[Object]) -> None:
+    def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         self.objects[kind] = {obj.key: obj for obj in objects}
         self.told.append(f"replaced {kind} {len(objects)}")
+        self.asked_at = asked_at
 
     def changed(self, kind: str, obj: Object) -> None:
         self.objects[kind][obj.key] = obj

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,9 +20,12 @@ from tests.builders import (
     make_device_class,
     make_node,
     make_pod,
+    make_pv,
+    make_pvc,
     make_request,
     make_resource_slice,
     make_result,
+    make_storage_class,
     with_allocation,
 )
 from tests.scheduler.world import NAME, World
@@ -417,6 +421,44 @@ def test_a_device_that_cannot_be_made_ready_is_given_back() -> None:
     world.binders.work()
     assert (standing(world), taken(world), world.cache.view.overview().assumed) == (([], []), set(), [])
     assert world.conditions[-1][2] == "device binding failed: claim=c"
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
+@pytest.mark.parametrize(
+    ("claims", "waiting", "device"),
+    [
+        pytest.param([wanted("c")], lambda: pod("p", "c"), ATTACHED, id="allocated"),
+        pytest.param([allocated("c", "gpu-0", "n1", "other")], lambda: pod("p", "c"), "gpu-0", id="reserved"),
+        pytest.param([], lambda: extended("p"), "gpu-0", id="created"),
+    ],
+)
+def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
+    claims: list[Object], waiting: Callable[[], Any], device: str | Object, *, told: bool
+) -> None:
+    volume = [
+        make_storage_class("late", provisioner="kubernetes.io/no-provisioner"),
+        make_pv("v", storage_class="late"),
+        make_pvc("volume", storage_class="late"),
+    ]
+    world = world_of(*volume, *claims, waiting().pvc("volume"), devices=(device,))
+    copy = world.objects.copy()
+    world.attempt()
+    world.binders.work()
+    kept = [(kind, key) for kind, key in world.objects if kind.startswith("PersistentVolume")]
+    if told:
+        world.watch()
+    copy |= {reference: world.objects[reference] for reference in kept}
+    world.restore(copy)
+    world.waiting.poll()
+    world.binders.work()
+    assert (world.cache.view.overview().assumed, world.waiting.uids()) == ([], [])
+    assert taken(world) == set(standing(world)[0] if ("ResourceClaim", "default/c") in copy else ())
+    world.volumes.complete()
+    world.pass_time(5)
+    if device is ATTACHED:
+        report(world, "Attached")
+        world.settle()
+    assert world.node_of("p") == "n1"
 
 
 def test_a_device_that_takes_too_long_is_given_back() -> None:

@@ -198,6 +198,25 @@ def test_a_pod_that_waits_in_vain_is_given_back(world: World, happens: Callable[
     assert world.telemetry.results == ["error"]
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
+@pytest.mark.parametrize("world_of", [lambda: static("p"), provisioned], ids=["bound", "provisioned"])
+def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(world_of: Callable[[], World], *, told: bool) -> None:
+    world = world_of()
+    copy = world.objects.copy()
+    world.attempt()
+    world.binders.work()
+    if told:
+        world.watch()
+    world.restore(copy)
+    world.waiting.poll()
+    world.binders.work()
+    assert (assumed(world), world.waiting.uids(), world.node_of("p")) == ([], [], "")
+    world.pass_time(2)
+    deliver(world) if ("PersistentVolume", "v") not in copy else world.volumes.complete()
+    world.pass_time(1)
+    assert world.node_of("p") == "n1"
+
+
 def test_a_pod_that_is_deleted_while_it_waits_is_let_go() -> None:
     world = static("p")
     world.settle()
