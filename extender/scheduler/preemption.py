@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,11 +34,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Evictions:
-    """Those for one preemptor. `held_back`: it would have been tried meanwhile."""
+    """Those for one preemptor.
+
+    Attributes:
+        held_back: the UIDs of the pods that would have been tried meanwhile, the preemptor's or others'.
+    """
 
     node_name: str
     last_victim: PodInfo | None = None
-    held_back: bool = False
+    held_back: set[str] = field(default_factory=set)
 
 
 class EvictionsInProgress:
@@ -63,18 +67,22 @@ class EvictionsInProgress:
         if evictions is None or (victim is not None and self._leaves(victim)):
             return True
         with self._lock:
-            evictions.held_back = True
+            evictions.held_back.add(pod.uid)
             return pod.uid not in self._by_preemptor  # they may have ended in this moment
 
     def begin(self, preemptor: PodInfo, node_name: str) -> None:
         """Keeps the preemptor from being tried until `end`."""
         with self._lock:
-            self._by_preemptor[preemptor.uid] = _Evictions(node_name)
+            before = self._by_preemptor.get(preemptor.uid)
+            self._by_preemptor[preemptor.uid] = _Evictions(node_name, held_back=before.held_back if before else set())
 
-    def are_on(self, node_name: str) -> bool:
-        """Returns whether victims of any preemptor are being evicted from the node."""
+    def hold_back(self, pod: PodInfo, node_name: str) -> bool:
+        """Returns whether pods are being evicted from the node; the pod is among those to be tried when that ends."""
         with self._lock:
-            return any(evictions.node_name == node_name for evictions in self._by_preemptor.values())
+            there = [evictions for evictions in self._by_preemptor.values() if evictions.node_name == node_name]
+            for evictions in there:
+                evictions.held_back.add(pod.uid)
+            return bool(there)
 
     def begin_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """Admits the preemptor as soon as `victim`, the last one to be evicted, is seen leaving."""
@@ -82,11 +90,11 @@ class EvictionsInProgress:
             if preemptor.uid in self._by_preemptor:  # it may have been admitted, and tried again, before
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
-    def end(self, preemptor: PodInfo) -> bool:
-        """Admits the preemptor; returns whether it would have been tried meanwhile."""
+    def end(self, preemptor: PodInfo) -> Collection[str]:
+        """Admits the preemptor; returns the UIDs of the pods that are to be tried now."""
         with self._lock:
             evictions = self._by_preemptor.pop(preemptor.uid, None)
-            return evictions is not None and evictions.held_back
+            return frozenset(evictions.held_back) if evictions is not None else ()
 
     def _leaves(self, victim: PodInfo) -> bool:
         known = self._cache.find_pod(victim.uid, victim.pod.key)
@@ -144,14 +152,15 @@ class PreemptionExecutor:
     def has_to_wait(self, preemptor: PodInfo) -> bool:
         """Returns whether pods are being evicted from the node that the preemptor is nominated to.
 
-        Until they are gone it does not fit beside those that they make room for; then it may, and needs no others.
+        Until they are gone it does not fit beside those that they make room for; then it may, and needs no others. It
+        is tried again when they are evicted, or cannot be.
         """
         nominated_node = self.cache.nominated_node(preemptor.uid)
-        return bool(nominated_node) and self.in_progress.are_on(nominated_node)
+        return bool(nominated_node) and self.in_progress.hold_back(preemptor, nominated_node)
 
     def cancel(self, preemptor: PodInfo) -> None:
         """Admits the preemptor again without evicting anybody."""
-        self.in_progress.end(preemptor)
+        self.queue.activate(self.in_progress.end(preemptor))
 
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Has the victims evicted; the preemptor is in the queue by now."""
@@ -166,12 +175,13 @@ class PreemptionExecutor:
         except Exception as error:  # whatever it was, the preemptor must not wait for ever
             unexpected = None if isinstance(error, ClusterError) else error
             _log.warning("preemption for %s on %s: %s", preemptor.pod.key, plan.node_name, error, exc_info=unexpected)
-            self.in_progress.end(preemptor)
-            self.queue.back_off(preemptor.uid)
-        else:
             held_back = self.in_progress.end(preemptor)
+            self.queue.back_off(preemptor.uid)
+            self.queue.activate(uid for uid in held_back if uid != preemptor.uid)
+        else:
+            self.queue.activate(self.in_progress.end(preemptor))
             # One that is still there wakes the preemptor as it leaves; till then each attempt would choose it again.
-            if held_back or not any(self.cache.placement(victim.uid) for victim in victims):
+            if not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], node_name: str) -> None:

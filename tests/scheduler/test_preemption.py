@@ -125,6 +125,21 @@ def test_a_preemptor_waits_while_its_node_is_cleared_for_another() -> None:
     assert len(evicted(world)) == 2
 
 
+def test_a_preemptor_that_waits_for_anothers_evictions_is_tried_when_they_fail() -> None:
+    """No event would tell it: nothing has happened. Found by the simulation."""
+    standing = [pod(f"standing-{number}").node("n1").priority(1) for number in range(2)]
+    world = World(node("n1", cpu="2"), *standing, pod("first").priority(10))
+    world.settle()
+    [gone] = evicted(world)
+    world.delete("Pod", f"default/{gone}")
+    world.put(pod("second").priority(10))
+    world.watch()
+    assert [world.attempt(), world.attempt(), world.attempt()] == [True, True, False]
+    world.faults = [Refused("the API server is down", 503)]
+    world.preemptors.work()
+    assert world.attempt()
+
+
 def test_room_that_is_made_is_kept_from_lesser_pods(world: World) -> None:
     world.settle()
     world.delete("Pod", "default/victim")
