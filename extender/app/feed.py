@@ -200,7 +200,7 @@ class ElectedFeed:
         self._writes = writes = WritesInFlight()
         self._clock, self._complete_at = clock, float("-inf")
         self._elector = LeaderElector(
-            LeaseClient(feed.client, namespace, settings.lease_name, silence_seconds=timing.call_seconds),
+            LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
             Election(identity, timing, random.Random()),  # noqa: S311  for pauses
             self._eligible,
             lambda: feed.survey().told,

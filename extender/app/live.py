@@ -194,7 +194,7 @@ def identify(settings: Settings) -> tuple[str, str]:
         return str(settings.cluster), "none: the objects of a file"
     client = KubeClient(credentials_of(settings.kubeconfig))
     try:
-        told = client.call_for(_VERSION.decode, "GET", "/version", b"", silence_seconds=CONNECT_SECONDS)
+        told = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
         return client.address, told.git_version
     except ClusterError as error:
         return client.address, f"unknown: {error}"

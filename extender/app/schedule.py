@@ -79,6 +79,7 @@ def schedule(settings: Settings, options: Options) -> None:
     Raises:
         ConfigurationError, OSError: before anything is scheduled.
         ClusterError: the lease was lost.
+        RuntimeError: the thread that binds has ended; nobody but another process goes on with its pods.
     """
     log.configure(settings.log_format, settings.log_level)
     stopping = threading.Event()
@@ -153,6 +154,7 @@ class SchedulerProcess(CacheProcess):
             while not self._stopping.is_set():
                 if not self._leading():
                     raise ClusterError("the lease was lost: another scheduler may lead now")
+                self._writers.binders.check()
                 self._loop.scheduler.schedule_one(POP_SECONDS)
         finally:
             self._stop()

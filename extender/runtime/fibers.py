@@ -21,6 +21,7 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped,unused-
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 _TURN_SECONDS = 0.002  # the longest wait of a new task while others wait for their sockets
+_CHECK_SECONDS = 1.0  # how often whoever waits for room asks whether there will be any
 _EXPIRY_SECONDS = 0.1  # how often somebody looks whose patience is over
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,9 +44,15 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """See scheduler.ports.Workers."""
-        self._room.acquire()
+        """See scheduler.ports.Workers. Raises RuntimeError as `check` does."""
+        while not self._room.acquire(timeout=_CHECK_SECONDS):
+            self.check()
         self._due.put(lambda: _Fiber(self, task).switch())
+
+    def check(self) -> None:
+        """Raises RuntimeError where the thread has ended: no other can go on with its fibers."""
+        if not self._thread.is_alive():
+            raise RuntimeError(f"the thread {self._thread.name} has ended, and its tasks with it")
 
     def stop(self, timeout_seconds: float) -> None:
         """Ends once the tasks submitted so far are done, or that time is over."""
@@ -54,8 +61,8 @@ class FiberPool:
 
     def wait(self, fiber: _Fiber, descriptor: int, events: int, seconds: float) -> bool:
         """Lets others go on until the descriptor is ready; returns whether it was in that time."""
-        self._waiting[descriptor] = (fiber, time.monotonic() + seconds)
         self._poll.register(descriptor, events)
+        self._waiting[descriptor] = (fiber, time.monotonic() + seconds)
         return bool(fiber.parent.switch())
 
     def call_in_thread(self, fiber: _Fiber, call: Callable[[], T]) -> T:
@@ -102,7 +109,7 @@ class FiberPool:
         self._at_work += 1
         try:
             task()
-        except Exception:  # a fault in one task must not cost the thread
+        except BaseException:  # a fault in one task must not cost the thread, nor may its SystemExit
             _log.exception("%s: a task failed", self._thread.name)
         finally:
             self._at_work -= 1

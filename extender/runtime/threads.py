@@ -165,7 +165,7 @@ class WorkerPool:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except Exception:  # a fault in one task must not cost the thread
+            except BaseException:  # a fault in one task must not cost the thread, nor may its SystemExit
                 _log.exception("%s: a task failed", threading.current_thread().name)
             finally:
                 self._room.release()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -101,13 +103,40 @@ def test_outside_of_a_fiber_the_caller_waits(pairs: list[Pair]) -> None:
     assert in_thread(threading.get_ident) == threading.get_ident()
 
 
-def test_a_task_that_fails_costs_neither_the_thread_nor_room(pool: FiberPool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("fail", "error"), [(lambda: 1 / 0, "ZeroDivisionError"), (sys.exit, "SystemExit")], ids=["an error", "SystemExit"]
+)
+def test_a_task_that_fails_costs_neither_the_thread_nor_room(
+    pool: FiberPool, caplog: pytest.LogCaptureFixture, fail: Callable[[], object], error: str
+) -> None:
     done = threading.Event()
     for _ in range(10):
-        pool.submit(lambda: 1 / 0)
+        pool.submit(fail)
     pool.submit(done.set)
     assert done.wait(WAIT_SECONDS)
-    assert caplog.text.count("ZeroDivisionError") == 10
+    assert caplog.text.count(f"\n{error}") == 10
+
+
+class BrokenPoll:
+    """Fails as the thread waits for its fibers' sockets; nothing can go on with them after that."""
+
+    def register(self, *_: int) -> None: ...
+
+    def poll(self, _milliseconds: float) -> None:
+        raise MemoryError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_thread_that_has_ended(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "poll", BrokenPoll)
+    pool = FiberPool("test", 1)
+    pool.start()
+    pool.check()
+    pool.submit(lambda: ready(pairs[0][0].fileno(), READABLE, WAIT_SECONDS))
+    with pytest.raises(RuntimeError, match="the thread test has ended"):
+        pool.submit(lambda: None)
+    with pytest.raises(RuntimeError, match="the thread test has ended"):
+        pool.check()
 
 
 def test_submit_waits_while_too_many_are_at_work(pool: FiberPool, pairs: list[Pair]) -> None:

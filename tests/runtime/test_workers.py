@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -29,10 +30,11 @@ def test_tasks_are_done_at_the_same_time(pool: WorkerPool) -> None:
     both.wait(WAIT_SECONDS)
 
 
-def test_a_task_that_fails_costs_no_thread(pool: WorkerPool) -> None:
+@pytest.mark.parametrize("fail", [lambda: 1 / 0, sys.exit], ids=["an error", "SystemExit"])
+def test_a_task_that_fails_costs_no_thread(pool: WorkerPool, fail: Callable[[], object]) -> None:
     done = threading.Event()
     for _ in range(10):
-        pool.submit(lambda: 1 / 0)
+        pool.submit(fail)
     pool.submit(done.set)
     assert done.wait(WAIT_SECONDS)
 

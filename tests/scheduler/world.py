@@ -14,7 +14,7 @@ from extender.app.loop import LoopPorts, compose_loop
 from extender.app.recording.observation import Observation, ObservedCycle
 from extender.cache.cache import Cache
 from extender.config.settings import Settings
-from extender.errors import ClusterError, Conflict, NotFound
+from extender.errors import Conflict, NotFound
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
@@ -107,7 +107,7 @@ class World:
         self.cache = Cache(self.clock, told, changes=self.observed.changes)
         self.objects: dict[tuple[str, str], Object] = {}
         self.untold: list[Callable[[], None]] = []
-        self.faults: list[ClusterError] = []
+        self.faults: list[Exception] = []
         self.conditions: list[tuple[str, str, str, str | None]] = []
         self.events: list[tuple[str, str, str]] = []
         self.withdrawn: list[tuple[str, bool]] = []

@@ -123,9 +123,9 @@ class SimulatedKubeClient(KubeClient):
             yield _Whole(self._exchange("GET", target, b"", silence_seconds), self._network)
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = "", silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = "", timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        answer = self._exchange(method, path, body, CALL_SECONDS if silence_seconds is None else silence_seconds)
+        answer = self._exchange(method, path, body, timeout_seconds)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         return answer.body

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import JSON, Caller, KubeClient
+from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
 from extender.errors import NotFound, Refused
 from extender.runtime.ports import Binder
 
@@ -46,11 +46,11 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class LeaseClient:
-    """One lease at the API server; no call waits longer for a sign of life than `silence_seconds`."""
+    """One lease at the API server; no call takes longer than `timeout_seconds`."""
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, silence_seconds: float) -> None:
+    def __init__(self, client: KubeClient, namespace: str, name: str, timeout_seconds: float) -> None:
         self.key = f"{namespace}/{name}"
-        self._client, self._silence_seconds = client, silence_seconds
+        self._client, self._timeout_seconds = client, timeout_seconds
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
@@ -79,7 +79,7 @@ class LeaseClient:
         return self._call("POST", self._collection, _ENCODE(created))
 
     def _call(self, method: str, path: str, body: bytes) -> Lease:
-        return self._client.call_for(_DECODE, method, path, body, silence_seconds=self._silence_seconds)
+        return self._client.call_for(_DECODE, method, path, body, timeout_seconds=self._timeout_seconds)
 
 
 def micro_time(seconds: float) -> str:
@@ -149,10 +149,10 @@ class LeaderClient(Caller):
         self._client, self._fence = client, fence
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         """See Caller; Refused with status 503 where a write is not the leader's."""
         if method == "GET":
-            return self._client.call(method, path, body, content_type, silence_seconds)
+            return self._client.call(method, path, body, content_type, timeout_seconds)
         with self._fence:
-            return self._client.call(method, path, body, content_type, silence_seconds)
+            return self._client.call(method, path, body, content_type, timeout_seconds)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import httptools
 
@@ -22,7 +23,7 @@ from extender.runtime.fibers import READABLE, WRITABLE, ready
 
 _PIECE_BYTES = 64 * 1024
 _SEND_SECONDS = 10.0
-_FULL, _EMPTY = (ssl.SSLWantWriteError, BlockingIOError), (ssl.SSLWantReadError, BlockingIOError)
+T = TypeVar("T")
 
 
 class BrokenExchange(OutcomeUnknown):
@@ -69,10 +70,7 @@ class HttpConnection:
         unsent = memoryview(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
         try:
             while unsent:
-                try:
-                    unsent = unsent[self._socket.send(unsent) :]
-                except _FULL:
-                    self._wait(WRITABLE, _SEND_SECONDS)
+                unsent = unsent[self._once_ready(partial(self._socket.send, unsent), WRITABLE, _SEND_SECONDS) :]
         except TimeoutError:
             raise Hung("the request could not be sent in time") from None
         except OSError as error:
@@ -85,11 +83,9 @@ class HttpConnection:
             Hung: none came in `silence_seconds`, or before the deadline.
         """
         try:
-            while True:
-                if not self._pending():  # to read at once, in vain, would lose the interpreter's lock once more for it
-                    self._wait(READABLE, silence_seconds)
-                with suppress(*_EMPTY):  # a part of a TLS record has come
-                    return self._socket.recv(_PIECE_BYTES)
+            if not self._pending():  # to read at once, in vain, would lose the interpreter's lock once more for it
+                self._wait(READABLE, silence_seconds)
+            return self._once_ready(partial(self._socket.recv, _PIECE_BYTES), READABLE, silence_seconds)
         except TimeoutError:
             came = "no whole answer came in" if time.monotonic() >= self.deadline else "nothing came for"
             raise Hung(f"{came} {silence_seconds:g} s") from None
@@ -111,6 +107,18 @@ class HttpConnection:
 
     def _pending(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
+
+    def _once_ready(self, transfer: Callable[[], T], events: int, seconds: float) -> T:
+        """Returns what `transfer` does as soon as the socket lets it. Raises TimeoutError."""
+        while True:
+            try:
+                return transfer()
+            except BlockingIOError:
+                self._wait(events, seconds)
+            except ssl.SSLWantReadError:  # of a TLS record a part has come; or a server that renegotiates has to speak
+                self._wait(READABLE, seconds)
+            except ssl.SSLWantWriteError:
+                self._wait(WRITABLE, seconds)
 
     def _wait(self, events: int, seconds: float) -> None:
         """Raises TimeoutError."""
@@ -184,7 +192,8 @@ class Response:
     def _advance(self) -> None:
         data = self._connection.receive(self._silence_seconds)
         if not data:
-            raise BrokenExchange("the connection ended before the answer did", dead=self._silent)
+            self._end()
+            return
         self._silent = False
         try:
             self._parser.feed_data(data)
@@ -194,6 +203,12 @@ class Response:
                 raise BrokenExchange(f"the answer is not HTTP: {error}") from None
         if self.complete:
             self._parser = None  # it holds this object in turn: a circle that only a collection of garbage would free
+
+    def _end(self) -> None:
+        """Takes the end of the connection for that of a body that has no other; it is a fault otherwise."""
+        if not self._head_complete or self.header(b"content-length") or self.header(b"transfer-encoding"):
+            raise BrokenExchange("the connection ended before the answer did", dead=self._silent)
+        self.keep_alive, self.complete, self._parser = False, True, None
 
     # ---- called by the parser
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from math import inf
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
@@ -51,9 +52,9 @@ class Caller(ABC):
 
     @abstractmethod
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """Sends `body`; returns the answer's body.
+        """Sends `body`; returns the answer's body. Nothing is sent later than `timeout_seconds` from now.
 
         Raises:
             Refused: the API server said no (status 4xx: Conflict, NotFound among them), or cannot be reached (503).
@@ -68,10 +69,10 @@ class Caller(ABC):
         path: str,
         body: bytes,
         content_type: str = JSON,
-        silence_seconds: float | None = None,
+        timeout_seconds: float = CALL_SECONDS,
     ) -> T:
         """Returns the answer's object; see `call`. Raises OutcomeUnknown, too, where it cannot be decoded."""
-        data = self.call(method, path, body, content_type, silence_seconds)
+        data = self.call(method, path, body, content_type, timeout_seconds)
         try:
             return decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -116,15 +117,14 @@ class KubeClient(Caller):
             self._renew(config)
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         """See Caller. A body is sent a second time if a kept connection turns out to be dead."""
         headers = {"Content-Type": content_type} if body else {}
-        patience_seconds = CALL_SECONDS if silence_seconds is None else silence_seconds
-        config = self._current()
-        status, data = self._whole(config, method, path, body, headers, patience_seconds)
+        config, deadline = self._current(), time.monotonic() + timeout_seconds
+        status, data = self._whole(config, method, path, body, headers, deadline)
         if status == _UNAUTHORIZED and (renewed := self._renew(config)) is not config:
-            status, data = self._whole(renewed, method, path, body, headers, patience_seconds)
+            status, data = self._whole(renewed, method, path, body, headers, deadline)
         if not 200 <= status < 300:
             raise error_of(status, data)
         return data
@@ -140,10 +140,10 @@ class KubeClient(Caller):
         path: str,
         body: bytes,
         headers: Mapping[str, str],
-        silence_seconds: float,
+        deadline: float,
     ) -> tuple[int, bytes]:
         request = Request(method, config.base + path, self._headers_of(config, headers), body)
-        with self._exchange(config, request, silence_seconds) as response:
+        with self._exchange(config, request, deadline - time.monotonic(), deadline) as response:
             data = response.read()
         status = response.status
         if response.repeated and not 200 <= status < 300 and status not in _SETTLING:
@@ -151,11 +151,13 @@ class KubeClient(Caller):
         return status, data
 
     @contextmanager
-    def _exchange(self, config: ClientConfig, request: Request, silence_seconds: float) -> Iterator[Response]:
+    def _exchange(
+        self, config: ClientConfig, request: Request, silence_seconds: float, deadline: float = inf
+    ) -> Iterator[Response]:
         """Sends the request, and has it observed once the head of its answer is there, or none is to come."""
         code, began_at = _NO_ANSWER, time.monotonic()
         try:
-            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
+            with self._pool.exchange(config.endpoint, request, silence_seconds, deadline=deadline) as response:
                 code = str(response.status)
                 self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
                 yield response
@@ -197,10 +199,15 @@ class KubeClient(Caller):
             if self._config is not config or self._renewed is not None or now < self._renew_again_at:
                 return self._renewed
             self._renewal_began_at, self._renew_again_at = now, now + _AGAIN_SECONDS
-            self._renewed = renewed = threading.Event()
-        arguments = (config, rejected, renewed)
-        threading.Thread(target=self._load, args=arguments, name="credentials", daemon=True).start()
-        return renewed
+            renewed = threading.Event()
+            arguments = (config, rejected, renewed)
+            try:
+                threading.Thread(target=self._load, args=arguments, name="credentials", daemon=True).start()
+            except RuntimeError as error:  # there are too many
+                logger.warning("the credentials cannot be read anew, and are tried again: %s", error)
+                return None
+            self._renewed = renewed
+            return renewed
 
     def _load(self, before: ClientConfig, rejected: bool, renewed: threading.Event) -> None:
         try:

@@ -90,7 +90,7 @@ class ConnectionPool:
     ) -> tuple[HttpConnection, Response]:
         repeated = False
         while True:
-            connection = self._take(endpoint, repeated=repeated)
+            connection = self._take(endpoint, deadline, repeated=repeated)
             kept, connection.used, connection.deadline = connection.used, True, deadline
             try:
                 connection.send(*request)
@@ -105,20 +105,37 @@ class ConnectionPool:
                 self._put_back(connection, reusable=False)
                 raise
 
-    def _take(self, endpoint: Endpoint, *, repeated: bool) -> HttpConnection:
-        while (connection := self._take_idle(endpoint)) is not None:
-            if not connection.stale():
-                return connection
-            self._put_back(connection, reusable=False)
+    def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
         try:
-            return self._open(endpoint)
+            connection = (None if repeated else self._take_idle(endpoint)) or self._open(endpoint)
+            if time.monotonic() >= deadline:  # the process may have been stopped: another may lead by now
+                self._put_back(connection, reusable=False)
+                raise Refused("it could not be sent in time", 503)
         except Refused as error:
             if repeated:  # its first sending may have arrived: that it cannot be sent again is no refusal
                 raise OutcomeUnknown(f"no answer, and then {error}") from None
             raise
+        return connection
+
+    def _take_idle(self, endpoint: Endpoint) -> HttpConnection | None:
+        """Returns a connection that is free, and that the server has not closed."""
+        while True:
+            with self._lock:
+                found = next((entry for entry in reversed(self._idle) if entry[0] is endpoint), None)
+                if found is None:
+                    return None
+                self._idle.remove(found)
+                connection = found[1]
+                self._busy[connection] = endpoint
+            if not connection.stale():
+                return connection
+            self._put_back(connection, reusable=False)
 
     def _open(self, endpoint: Endpoint) -> HttpConnection:
-        connection = HttpConnection(in_thread(lambda: endpoint.dial(self._connect_seconds)), endpoint.host)
+        try:
+            connection = HttpConnection(in_thread(lambda: endpoint.dial(self._connect_seconds)), endpoint.host)
+        except RuntimeError as error:  # no thread can be started
+            raise Refused(f"{endpoint.host} cannot be reached: {error}", 503) from None
         with self._lock:
             self._busy[connection] = endpoint
             closed = self._closed
@@ -126,15 +143,6 @@ class ConnectionPool:
             self._put_back(connection, reusable=False)
             raise Refused("this process has closed its connections", 503)
         return connection
-
-    def _take_idle(self, endpoint: Endpoint) -> HttpConnection | None:
-        with self._lock:
-            for index in reversed(range(len(self._idle))):
-                if self._idle[index][0] is endpoint:
-                    _, connection = self._idle.pop(index)
-                    self._busy[connection] = endpoint
-                    return connection
-        return None
 
     def _put_back(self, connection: HttpConnection, *, reusable: bool) -> None:
         connection.idle_since = time.monotonic()

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from extender.cache.cache import Cache
-from extender.errors import BindingFailed, ClusterError, IllegalTransition, OutcomeUnknown
+from extender.errors import BindingFailed, ClusterError, ExtenderError, IllegalTransition, OutcomeUnknown
 from extender.framework.permit import Permit, Permits
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
@@ -126,17 +126,19 @@ class BindingCycle:
     def _bind(self, assumed: AssumedPod) -> None:
         pod, node_name = assumed.pod.info.pod, assumed.node_name
         assumed.timer.passed(PRE_BIND)
-        self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
         try:
+            self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
                 self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
-        except OutcomeUnknown as error:
+        except Exception as error:
+            if isinstance(error, ExtenderError) and not isinstance(error, OutcomeUnknown):
+                self._fail(assumed, error, "binding rejected: ")
+                return
             # The watch will tell of the pod or, by telling nothing, let it expire; then it is tried again.
-            _log.warning("bind of %s to %s: %s", pod.key, node_name, error)
+            unexpected = None if isinstance(error, OutcomeUnknown) else error
+            _log.warning("bind of %s to %s: %s", pod.key, node_name, error, exc_info=unexpected)
             self._finish(assumed.pod, certain=False)
             self._count(assumed, "unknown", ERROR, str(error))
-        except Exception as error:
-            self._fail(assumed, error, "binding rejected: ")
         else:
             self._finish(assumed.pod, certain=True)
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"

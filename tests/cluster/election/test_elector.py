@@ -45,7 +45,7 @@ def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
         idle: Callable[[], bool] = lambda: True,
     ) -> LeaderElector:
         connection = connection or KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
-        lease = LeaseClient(connection, "default", "extender", silence_seconds=0.2)
+        lease = LeaseClient(connection, "default", "extender", timeout_seconds=0.2)
         election = Election(identity, TIMING, Random(1))
         elector = LeaderElector(lease, election, eligible, lambda: caught_up, SystemClock(), idle)
         elector.start()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient, WritesInFlight
-from extender.cluster.http.kube_client import JSON, Caller
+from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
@@ -75,7 +75,7 @@ class Server(Caller):
         self.methods: list[str] = []
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         self.methods.append(method)
         return msgspec.json.encode({"metadata": {"name": "c", "namespace": "default", "uid": CLAIM.uid}})

@@ -12,7 +12,7 @@ import pytest
 
 from extender.cluster.election import leader_service
 from extender.cluster.election.leader_service import LeaderService, ReplicaAddress
-from extender.cluster.http.kube_client import JSON, Caller
+from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.errors import Conflict, NotFound
 from tests.stock.waiting import wait_until
 
@@ -30,7 +30,7 @@ class FakeApi(Caller):
         self.writes = 0
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, silence_seconds: float | None = None
+        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         url = urlsplit(path)
         collection = url.path.split("/")[-1]

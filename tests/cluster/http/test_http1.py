@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -38,11 +40,13 @@ def test_a_request_on_the_wire(ends: tuple[HttpConnection, socket.socket]) -> No
         pytest.param(
             b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok", False, id="the last one"
         ),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nok", b"ok", False, id="no other end than the connection's"),
     ],
 )
 def test_an_answer(ends: tuple[HttpConnection, socket.socket], sent: bytes, body: bytes, keep_alive: bool) -> None:
     connection, server = ends
     server.sendall(sent)
+    server.shutdown(socket.SHUT_WR)
     answer = Response(connection, 5.0)
     assert (answer.status, answer.read(), answer.keep_alive, answer.complete) == (200, body, keep_alive, True)
 
@@ -119,6 +123,35 @@ def test_an_answer_that_breaks_off(ends: tuple[HttpConnection, socket.socket], s
         Response(connection, 5.0).read()
     assert isinstance(caught.value, BrokenExchange)
     assert caught.value.dead is dead
+
+
+class Renegotiating(socket.socket):
+    """TLS 1.2 may have to read before it can write, and to write before it can read; here once for each call."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(fileno=sock.detach())
+        self.to_come = [ssl.SSLWantReadError, ssl.SSLWantWriteError]
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        if self.to_come and self.to_come[0] is ssl.SSLWantReadError:
+            raise self.to_come.pop(0)
+        return super().send(data, flags)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if self.to_come and self.to_come[0] is ssl.SSLWantWriteError:
+            raise self.to_come.pop(0)
+        return super().recv(size, flags)
+
+
+def test_a_server_may_renegotiate_in_the_midst_of_an_exchange() -> None:
+    ours, server = socket.socketpair()
+    with Renegotiating(ours) as renegotiating, server:
+        connection = HttpConnection(renegotiating, "api:443")
+        server.sendall(OK)
+        connection.send("GET", "/x", {}, b"")
+        assert Response(connection, 5.0).read() == b"ok"
+        assert server.recv(1000).startswith(b"GET /x")
+        assert renegotiating.to_come == []
 
 
 def test_silence_is_no_dead_connection(ends: tuple[HttpConnection, socket.socket]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import trustme
@@ -10,9 +13,10 @@ import trustme
 from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.errors import ClusterError, Refused
+from extender.errors import ClusterError, OutcomeUnknown, Refused
+from extender.runtime.fibers import FiberPool
 from tests.builders import make_node
-from tests.cluster.fake_api import NODES, fake_api
+from tests.cluster.fake_api import NODES, Call, fake_api, hang_up
 from tests.cluster.http.test_credentials import GRANT, with_plugin
 from tests.stock.waiting import wait_until
 
@@ -79,3 +83,77 @@ def test_every_request_is_observed_once(tmp_path: Path) -> None:
         client.call("POST", NODES, b"{}")
     assert told == [("GET", "200"), ("DELETE", "501"), ("POST", "<error>")]
     client.close()
+
+
+BINDING = "/api/v1/namespaces/default/pods/p/binding"
+
+
+def test_an_answer_that_never_ends_takes_no_longer_than_its_call(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def go_on_for_ever(call: Call) -> None:
+        while not over.wait(0.01):
+            call.wfile.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+    with fake_api() as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
+        api.fail(BINDING, go_on_for_ever)
+        with pytest.raises(OutcomeUnknown, match="no whole answer came"):
+            client.call("POST", BINDING, b"{}", timeout_seconds=0.2)
+        over.set()
+        client.close()
+
+
+def test_nothing_is_sent_once_its_time_is_over(tmp_path: Path) -> None:
+    """Another may lead by then."""
+    with fake_api() as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
+        with pytest.raises(Refused, match="in time"):
+            client.call("POST", BINDING, b"{}", timeout_seconds=0.0)
+        assert api.calls == []
+        client.close()
+
+
+def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
+        with ThreadPoolExecutor(3) as threads:  # so that there are three kept connections
+            together = threading.Barrier(3)
+            api.fail(NODES, *[lambda _: together.wait(30) is not None] * 3)
+            assert list(threads.map(lambda _: get(client), range(3))) == [200] * 3
+        api.fail(BINDING, *[hang_up] * 3)
+        with pytest.raises(OutcomeUnknown):
+            client.call("POST", BINDING, b"{}")
+        assert api.calls.count(f"POST {BINDING}") == 2
+        client.close()
+
+
+def test_where_no_thread_can_be_started_calls_are_refused_and_credentials_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fibers, answers = FiberPool("test", 1), SimpleQueue[object]()
+    fibers.start()
+
+    def ask() -> None:
+        try:
+            answers.put(get(client))
+        except ClusterError as error:
+            answers.put(error)
+
+    def cannot_start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with fake_api(make_node("n").obj(), authority=trustme.CA()) as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path, token="old")))
+        api.token = "old"
+        with monkeypatch.context() as limited:
+            limited.setattr(threading.Thread, "start", cannot_start)
+            fibers.submit(ask)
+            refused = answers.get(timeout=30)
+        assert isinstance(refused, Refused)
+        assert refused.status == 503
+        api.kubeconfig(tmp_path, token="new")
+        api.token = "new"
+        assert wait_until(lambda: get(client) == 200)
+        client.close()
+    fibers.stop(30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extender.errors import Refused
+from extender.model.pod import Pod
 from extender.queue.queued_pod import Tier
 from tests.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World
@@ -66,6 +67,34 @@ def test_a_reservation_that_cannot_be_undone_does_not_keep_the_pod() -> None:
     world.binders.work()
     assert world.cache.view.overview().assumed == []
     assert [each.pod.name for each in world.queue.pods()[Tier.BACKOFF]] == ["p"]
+
+
+def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
+    world = World(node("n1"), pod("p"))
+    world.faults.append(ZeroDivisionError("as the answer was read"))
+    world.attempt()
+    world.binders.work()
+    assert len(world.cache.view.overview().assumed) == 1
+    world.pass_time(120)
+    world.settle()
+    assert world.node_of("p") == "n1"
+
+
+def test_a_pod_that_cannot_be_bound_because_of_what_is_said_of_it_is_tried_again() -> None:
+    world = World(node("n1"), pod("p"))
+    withdraw, faults = world.withdraw, [RuntimeError("can't start new thread")]
+
+    def failing(pod: Pod) -> None:
+        if faults:
+            raise faults.pop()
+        withdraw(pod)
+
+    world.withdraw = failing  # type: ignore[method-assign]  # for this world alone
+    world.attempt()
+    world.binders.work()
+    world.pass_time(120)
+    world.settle()
+    assert world.node_of("p") == "n1"
 
 
 def test_what_is_yet_to_be_said_of_a_pod_is_withdrawn_before_it_is_bound() -> None:
