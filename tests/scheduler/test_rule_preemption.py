@@ -15,7 +15,7 @@ from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.plugins.users import RaisedFailures
 from extender.policy.policy import provider
-from extender.runtime.clock import NO_LIMIT, ManualClock, SystemClock, TimeLimit
+from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.verbs.filter import Filter
@@ -196,7 +196,7 @@ def test_a_rule_that_hangs_is_left_in_time_and_nobody_goes() -> None:
         asked.set()
         return False
 
-    limit = TimeLimit(SystemClock(), 0.5)
+    limit = TimeLimit(ManualClock(), 0.5)
     webhook = Webhook(node("n1"), painter("low", 1, "n1"), P, rule=hangs_when_it_is_asked_again, limit=limit)
     webhook.ask(P, "n1")
     try:

@@ -21,7 +21,7 @@ from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
 from extender.plugins.users import RaisedFailures
 from extender.policy.policy import Policy, provider
-from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
+from extender.runtime.clock import ManualClock, TimeLimit
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -119,7 +119,7 @@ def hang() -> Iterator[Hang]:
 
 
 def limit() -> TimeLimit:
-    return TimeLimit(SystemClock(), 0.5)
+    return TimeLimit(ManualClock(), 0.5)
 
 
 LATE = "no decision within 0.5 s: Hanging has not answered"

@@ -20,7 +20,7 @@ from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.plugins.registry import default_profile
 from extender.plugins.users import ReserveFunction
-from extender.runtime.clock import NO_LIMIT, ManualClock, SystemClock, TimeLimit
+from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
@@ -169,7 +169,7 @@ def test_a_rule_that_hangs_is_left_in_time_and_takes_back_what_it_did_once_it_en
     place: str, told: str, again: str
 ) -> None:
     hanging, other = Hanging(place), make_pod("other").uid("other").req(cpu="1").obj()
-    limit = TimeLimit(SystemClock(), 1.0)
+    limit = TimeLimit(ManualClock(), 1.0)
     given = WithRules(cache_of(NODE, POD, other), FakeBinder(), None, limit, **hanging.rules)
     with ExitStack() as stack:
         stack.callback(hanging.end.set)

@@ -193,7 +193,10 @@ def test_a_claim_whose_devices_take_long_ends_within_one_node() -> None:
 
 @dataclass
 class _HangingRule:
-    """The verbs over three nodes by a user's rule that hangs until `end` is set, on n1 only, and in real time."""
+    """The verbs over three nodes by a user's rule that hangs until `end` is set, on n1 only, and in real time.
+
+    The clock of the limit stands still: a machine that is busy elsewhere makes nothing late but what hangs.
+    """
 
     end: Event
 
@@ -206,7 +209,7 @@ class _HangingRule:
         def hanging_too(_: Pod, node: Node) -> int:
             return int(node.name != "n1" or self.end.wait(60))
 
-        clock, telemetry, limit = SystemClock(), Telemetry(), TimeLimit(SystemClock(), 1.0)
+        clock, telemetry, limit = SystemClock(), Telemetry(), TimeLimit(ManualClock(), 1.0)
         scored = WeightedPriority(hanging_too.rule("HangingToo", {}, RaisedFailures()))
         profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [scored])])
         self.pods = [make_pod("web").obj(), make_pod("other").obj()]

@@ -18,7 +18,7 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.users import ReserveFunction
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
-from extender.runtime.clock import SystemClock, TimeLimit
+from extender.runtime.clock import ManualClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, World
@@ -211,7 +211,7 @@ def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_t
     end, rules = Event(), Rules()
     rule = rules.rules[place]
     rule.function = partial(_hang, rule.function, end)
-    world = world_with(node("n1"), pod("p"), pod("q"), rules=rules.rules, limit=TimeLimit(SystemClock(), 1.0))
+    world = world_with(node("n1"), pod("p"), pod("q"), rules=rules.rules, limit=TimeLimit(ManualClock(), 1.0))
     try:
         world.settle()
         assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
