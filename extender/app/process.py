@@ -19,7 +19,7 @@ from extender.config.settings import Settings
 from extender.framework.profile import Profiles
 from extender.policy.policy import Policy, parsed
 from extender.runtime import memory
-from extender.runtime.clock import Clock
+from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import Ticker
 from extender.web.pages import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
@@ -102,10 +102,9 @@ class CacheProcess:
         cache, profiles, out_of_sync = self._cache, self._profiles, self._out_of_sync
         pages = {CONFIGZ: configz(self._settings, **options), DUMP: when_ready(lambda: dump(cache), out_of_sync)}
         actions = {COMPARE: when_ready(self._comparer.compare, out_of_sync), LOG_LEVEL: change_log_level}
-        takers = {SIMULATE: simulation_handler(cache, profiles, out_of_sync)} if self._settings.simulate else {}
-        return PrivatePages(
-            {**pages, **live_pages(cache, profiles, out_of_sync), **self._observed.pages}, actions, takers
-        )
+        asked = cache, profiles, out_of_sync, TimeLimit(self._clock, self._settings.decision_seconds)
+        takers = {SIMULATE: simulation_handler(*asked)} if self._settings.simulate else {}
+        return PrivatePages({**pages, **live_pages(*asked), **self._observed.pages}, actions, takers)
 
     def _out_of_sync(self) -> str:
         return self._ready.waiting_for()["cache"]

@@ -14,15 +14,24 @@ import msgspec
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Update
 from extender.cache.placements import PodPlacement
-from extender.errors import ClusterError, ConfigurationError, MalformedInput, MalformedRequest, RuleFailed, UnknownNode
+from extender.errors import (
+    ClusterError,
+    ConfigurationError,
+    DeadlineExceeded,
+    MalformedInput,
+    MalformedRequest,
+    RuleFailed,
+    UnknownNode,
+)
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.offline.cluster import Cluster, state_of
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.worlds import Rules
-from extender.offline.state import ClusterState
+from extender.offline.state import ClusterState, DecisionLimit
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.policy.policy import PROVIDERS
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
@@ -36,12 +45,14 @@ MOST_JUDGED = 200
 SIMULATE = "/simulate"
 
 
-def live_pages(cache: Cache, profiles: Profiles, waiting_for: Callable[[], str]) -> Mapping[str, Page]:
+def live_pages(
+    cache: Cache, profiles: Profiles, waiting_for: Callable[[], str], limit: TimeLimit = NO_LIMIT
+) -> Mapping[str, Page]:
     """Returns the pages about the cache, judged by `profiles`.
 
-    `waiting_for`: what must be there before, "" if it is.
+    `waiting_for`: what must be there before, "" if it is; `limit`: of each decision about a pod.
     """
-    follower = CacheFollower(cache, profiles)
+    follower = CacheFollower(cache, profiles, limit)
 
     def look(_: Arguments) -> Look:
         if missing := waiting_for():
@@ -52,9 +63,11 @@ def live_pages(cache: Cache, profiles: Profiles, waiting_for: Callable[[], str])
     return Site(look, choices).pages()
 
 
-def simulation_handler(cache: Cache, profiles: Profiles, waiting_for: Callable[[], str]) -> Handler:
+def simulation_handler(
+    cache: Cache, profiles: Profiles, waiting_for: Callable[[], str], limit: TimeLimit = NO_LIMIT
+) -> Handler:
     """Returns what answers POST /simulate from a copy of the cache; one question at a time."""
-    follower, asked = CacheFollower(cache, profiles), threading.Lock()
+    follower, asked = CacheFollower(cache, profiles, limit), threading.Lock()
 
     def answer(body: bytes) -> Answer:
         if missing := waiting_for():
@@ -67,6 +80,8 @@ def simulation_handler(cache: Cache, profiles: Profiles, waiting_for: Callable[[
             return error_answer(400, str(error))
         except RuleFailed as error:
             return error_answer(500, str(error))
+        except DeadlineExceeded as error:
+            return error_answer(503, str(error))
         finally:
             asked.release()
         return Answer(200, msgspec.json.encode(found) + b"\n")
@@ -86,16 +101,23 @@ class CacheFollower:
     nothing that a page supposes can reach a decision.
     """
 
-    def __init__(self, cache: Cache, profiles: Profiles) -> None:
-        self._cache, self._profiles, self._cursor = cache, profiles, BEGINNING
-        self._state = ClusterState((), profiles)
+    def __init__(self, cache: Cache, profiles: Profiles, limit: TimeLimit = NO_LIMIT) -> None:
+        self._cache, self._profiles, self._limit = cache, profiles, DecisionLimit(limit)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cursor, self._late = BEGINNING, self._limit.late
+        self._state = ClusterState((), self._profiles, self._limit)
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
         """Returns the cluster as it is now."""
-        updates, self._cursor, everything = self._cache.view.updates_since(self._cursor)
+        if self._limit.late is not self._late:
+            self._begin()  # a rule may look at the table still
+        updates, cursor, everything = self._cache.view.updates_since(self._cursor)
         if everything:
-            self._state, self._infos = ClusterState((), self._profiles), {}
+            self._begin()
+        self._cursor = cursor
         for update in updates:
             self._take_in(update)
         return Look(self._state, self._cursor, "live", f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")

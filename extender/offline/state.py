@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, RuleFailed, UnknownNode, UnknownPod
+from extender.errors import (
+    ExtenderError,
+    MalformedCluster,
+    MalformedQuantity,
+    RuleFailed,
+    RuleUnanswered,
+    UnknownNode,
+    UnknownPod,
+)
 from extender.framework.find_fit import find_fit
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile, Profiles
@@ -23,8 +32,35 @@ from extender.offline.manifests.objects import to_pod
 from extender.offline.manifests.templates import workload_of
 from extender.plugins.registry import default_profile
 from extender.preemption import preempt
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+
+
+class DecisionLimit:
+    """The time that each decision may take; as long as a rule has not answered, no rule is asked.
+
+    Attributes:
+        time: for one decision.
+        late: the call that was given up last; its rule may look at its table still.
+    """
+
+    def __init__(self, time: TimeLimit = NO_LIMIT) -> None:
+        self.time = time
+        self.late: Future[Any] | None = None
+        self._told = ""
+
+    @contextmanager
+    def begin(self, table: Table) -> Iterator[None]:
+        """Has the rules of the block end in time. Raises DeadlineExceeded."""
+        if self.late is not None and not self.late.done():
+            raise RuleUnanswered(f"{self._told} yet")
+        try:
+            with table.until(self.time.begin()):
+                yield
+        except RuleUnanswered as error:
+            self.late, self._told = error.call, str(error)
+            raise
 
 
 class ClusterState:
@@ -33,13 +69,17 @@ class ClusterState:
     Attributes:
         infos: the pods that hold or await a place, by `namespace/name`.
         finished: the keys of those that have succeeded or failed, and hold nothing.
+        limit: of decisions about it and its copies.
         nodes_unread: True where there are nodes that may not be read, so that none can be judged.
         pods_unread: why not all pods could be read; empty where they could.
     """
 
-    def __init__(self, objects: Iterable[Object], profiles: Profiles | None = None) -> None:
+    def __init__(
+        self, objects: Iterable[Object], profiles: Profiles | None = None, limit: DecisionLimit | None = None
+    ) -> None:
         """Raises MalformedCluster where an object states a quantity that is none."""
         self.profiles = profiles or Profiles([default_profile()])
+        self.limit = limit or DecisionLimit()
         self.table = Table(self.profiles.features)
         self.infos: dict[str, PodInfo] = {}
         self.finished: set[str] = set()
@@ -50,7 +90,7 @@ class ClusterState:
 
     def copy(self, profiles: Profiles | None = None) -> ClusterState:
         """The same cluster once more, which may be changed, under these profiles or the same ones."""
-        twin = ClusterState((), profiles or self.profiles)
+        twin = ClusterState((), profiles or self.profiles, self.limit)
         twin.finished = set(self.finished)
         for _, objects in self.table.objects.kinds():
             for obj in objects.values():
@@ -133,7 +173,7 @@ class ClusterState:
             ExtenderError: a rule of the user's failed.
         """
         info, profile = self.as_if_waiting(pod), self.profiles.of(pod)
-        with naming(pod), rule_errors(), self.table.hypothetically(removed=[info.uid]):
+        with naming(pod), self.deciding(), self.table.hypothetically(removed=[info.uid]):
             fit = find_fit(profile, info, self.table, self.table.nodes.rows)
             feasible = fit.feasible
             scoring = score(profile, info, self.table, feasible)
@@ -144,8 +184,14 @@ class ClusterState:
     def fit(self, pod: Pod, rows: Rows | None = None) -> Fit:
         """Filters the rows, by default all; nothing is scored."""
         info = self.as_if_waiting(pod)
-        with rule_errors(), self.table.hypothetically(removed=[info.uid]):
+        with self.deciding(), self.table.hypothetically(removed=[info.uid]):
             return find_fit(self.profile(pod), info, self.table, self.table.nodes.rows if rows is None else rows)
+
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """Has rules asked in the block: within the limit, and with their errors as one line each."""
+        with rule_errors(), self.limit.begin(self.table):
+            yield
 
     def feasible(self, pod: Pod, rows: Rows | None = None) -> list[str]:
         """The names of the nodes that can take the pod."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from extender.errors import ClusterError, ExtenderError, MalformedRequest, UnknownNode, UnknownPod
+from extender.errors import ClusterError, DeadlineExceeded, ExtenderError, MalformedRequest, UnknownNode, UnknownPod
 from extender.offline.html import rendering
 from extender.offline.html.charts import NodeMap, by_free_resource, by_verdict
 from extender.offline.html.rendering import SiteLinks
@@ -42,7 +42,13 @@ _DOCUMENTS: Mapping[str, Callable[[Look, Arguments, Choices], Document]] = {
 }
 _TEMPLATES = {"compare": "comparison.html"}
 _ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
-_STATUSES = ((UnknownPod, 404), (UnknownNode, 404), (MalformedRequest, 400), (ClusterError, 503))
+_STATUSES = (
+    (UnknownPod, 404),
+    (UnknownNode, 404),
+    (MalformedRequest, 400),
+    (ClusterError, 503),
+    (DeadlineExceeded, 503),
+)
 _MOST_LISTED, _MOST_KEPT, _STEPS_BEFORE = 200, 8, 20
 _NODES_LISTED = 50  # all of them are laid out at each step of zooming, for they begin below the map
 _PATIENCE_SECONDS = 30.0

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,18 +15,24 @@ from werkzeug.test import Client
 from extender import Cluster
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application
-from extender.app.ui import CacheFollower
+from extender.app.ui import CacheFollower, live_pages, simulation_handler
 from extender.config.settings import Settings
-from extender.framework.profile import Profiles
+from extender.framework.profile import Profile, Profiles
+from extender.model.node import Node
+from extender.model.pod import Pod
 from extender.offline.explain.explanation import Explanation
 from extender.offline.nodes import all_nodes, one_node
 from extender.plugins.registry import default_profile
+from extender.plugins.users import RaisedFailures, predicate
 from extender.runtime.bindings_in_flight import BindingsInFlight
+from extender.runtime.clock import ManualClock, TimeLimit
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from tests.app.test_serve import EXAMPLE
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster
+from tests.stock.waiting import wait_until
+from tests.verbs.cluster import cache_of
 
 PROFILES = Profiles([default_profile()])
 
@@ -113,6 +120,38 @@ def test_serve_shows_a_bind_that_it_has_made(app: object) -> None:
     assert client.post("/scheduler/bind", json=body).json == {"Error": ""}
     assert pod.name not in [each["name"] for each in shown("pending.json")["pending"]]
     assert pod.key in shown(f"node.json?node={best}")["pods"]
+
+
+def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision_may_take() -> None:
+    asked, end = list[str](), Event()
+
+    @predicate
+    def hanging(pod: Pod, node: Node) -> bool:
+        asked.append(pod.name)
+        return end.wait(60)
+
+    profiles = Profiles([Profile("default-scheduler", [hanging.rule("Hanging", {}, RaisedFailures())], [])])
+    limit, cache = TimeLimit(ManualClock(), 0.5), cache_of(make_node("n").obj(), make_pod("p").obj())
+    pages = live_pages(cache, profiles, lambda: "", limit)
+    simulate = simulation_handler(cache, profiles, lambda: "", limit)
+    body = json.dumps({"pods": [make_pod("new").obj()]}).encode()
+
+    def answers() -> Iterator[tuple[int, bytes]]:
+        for path in ("/ui/pending", "/ui/pod.json", "/ui/compare"):
+            answer = pages[path]({"pod": ["default/p"]}, "")
+            yield answer.status, answer.body
+        answer = simulate(body)
+        yield answer.status, answer.body
+
+    try:
+        for _ in range(2):
+            for status, told in answers():
+                assert status == 503
+                assert b"no decision within 0.5 s: Hanging has not answered" in told
+        assert asked == ["p", "new"]  # who has not answered is not asked again
+    finally:
+        end.set()
+    assert wait_until(lambda: {status for status, _ in answers()} == {200}, 30)
 
 
 def test_another_machine_gets_no_pages_of_the_loop() -> None:

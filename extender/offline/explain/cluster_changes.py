@@ -153,7 +153,7 @@ def _emptied(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """The fewest pods to remove from one node: as preemption would choose them, were priority no matter."""
     profile, info = state.profile(pod), state.as_if_waiting(pod)
     urgent = replace(info.pod, spec=replace(info.pod.spec, priority=_HIGHEST_PRIORITY, preemption_policy=None))
-    with state.table.hypothetically(removed=[info.uid]):
+    with state.deciding(), state.table.hypothetically(removed=[info.uid]):
         found = preempt(profile, PodInfo(urgent), state.table, state.fit(urgent)).candidates
     candidates = sorted((found[name] for name in found), key=_removal_cost)
     for candidate in candidates[:3]:

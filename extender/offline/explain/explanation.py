@@ -226,12 +226,13 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
 
 
 def _alone(predicate: Predicate, state: ClusterState, info: PodInfo, rows: Rows) -> Refusal | None:
-    made = predicate.prepare(info, state.table)
-    if made is None or isinstance(made, Refusal):
-        return made
-    for mask, refusal in made.refuse(rows):
-        if mask.any():
-            return refusal
+    with state.deciding():
+        made = predicate.prepare(info, state.table)
+        if made is None or isinstance(made, Refusal):
+            return made
+        for mask, refusal in made.refuse(rows):
+            if mask.any():
+                return refusal
     return None
 
 

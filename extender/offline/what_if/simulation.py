@@ -162,7 +162,8 @@ class Simulation:
 
     def _decide(self, info: PodInfo) -> Chosen | Unfit:
         try:
-            return self._cycle(info.pod).schedule_pod(info, self.state.table)
+            with self.state.limit.begin(self.state.table):
+                return self._cycle(info.pod).schedule_pod(info, self.state.table)
         except Exception:
             with naming(info.pod), rule_errors():
                 raise
@@ -170,7 +171,7 @@ class Simulation:
     def _cycle(self, pod: Pod) -> SchedulingCycle:
         profile = self.state.profile(pod)
         if profile.name not in self._cycles:
-            self._cycles[profile.name] = SchedulingCycle(profile, self._random)
+            self._cycles[profile.name] = SchedulingCycle(profile, self._random, limit=self.state.limit.time)
         return self._cycles[profile.name]
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
