@@ -146,10 +146,8 @@ class SchedulerProcess(CacheProcess):
         self._metrics.attempt_log.start()
         self._start_following()
         try:
-            while any(self.waiting_for().values()):
-                self._settling.advance()
-                if self._stopping.wait(PAUSE_SECONDS):
-                    return
+            if not self._become_ready():
+                return
             self._start()
             while not self._stopping.is_set():
                 if not self._leading():
@@ -158,6 +156,18 @@ class SchedulerProcess(CacheProcess):
                 self._loop.scheduler.schedule_one(POP_SECONDS)
         finally:
             self._stop()
+
+    def _become_ready(self) -> bool:
+        """Waits until it may decide, and logs once of each check what it waits for. Returns False: it is to stop."""
+        told: set[str] = set()
+        while missing := {check: obstacle for check, obstacle in self.waiting_for().items() if obstacle}:
+            for check in missing.keys() - told:
+                _log.info("not scheduling yet: %s", missing[check])
+            told |= missing.keys()
+            self._settling.advance()
+            if self._stopping.wait(PAUSE_SECONDS):
+                return False
+        return True
 
     def _adopt(self, policy: Policy, text: str) -> None:
         self._rules.adopt(policy, self._loop.queue)

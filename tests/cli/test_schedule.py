@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_main import extender
+from tests.running import schedule
 from tests.stock.process import free_port
 
 
@@ -52,3 +53,12 @@ def test_a_port_that_is_taken(kubeconfig: Path) -> None:
 @pytest.mark.parametrize("flag", ["--bind-rate", "--status-rate", "--event-rate"])
 def test_a_rate_of_nothing(flag: str) -> None:
     assert extender("schedule", flag, "0").returncode == 2
+
+
+def test_the_log_says_once_what_a_start_waits_for(kubeconfig: Path, tmp_path: Path) -> None:
+    with schedule(kubeconfig, tmp_path, wait=False) as running:
+        process, count = running.process, lambda text: running.process.log.read_text().count(text)
+        process.wait_until(lambda: count("not scheduling yet: waiting for the first list of ") > 0, 30)
+        failed = count("cannot be reached")
+        process.wait_until(lambda: count("cannot be reached") > failed, 30)
+        assert count("not scheduling yet: ") == 1
