@@ -203,7 +203,7 @@ class Cache:
             info = self._state.pods.get(uid)
             if info is not None and not info.pod.terminating:
                 preempted = PodInfo(info.pod.preempted(self._clock.now()))
-                self._state.describe_pod(preempted, self._clock.monotonic())
+                self._state.evict_pod(preempted, self._clock.monotonic())
 
     # ---- nominations
 

@@ -101,8 +101,8 @@ class CacheState:
         """
         if kind != POD:
             return listed != self.objects.get(kind, listed.key)
-        info = self.pods.get(listed.uid)
-        if info is None or not self.pods.is_described(listed.uid, asked_at):
+        info, knows_all = self.pods.get(listed.uid), self.pods.spare(listed.uid, asked_at)
+        if info is None or knows_all:
             return info is None or listed != info.pod
         return version_of(listed) != version_of(info.pod)
 
@@ -183,7 +183,7 @@ class CacheState:
         if info.pod.finished:
             self.remove_pod(info.uid)
             return
-        before = self.described(info.uid)
+        before, info = self.described(info.uid), self.pods.told(info)
         self.pods.put(info)
         self.nominations.told(info)
         self.remembered.drop(info.uid)
@@ -258,9 +258,9 @@ class CacheState:
         self._note_pod(uid)
         return before.pod.status.nominated_node_name
 
-    def describe_pod(self, info: PodInfo, now: float) -> None:
-        """Replaces what is known of the pod, before the watch tells of it."""
-        self.pods.describe(info, now)
+    def evict_pod(self, info: PodInfo, now: float) -> None:
+        """Replaces the pod by what it will be once the watch tells of its eviction; `now`: in monotonic seconds."""
+        self.pods.evict(info, now)
         self.placements.describe(info)
         self._note_pod(info.uid)
 

@@ -45,7 +45,7 @@ class WatchedPods:
     def __init__(self) -> None:
         self._pods: dict[str, PodInfo] = {}
         self._uid_of: dict[str, str] = {}
-        self._described_at: dict[str, float] = {}
+        self._evicted_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -70,21 +70,33 @@ class WatchedPods:
         """Adds or replaces the pod; returns what was known of it."""
         before, self._pods[info.uid] = self._pods.get(info.uid), info
         self._uid_of[info.pod.key] = info.uid
-        self._described_at.pop(info.uid, None)
         return before
 
-    def describe(self, info: PodInfo, now: float) -> None:
-        """Replaces a pod by what was written of it, in the version that the watch has told of."""
-        self._pods[info.uid], self._described_at[info.uid] = info, now
+    def evict(self, info: PodInfo, now: float) -> None:
+        """Replaces the pod by what it will be; it terminates from now on, whatever an event from before tells."""
+        self._pods[info.uid], self._evicted_at[info.uid] = info, now
 
-    def is_described(self, uid: str, since: float) -> bool:
-        """Returns whether the pod is as it was described at that moment or later."""
-        return self._described_at.get(uid, since) > since
+    def spare(self, uid: str, asked_at: float) -> bool:
+        """Returns whether a list that was asked for then knows of all evictions of the pod, and forgets them."""
+        evicted_at = self._evicted_at.get(uid)
+        if evicted_at is not None and evicted_at >= asked_at:
+            return False
+        self._evicted_at.pop(uid, None)
+        return True
+
+    def told(self, info: PodInfo) -> PodInfo:
+        """Takes in how the watch describes the pod now; returns it as terminating if it was evicted."""
+        if info.pod.terminating:
+            self._evicted_at.pop(info.uid, None)
+        if info.uid not in self._evicted_at:
+            return info
+        deleted_at = self._pods[info.uid].pod.metadata.deletion_timestamp
+        return PodInfo(info.pod.preempted(deleted_at.timestamp())) if deleted_at else info
 
     def remove(self, uid: str) -> PodInfo | None:
         """Removes the pod; returns what was known of it."""
         info = self._pods.pop(uid, None)
-        self._described_at.pop(uid, None)
+        self._evicted_at.pop(uid, None)
         if info is not None and self._uid_of.get(info.pod.key) == uid:
             del self._uid_of[info.pod.key]
         return info

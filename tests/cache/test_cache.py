@@ -278,6 +278,27 @@ def test_an_eviction_counts_until_a_list_denies_it(asked_after: float, *, termin
     assert known.pod.terminating is terminates
 
 
+def test_an_event_from_before_an_eviction_does_not_revoke_it() -> None:
+    """Else the preemptor would make other pods leave elsewhere. Found by the simulation."""
+    cache, _ = cache_with("n")
+
+    def tell(version: int, **labels: str) -> Pod:
+        victim = make_pod("p").node("n").resource_version(version).label(**labels)
+        told = msgspec.convert((victim.deleted() if labels.get("at") == "its end" else victim).obj(), Pod)
+        cache.changed("Pod", told)
+        known = cache.find_pod(told.uid, told.key)
+        assert known is not None
+        return known.pod
+
+    uid = tell(5).uid
+    cache.evicted(uid)
+    for version, at in ((6, "its bind"), (7, "its condition")):
+        assert (tell(version, at=at).terminating, tell(version, at=at).labels) == (True, {"at": at})
+    deleted = tell(8, at="its end")
+    assert deleted.terminating
+    assert deleted.status.conditions is None  # as the watch tells it, and no longer as was assumed
+
+
 def test_a_restored_server_gives_a_version_to_other_contents() -> None:
     cache, _ = cache_with()
     for node_name in ("n1", "n2"):

@@ -14,11 +14,11 @@ from extender.table import PodInfo, Table
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 from tests.simulation.judge import Judge, Knowledge
-from tests.simulation.tasks import Process, Simulation
+from tests.simulation.tasks import Process, Simulation, Task
 
 
 class WitnessedCache(Cache):
-    """Tells the judge what it had been told of when it took a place for a pod: then, or at the last snapshot before."""
+    """Tells the judge what it had been told of when it took a place for a pod: then, or at its task's last snapshot."""
 
     simulation: Simulation
     judge: Judge
@@ -29,7 +29,7 @@ class WitnessedCache(Cache):
         self.process: Process = self.simulation.current.process
         self.process.facts["cache"] = self
         self._versions: dict[str, int] = {}
-        self._at_snapshot = self.knowledge()
+        self._at_snapshot: dict[Task | None, Knowledge] = {}
 
     def changed(self, kind: str, obj: Object) -> None:
         super().changed(kind, obj)
@@ -49,12 +49,13 @@ class WitnessedCache(Cache):
 
     @contextmanager
     def snapshot(self, reader: str) -> Iterator[Table]:
-        self._at_snapshot = self.knowledge()
+        self._at_snapshot[self.simulation.current] = self.knowledge()
         with super().snapshot(reader) as table:
             yield table
 
     def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
-        knowledge = self._at_snapshot if check is None else self.knowledge()
+        at_snapshot = self._at_snapshot.get(self.simulation.current) if check is None else None
+        knowledge = at_snapshot or self.knowledge()
         reason = super().assume(info, node_name, check)
         if not reason:
             self.judge.known[self.process.name, info.uid] = knowledge
