@@ -19,6 +19,8 @@ from typing import TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped,unused-ignore]  # its stubs are another package
 
+from extender.errors import Refused
+
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 _TURN_SECONDS = 0.002  # the longest wait of a new task while others wait for their sockets
 _CHECK_SECONDS = 1.0  # how often whoever waits for room asks whether there will be any
@@ -66,7 +68,7 @@ class FiberPool:
         return bool(fiber.parent.switch())
 
     def call_in_thread(self, fiber: _Fiber, call: Callable[[], T]) -> T:
-        """Lets others go on until a thread has called `call`; returns, or raises, what that does."""
+        """See `in_thread`."""
         called: Future[T] = Future()
 
         def work() -> None:
@@ -76,7 +78,10 @@ class FiberPool:
                 called.set_exception(error)
             self._due.put(fiber.switch)
 
-        threading.Thread(target=work, name=f"{self._thread.name}'s call", daemon=True).start()
+        try:
+            threading.Thread(target=work, name=f"{self._thread.name}'s call", daemon=True).start()
+        except RuntimeError as error:
+            raise Refused(f"{self._thread.name}: {error}", 503) from None
         fiber.parent.switch()
         return called.result()
 
@@ -135,6 +140,9 @@ def ready(descriptor: int, events: int, seconds: float) -> bool:
 
 
 def in_thread(call: Callable[[], T]) -> T:
-    """Returns what `call` returns, or raises what it raises; a fiber has a thread call it, and lets others go on."""
+    """Returns what `call` returns, or raises what it raises; a fiber has a thread call it, and lets others go on.
+
+    Raises Refused where no thread can be started.
+    """
     fiber = getcurrent()
     return fiber.pool.call_in_thread(fiber, call) if isinstance(fiber, _Fiber) else call()

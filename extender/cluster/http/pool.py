@@ -132,10 +132,7 @@ class ConnectionPool:
             self._put_back(connection, reusable=False)
 
     def _open(self, endpoint: Endpoint) -> HttpConnection:
-        try:
-            connection = HttpConnection(in_thread(lambda: endpoint.dial(self._connect_seconds)), endpoint.host)
-        except RuntimeError as error:  # no thread can be started
-            raise Refused(f"{endpoint.host} cannot be reached: {error}", 503) from None
+        connection = HttpConnection(in_thread(lambda: endpoint.dial(self._connect_seconds)), endpoint.host)
         with self._lock:
             self._busy[connection] = endpoint
             closed = self._closed

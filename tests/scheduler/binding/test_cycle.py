@@ -82,7 +82,7 @@ def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
 
 def test_a_pod_that_cannot_be_bound_because_of_what_is_said_of_it_is_tried_again() -> None:
     world = World(node("n1"), pod("p"))
-    withdraw, faults = world.withdraw, [RuntimeError("can't start new thread")]
+    withdraw, faults = world.withdraw, [Refused("can't start new thread", 503)]
 
     def failing(pod: Pod) -> None:
         if faults:
