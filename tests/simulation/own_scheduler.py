@@ -126,7 +126,9 @@ class WitnessedPreemptions(PreemptionExecutor):
             leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]
             others = [one.uid for one in plan.victims if not one.pod.terminating and one.uid not in before]
             again = f"{preemptor.pod.key} makes {others} leave {plan.node_name}, though {leaving} leave {node} for it"
-            self.judge.require(self.judge.disturbed or not (leaving and others), again)
+            # A nomination holds no devices or volumes, as upstream: another may have got those of the node.
+            claims = bool(preemptor.pod.spec.resource_claims or preemptor.pod.spec.volumes)
+            self.judge.require(self.judge.disturbed or claims or not (leaving and others), again)
         self.simulation.tell(f"{preemptor.pod.name} makes {sorted(victims)} leave {plan.node_name}")
         facts[preemptor.uid] = plan.node_name, before | victims
         super().carry_out(preemptor, plan)
