@@ -86,8 +86,20 @@ class PolicyFiles:
             return {}
         if self._client is not None:
             return {str(self._policy): _config_map(self._policy, self._client)}
-        beside = (path for pattern in _MODULES for path in self._policy.parent.glob(pattern))
-        return {str(path): _content(path) for path in (self._policy, *beside)}
+        return {str(path): _content(path) for path in self._paths(self._policy)}
+
+    def stamps(self) -> Mapping[str, tuple[int, ...]]:
+        """Returns what shows of each file that can be read whether it was written, if only with what was there."""
+        paths = () if self._policy is None or self._client is not None else self._paths(self._policy)
+        found: dict[str, tuple[int, ...]] = {}
+        for path in paths:
+            with suppress(OSError):
+                status = path.stat()
+                found[str(path)] = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+        return found
+
+    def _paths(self, policy: Path) -> list[Path]:
+        return [policy, *(path for pattern in _MODULES for path in policy.parent.glob(pattern))]
 
 
 def _config_map(policy: Path, client: KubeClient) -> bytes:
@@ -172,12 +184,13 @@ class PolicyReload:
     def _read_whole(self, adopt: Adopt) -> Policy:
         """Raises Outdated: a file has changed meanwhile, so that it may be half of one policy and half of another."""
         settings, path = self._settings, str(self._settings.policy)
+        stamps = self._files.stamps()
         self._read = self._seen = contents = self._contents()
         failures = CountedFailures(self._telemetry, log_failure)  # logs the first failure of each rule that is new
         changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with imported_anew(self._files.folder) if changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
-            if self._contents() != contents:
+            if self._contents() != contents or self._files.stamps() != stamps:
                 raise Outdated(f"policy {path}")
             adopt(policy, contents.get(path, b"").decode(errors="replace"))
         self._adopted = contents

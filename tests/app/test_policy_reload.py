@@ -89,7 +89,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     sys.path[:] = path
     sys.path_importer_cache.clear()
     sys.path_importer_cache.update(caches)
-    for name in ("reloaded_rules", "reloaded_help", "reloaded_hook"):
+    for name in ("reloaded_rules", "reloaded_help", "reloaded_late", "reloaded_hook"):
         sys.modules.pop(name, None)
 
 
@@ -159,6 +159,22 @@ def test_a_policy_that_changes_while_it_is_read_is_not_adopted_by_halves(running
         assert running.notes == ["it changes while it is read"]
     else:
         assert running.policy.profiles[0].percentage_of_nodes_to_score == 1
+
+
+def test_a_file_that_changes_and_changes_back_while_it_is_read_is_read_again(running: Running) -> None:
+    late, back = running.folder / "reloaded_late.py", "WORD = 'as it is'\n"
+
+    def change(asked: str) -> None:
+        late.write_text("import reloaded_hook\nreloaded_hook.back\nWORD = 'for a moment'\n" if asked == "on" else back)
+        if asked == "back":
+            hook.__getattr__ = lambda _: None  # type: ignore[method-assign]
+
+    sys.modules["reloaded_hook"] = hook = ModuleType("reloaded_hook")
+    hook.__getattr__ = change  # type: ignore[method-assign]
+    late.write_text(back)
+    running.write("reloaded_help.py", "import reloaded_hook\nreloaded_hook.on\nfrom reloaded_late import WORD\n")
+    assert running.look() == [True]
+    assert running.answer == ("one", "as it is")
 
 
 def test_a_mounted_config_map_changes_by_its_link(running: Running, tmp_path: Path) -> None:
