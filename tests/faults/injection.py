@@ -40,6 +40,14 @@ class Fault(Enum):
     """Done by the API server, then silence, then a reset."""
     DONE_YET_FAILED = "done yet failed"
     """Done by the API server, and 500 for an answer."""
+    ENDLESS = "endless"
+    """Done by the API server, then interim answers without end."""
+    UNMEASURED = "unmeasured"
+    """The answer tells no length, and ends with its connection."""
+    UNREADABLE = "unreadable"
+    """Done by the API server, and a refusal for an answer that is no UTF-8."""
+    SURPLUS = "surplus"
+    """After the answer comes another that nobody has asked for."""
     DELAYED = "delayed"
     """The API server sees the request after a silence, whatever has become of the client by then."""
 
@@ -74,6 +82,10 @@ FAULTS: Mapping[Call, tuple[Fault, ...]] = {
         Fault.UNANSWERED,
         Fault.LEFT_HANGING,
         Fault.DONE_YET_FAILED,
+        Fault.ENDLESS,
+        Fault.UNMEASURED,
+        Fault.UNREADABLE,
+        Fault.SURPLUS,
     ),
 }
 

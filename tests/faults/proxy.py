@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 import threading
 from collections import Counter
@@ -23,6 +24,7 @@ from tests.stock.control_plane import ControlPlane
 _HEAD_BYTES = 64 * 1024
 _KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after", b"audit-id")
 _LAST_CHUNK = b"0\r\n\r\n"
+_INTERIM_SECONDS = 0.05
 
 _REASONS = {Fault.GONE: (410, "Expired"), Fault.THROTTLED: (429, "TooManyRequests")}
 
@@ -161,8 +163,15 @@ class FaultyProxy:
                 raise _Ended
             case Fault.LEFT_HANGING:
                 await self._hang(client, injection)
-            case Fault.DONE_YET_FAILED:
-                await client.send(_refusal(Fault.FAILED))
+            case Fault.DONE_YET_FAILED | Fault.UNREADABLE | Fault.SURPLUS:
+                await client.send(_instead_of(whole, injection.fault))
+            case Fault.ENDLESS:
+                await client.unless_gone(_send_interim(client, injection.hang_seconds))
+                client.reset()
+                raise _Ended
+            case Fault.UNMEASURED:
+                await client.send(re.sub(rb"Content-Length: \d+\r\n", b"", whole))
+                raise _Ended
             case _:
                 client.reset()
                 raise _Ended
@@ -241,6 +250,13 @@ def _refusal(fault: Fault) -> bytes:
     return _framed(code, headers, json.dumps(_status(code, reason)).encode())
 
 
+def _instead_of(answer: bytes, fault: Fault) -> bytes:
+    if fault is Fault.UNREADABLE:
+        return _framed(400, [], b"\xff")
+    failed = _refusal(Fault.FAILED)
+    return answer + failed if fault is Fault.SURPLUS else failed
+
+
 def _framed(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
     return _head(status, headers) + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
@@ -249,6 +265,12 @@ def _head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
     lines = [b"HTTP/1.1 %d Injected" % status]
     lines += [name + b": " + value for name, value in headers if name.lower() in _KEPT_HEADERS]
     return b"\r\n".join(lines) + b"\r\n"
+
+
+async def _send_interim(client: Client, seconds: float) -> None:
+    for _ in range(int(seconds / _INTERIM_SECONDS)):
+        await client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await asyncio.sleep(_INTERIM_SECONDS)
 
 
 async def _cancel_all() -> None:

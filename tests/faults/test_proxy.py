@@ -60,6 +60,10 @@ def ask(plane: ControlPlane, proxy: FaultyProxy, method: str, path: str, body: A
         pytest.param(Fault.UNANSWERED, 0, True, id="unanswered"),
         pytest.param(Fault.LEFT_HANGING, 0, True, id="left hanging"),
         pytest.param(Fault.DONE_YET_FAILED, 500, True, id="done yet failed"),
+        pytest.param(Fault.ENDLESS, 0, True, id="endless"),
+        pytest.param(Fault.UNMEASURED, 201, True, id="unmeasured"),
+        pytest.param(Fault.UNREADABLE, 400, True, id="unreadable"),
+        pytest.param(Fault.SURPLUS, 201, True, id="surplus"),
     ],
 )
 def test_a_bind_meets_its_fault(control_plane: ControlPlane, fault: Fault, status: int, done: bool) -> None:

@@ -12,12 +12,12 @@ import pytest
 from tests.builders import Object, make_node, make_pod
 from tests.end_to_end.workload import violations
 from tests.faults.agreement import check_agreement
-from tests.faults.injection import Call, Fault, Injector, Severity
+from tests.faults.injection import FAULTS, Call, Fault, Injector, Severity
 from tests.faults.mortal import MortalExtender
 from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
 from tests.faults.sizes import KILLS, NODES, PODS, SEED, SETTLE_SECONDS, SOAKING
 from tests.faults.witness import Witness
-from tests.running import ONLY_EXTENDER
+from tests.running import ONLY_EXTENDER, schedule
 from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process
@@ -101,6 +101,28 @@ def test_each_pod_is_bound_once_and_no_node_is_overfull_whatever_happens(
             check_agreement(client, extender.running)
             assert unexplained(tmp_path) == []
     check_provoked(proxy, extender)
+
+
+def test_so_it_is_in_the_loop_which_binds_from_fibers(
+    control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bindings only go wrong here, and up to 64 at a time."""
+    client = control_plane.client
+    client.create_many(nodes())
+    storm = Severity({Call.BIND: 0.4}, hang_seconds=(0.5, 12.0) if SOAKING else (0.5, 2.0))
+    monkeypatch.setenv("EXTENDER_ASSUMED_TTL_SECONDS", "2")
+    with proxy_before(control_plane, Injector(SEED, storm)) as proxy, Witness(control_plane) as witness:
+        kubeconfig = kubeconfig_through(proxy, control_plane, tmp_path)
+        with schedule(kubeconfig, tmp_path) as scheduler:
+            client.create_many(pods())
+            assert wait_until(lambda: unbound(client) == 0, SETTLE_SECONDS)
+            report_faults(proxy)
+            check_truth(client, witness, scheduler.process)
+            assert scheduler.process.stop(30) == 0
+            assert "Traceback" not in scheduler.process.log.read_text()
+        conditions = [each for pod in client.list("Pod", "default") for each in pod["status"].get("conditions", [])]
+        assert [each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")] == []
+    assert {fault for call, fault in proxy.injector.injected if call is Call.BIND} == {*FAULTS[Call.BIND]}
 
 
 def live_through(extender: MortalExtender, client: ApiClient, random: Random) -> None:
