@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from extender.errors import Refused
 from extender.runtime.clock import Clock
 from extender.runtime.fibers import in_thread
 from extender.runtime.ports import Binder
 
 _YIELDED_TURNS = 9
+_TOO_MANY_REQUESTS, _MOST_TRIES = 429, 11
+_RETRY_AFTER_SECONDS = 1.0  # the API server never says another figure
 
 
 class TokenBucket:
@@ -47,15 +50,30 @@ class YieldingBucket(TokenBucket):
 
 
 class PacedBinder:
-    """A ports.Binder that waits for its turn."""
+    """A ports.Binder that waits for its turn, and binds again where the API server has too much to do (429).
 
-    def __init__(self, binder: Binder, bucket: TokenBucket, clock: Clock) -> None:
-        self._binder, self._bucket, self._clock = binder, bucket, clock
+    As often, and after as long, as client-go does: for a pod given back to the queue the pauses would grow.
+    """
+
+    def __init__(
+        self, binder: Binder, bucket: TokenBucket, clock: Clock, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._binder, self._bucket, self._clock, self._sleep = binder, bucket, clock, sleep
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        wait_seconds = self._bucket.reserve(self._clock.monotonic())
-        if wait_seconds:
-            in_thread(lambda: time.sleep(wait_seconds))
-        self._binder.bind(namespace, name, uid, node, annotations)
+        """See ports.Binder."""
+        for tries_left in reversed(range(_MOST_TRIES)):
+            self._wait(self._bucket.reserve(self._clock.monotonic()))
+            try:
+                self._binder.bind(namespace, name, uid, node, annotations)
+                return
+            except Refused as error:
+                if error.status != _TOO_MANY_REQUESTS or not tries_left:
+                    raise
+            self._wait(_RETRY_AFTER_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        if seconds:
+            in_thread(lambda: self._sleep(seconds))

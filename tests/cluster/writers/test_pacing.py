@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
+from extender.cluster.writers.pacing import PacedBinder, TokenBucket, YieldingBucket
+from extender.errors import Refused
+from extender.runtime.clock import ManualClock
 
 
 def test_a_burst_comes_at_once_and_the_rest_at_the_rate() -> None:
@@ -40,3 +45,40 @@ def test_a_bucket_that_yields_gives_a_tenth_of_its_turns_while_others_are_urgent
     assert [round(bucket.reserve(100.0), 6) for _ in range(3)] == [0.9, 1.9, 2.9]
     urgent = False
     assert [round(bucket.reserve(200.0), 6) for _ in range(3)] == [0, 0.1, 0.2]
+
+
+class BusyServer:
+    """Refuses so many Bindings, and takes those that come after."""
+
+    def __init__(self, refused: int, status: int) -> None:
+        self.refused, self.status, self.asked = refused, status, 0
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        self.asked += 1
+        if self.asked <= self.refused:
+            raise Refused("no", self.status)
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "asked", "bound"),
+    [
+        pytest.param(3, 429, 4, True, id="it has too much to do"),
+        pytest.param(100, 429, 11, False, id="for too long"),
+        pytest.param(1, 403, 1, False, id="it says no"),
+    ],
+)
+def test_a_bind_is_tried_again_where_the_server_has_too_much_to_do(
+    refused: int, status: int, asked: int, bound: bool
+) -> None:
+    clock, server = ManualClock(), BusyServer(refused, status)
+    binder, begin = PacedBinder(server, TokenBucket(100.0, 1), clock, clock.advance), clock.monotonic()
+    try:
+        binder.bind("default", "p", "u", "n")
+    except Refused:
+        assert not bound
+    else:
+        assert bound
+    assert server.asked == asked
+    assert round(clock.monotonic() - begin) == asked - 1
