@@ -107,7 +107,7 @@ class Cache:
     def remember(self, info: PodInfo, size_bytes: int) -> None:
         """Keeps a pod that the scheduler has asked about, in case its bind comes before the watch tells of it.
 
-        `size_bytes`: of its JSON, for what is kept so is bounded.
+        `size_bytes`: in memory, for what is kept so is bounded.
         """
         with self._locked("remember"):
             self._state.remembered.put(info, size_bytes)

@@ -137,7 +137,7 @@ class DecidedNominations:
 
 
 MOST_PODS = 4096
-MOST_BYTES = 16 * 1024 * 1024  # as JSON; in memory a pod takes several times as much
+MOST_BYTES = 64 * 1024 * 1024
 
 
 class RememberedPods:
@@ -151,7 +151,7 @@ class RememberedPods:
         return len(self._pods)
 
     def put(self, info: PodInfo, size_bytes: int) -> None:
-        """Adds or replaces the pod; `size_bytes`: of its JSON."""
+        """Adds or replaces the pod; `size_bytes`: in memory."""
         self.drop(info.uid)
         self._pods[info.uid] = info, size_bytes
         self._bytes += size_bytes

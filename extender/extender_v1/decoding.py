@@ -135,7 +135,8 @@ def decode_args(body: bytes, reader: NamesReader | None = None) -> ExtenderArgs:
         nodes = [NodeBytes(raw) for raw in items]
     if names is None and nodes is None:
         raise MalformedRequest("neither NodeNames nor Nodes is given")
-    return ExtenderArgs(_pod(fields.pod), names, nodes, len(memoryview(fields.pod)))
+    pod, size_bytes = _pod(fields.pod)
+    return ExtenderArgs(pod, names, nodes, size_bytes)
 
 
 def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
@@ -162,7 +163,7 @@ def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
         pods += len(each.uids)
         if pods > _MOST_VICTIMS:
             raise MalformedRequest(f"more than {_MOST_VICTIMS} victims")
-    return ExtenderPreemptionArgs(_pod(fields.pod), victims)
+    return ExtenderPreemptionArgs(_pod(fields.pod)[0], victims)
 
 
 def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
@@ -205,11 +206,12 @@ def _items(nodes: msgspec.Raw) -> list[msgspec.Raw]:
     return optional_as(fields.get("items"), list[msgspec.Raw], "Nodes.items") or []
 
 
-def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> None:
-    """Raises MalformedRequest where the body holds more and shorter values than any cluster's."""
+def _check_values(body: bytes, fewest_bytes: int, where: str = "the body") -> int:
+    """Returns about how many values there are. Raises MalformedRequest where no cluster has so many and short ones."""
     commas = body.count(b",")
     if commas > _MOST_SHORT_VALUES and len(body) < fewest_bytes * commas:
         raise MalformedRequest(f"{where} holds {commas} values in {len(body)} bytes, and no cluster's are so short")
+    return commas
 
 
 def _check_text(body: bytes) -> None:
@@ -256,14 +258,15 @@ def _victims(fields: _VictimsFields, node: str) -> NodeVictims:
     return NodeVictims([pod.uid for pod in pods] + uids, pods or None, violations)
 
 
-def _pod(raw: msgspec.Raw) -> Pod:
-    _check_values(bytes(raw), _FEWEST_BYTES_A_VALUE, "Pod")
+def _pod(raw: msgspec.Raw) -> tuple[Pod, int]:
+    """Returns the pod, and the bytes of memory that it takes with what rules ask of it, rather too many."""
+    size_bytes = 4 * len(memoryview(raw)) + 300 * _check_values(bytes(raw), _FEWEST_BYTES_A_VALUE, "Pod")
     pod = optional_as(raw, Pod, "Pod")
     if pod is None or not pod.uid or not pod.name:
         raise MalformedRequest("Pod is missing, or has no name and UID")
     if max(len(pod.uid), len(pod.name), len(pod.namespace)) > _LONGEST_NAME:
         raise MalformedRequest(f"Pod: a name, namespace or UID is longer than {_LONGEST_NAME} characters")
-    return pod
+    return pod, size_bytes
 
 
 def _check_few(body: bytes, where: str) -> None:

@@ -87,7 +87,7 @@ class NodeBytes:
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
-    """A request to filter or prioritize: one pod (of `pod_bytes` bytes of JSON), and either names or whole nodes."""
+    """A request to filter or prioritize: one pod (of about `pod_bytes` in memory), and either names or whole nodes."""
 
     pod: Pod
     node_names: list[str] | None

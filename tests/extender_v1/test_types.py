@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +23,8 @@ from extender.extender_v1.types import (
     MetaPod,
     MetaVictims,
 )
-from tests.builders import make_node, make_pod
+from extender.table import PodInfo
+from tests.builders import PodBuilder, expression, make_node, make_pod, node_term
 from tests.extender_v1.request_memory import SHAPES
 
 POD = make_pod("p").obj()
@@ -268,3 +270,29 @@ def test_prioritize_answers_that_would_hurt(result: list[tuple[str, Any]]) -> No
 def test_preempt_answers_that_would_hurt(victims: dict[str, MetaVictims]) -> None:
     with pytest.raises(InvalidAnswer, match="preempt"):
         validate_preempt(["a"], ExtenderPreemptionResult(victims))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(make_pod("p").req(cpu="1"), id="an ordinary pod"),
+        pytest.param(make_pod("p").label(**{f"a{n}": "" for n in range(1000)}), id="labels by the thousand"),
+        pytest.param(
+            make_pod("p").req({f"example.com/r{n}": "1" for n in range(1000)}), id="resources by the thousand"
+        ),
+        pytest.param(
+            make_pod("p").require_node(node_term(*(expression(f"a{n}", "Exists") for n in range(1000)))),
+            id="terms by the thousand",
+        ),
+    ],
+)
+def test_a_request_tells_what_its_pod_takes_in_memory(pod: PodBuilder) -> None:
+    body = json.dumps({"Pod": pod.obj(), "NodeNames": []}, separators=(",", ":")).encode()
+    decode_args(body)  # what is made once for all pods
+    tracemalloc.start()
+    args = decode_args(body)
+    info = PodInfo(args.pod)
+    info.requests, info.group  # noqa: B018  made as they are asked for, and kept
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.7 * taken < args.pod_bytes < 8 * taken
