@@ -184,10 +184,7 @@ class Response:
 
     def read(self) -> bytes:
         """Returns the rest of the body. Raises BrokenExchange."""
-        while not self.complete:
-            self._advance()
-        body, self._pieces = b"".join(self._pieces), []
-        return body
+        return b"".join(self.pieces())
 
     def _advance(self) -> None:
         data = self._connection.receive(self._silence_seconds)

@@ -130,20 +130,24 @@ class BindingCycle:
             self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
                 self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
-        except Exception as error:
-            if isinstance(error, ExtenderError) and not isinstance(error, OutcomeUnknown):
-                self._fail(assumed, error, "binding rejected: ")
-                return
-            # The watch will tell of the pod or, by telling nothing, let it expire; then it is tried again.
-            unexpected = None if isinstance(error, OutcomeUnknown) else error
-            _log.warning("bind of %s to %s: %s", pod.key, node_name, error, exc_info=unexpected)
-            self._finish(assumed.pod, certain=False)
-            self._count(assumed, "unknown", ERROR, str(error))
+        except OutcomeUnknown as error:
+            self._leave_to_watch(assumed, error)
+        except ExtenderError as error:
+            self._fail(assumed, error, "binding rejected: ")
+        except Exception as error:  # a defect: nobody knows how far the call came
+            _log.exception("bind of %s to %s", pod.key, node_name)
+            self._leave_to_watch(assumed, error)
         else:
             self._finish(assumed.pod, certain=True)
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", SCHEDULED)
+
+    def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
+        """Keeps the pod's place: the watch will tell of the pod or, by telling nothing, let it expire."""
+        _log.warning("bind of %s to %s: %s", assumed.pod.info.pod.key, assumed.node_name, error)
+        self._finish(assumed.pod, certain=False)
+        self._count(assumed, "unknown", ERROR, str(error))
 
     def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
         with suppress(IllegalTransition):  # the pod was deleted meanwhile
