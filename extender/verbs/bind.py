@@ -256,9 +256,9 @@ class Bind:
             return self._end("unknown", str(error))
         except Refused:
             raise
-        except BaseException:
-            self._forget(uid)
-            self._telemetry.bound("refused")
+        except BaseException:  # a defect: nobody knows how far the call came
+            self._finish(uid, certain=False)
+            self._telemetry.bound("unknown")
             raise
         self._finish(uid, certain=True)
         return self._end("bound")
