@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
+from typing import TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,7 +25,7 @@ from prometheus_client.registry import Collector
 from extender.runtime.clock import Clock
 from extender.runtime.memory import PAUSES
 from extender.runtime.ports import Telemetry
-from extender.web.telemetry.series import ALL_SERIES, SERIES, Series
+from extender.web.telemetry.series import SERIES, Series
 
 _log = logging.getLogger(__name__)
 
@@ -40,36 +41,24 @@ Leading = Callable[[], Mapping[str, bool]]
 class Metrics(Telemetry):
     """The series of one process."""
 
-    def __init__(self, clock: Clock, version: str) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, clock: Clock, version: str, series: Mapping[str, Series] = SERIES) -> None:
+        self.registry = registry = CollectorRegistry()
         self._clock, self._version = clock, version
         self._synced_at: dict[str, float] = {}
-        self._calls = self._histogram("extender_verb_duration_seconds")
-        self._waits = self._histogram("extender_lock_wait_seconds")
-        self._refused = self._counter("extender_refused_nodes_total")
-        self._binds = self._counter("extender_binds_total")
-        self._events = self._counter("extender_watch_events_total")
-        self._unreadable = self._counter("extender_unreadable_objects_total")
-        self._relists = self._counter("extender_relists_total")
-        self._rule_failures = self._counter("extender_rule_failures_total")
-        self._victims_for_rules = self._counter("extender_preemption_victims_total")
-        self._dropped_writes = self._counter("extender_dropped_writes_total")
-        self._not_recorded = self._counter("extender_not_recorded_total")
-        self._differences = self._counter("extender_cache_differences_total")
-        self._rejected = self._counter("extender_rejected_requests_total")
-        self._policy_reloads = self._counter("extender_policy_reloads_total")
+        by_kind = {kind: [each for each in series.values() if each.kind == kind] for kind in ("counter", "histogram")}
+        counters = {it.name: Counter(it.name, it.help, it.labels, registry=registry) for it in by_kind["counter"]}
+        histograms = {
+            it.name: Histogram(it.name, it.help, it.labels, buckets=it.buckets, registry=registry)
+            for it in by_kind["histogram"]
+        }
+        # prometheus-client looks a child up under a lock, by its labels made to strings: once each is enough.
+        self._counter, self._histogram = cache(partial(_child, counters)), cache(partial(_child, histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
         self._policy_read_at = self._gauge("extender_policy_last_reload_success_timestamp_seconds")
         self._policy_is_current.set(1)
         self._policy_read_at.set(clock.now())
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
-        # prometheus-client looks a child up under a lock, by its labels made to strings: once each is enough.
-        self._call_child, self._wait_child = cache(self._calls.labels), cache(self._waits.labels)
-        self._refused_child, self._bind_child = cache(self._refused.labels), cache(self._binds.labels)
-        self._event_child = cache(self._events.labels)
-        self._request_child = cache(self._counter("rest_client_requests_total").labels)
-        self._request_duration_child = cache(self._histogram("rest_client_request_duration_seconds").labels)
+            collector(registry=registry)
 
     def observe(self, sizes: Sizes, leading: Leading = dict) -> None:
         """Has both asked at each scrape; `sizes`: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
@@ -81,65 +70,65 @@ class Metrics(Telemetry):
         return encode(self.registry), content_type
 
     def called(self, verb: str, result: str, seconds: float) -> None:
-        self._call_child(verb, result).observe(seconds)
+        self._histogram("extender_verb_duration_seconds", verb, result).observe(seconds)
 
     def rejected(self, status: int) -> None:
         """Counts a request that was answered with this status, 400 or above."""
-        self._rejected.labels(str(status)).inc()
+        self._counter("extender_rejected_requests_total", str(status)).inc()
 
     def lock_waited(self, caller: str, seconds: float) -> None:
-        self._wait_child(caller).observe(seconds)
+        self._histogram("extender_lock_wait_seconds", caller).observe(seconds)
 
     def refused(self, plugin: str, nodes: int) -> None:
-        self._refused_child(plugin).inc(nodes)
+        self._counter("extender_refused_nodes_total", plugin).inc(nodes)
 
     def bound(self, result: str) -> None:
-        self._bind_child(result).inc()
+        self._counter("extender_binds_total", result).inc()
 
     def watch_event(self, kind: str, event: str) -> None:
-        self._event_child(kind, event).inc()
+        self._counter("extender_watch_events_total", kind, event).inc()
 
     def synced(self, kind: str) -> None:
         self._synced_at[kind] = self._clock.monotonic()
 
     def relisted(self, kind: str) -> None:
-        self._relists.labels(kind).inc()
+        self._counter("extender_relists_total", kind).inc()
 
     def withdrawn(self, kind: str) -> None:
         self._synced_at.pop(kind, None)
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        self._differences.labels(kind).inc()
+        self._counter("extender_cache_differences_total", kind).inc()
         _log.error("the cache was wrong, and is put right: %s %s %s", kind, key, how)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server; `code`: the answer's status, or `<error>`."""
-        self._request_child(code, method, host).inc()
-        self._request_duration_child(method, host).observe(seconds)
+        self._counter("rest_client_requests_total", code, method, host).inc()
+        self._histogram("rest_client_request_duration_seconds", method, host).observe(seconds)
 
     def write_dropped(self, kind: str) -> None:
         """Counts an event or a status that was given up."""
-        self._dropped_writes.labels(kind).inc()
+        self._counter("extender_dropped_writes_total", kind).inc()
 
     def not_recorded(self, kind: str, count: int) -> None:
         """Counts changes or decisions that the recorder has dropped."""
-        self._not_recorded.labels(kind).inc(count)
+        self._counter("extender_not_recorded_total", kind).inc(count)
 
     def rule_failed(self, rule: str) -> None:
-        self._rule_failures.labels(rule).inc()
+        self._counter("extender_rule_failures_total", rule).inc()
 
     def preempted_for_rules(self, victims: int) -> None:
         """Counts the pods that serve has evicted for another."""
-        self._victims_for_rules.inc(victims)
+        self._counter("extender_preemption_victims_total").inc(victims)
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
-        self._policy_reloads.labels("success" if succeeded else "failure").inc()
+        self._counter("extender_policy_reloads_total", "success" if succeeded else "failure").inc()
         self._policy_is_current.set(succeeded)
         if succeeded:
             self._policy_read_at.set(self._clock.now())
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
-        self._unreadable.labels(kind).inc()
+        self._counter("extender_unreadable_objects_total", kind).inc()
         _log.warning("%s %s is left out of the cache: %s", kind, key, why)
 
     def staleness(self) -> Mapping[str, float]:
@@ -147,15 +136,16 @@ class Metrics(Telemetry):
         now = self._clock.monotonic()
         return {kind: now - at for kind, at in self._synced_at.copy().items()}
 
-    def _histogram(self, name: str) -> Histogram:
-        series = ALL_SERIES[name]
-        return Histogram(name, series.help, series.labels, buckets=series.buckets, registry=self.registry)
-
-    def _counter(self, name: str) -> Counter:
-        return Counter(name, ALL_SERIES[name].help, ALL_SERIES[name].labels, registry=self.registry)
-
     def _gauge(self, name: str) -> Gauge:
-        return Gauge(name, ALL_SERIES[name].help, registry=self.registry)
+        return Gauge(name, SERIES[name].help, registry=self.registry)
+
+
+Family = TypeVar("Family", Counter, Histogram)
+
+
+def _child(families: Mapping[str, Family], name: str, *labels: str) -> Family:
+    """Returns the family's child with these labels; of a family that has no labels the only one."""
+    return families[name].labels(*labels) if labels else families[name]
 
 
 class _AtScrape(Collector):

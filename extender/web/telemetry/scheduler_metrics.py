@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
@@ -15,11 +14,12 @@ from extender.scheduler.ports import Attempt
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.log import inform
 from extender.web.telemetry.metrics import Metrics, gauge
-from extender.web.telemetry.series import SCHEDULER_SERIES
+from extender.web.telemetry.series import ALL_SERIES, SCHEDULER_SERIES
 from extender.web.telemetry.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
 _LONGEST_REASON = 1024
+_MANY_ATTEMPTS = 16
 
 
 class AttemptLog:
@@ -56,9 +56,6 @@ def _fields(attempt: Attempt) -> dict[str, object]:
     return fields
 
 
-_MANY_ATTEMPTS = 16
-
-
 class Waiting(NamedTuple):
     """Tells what waits.
 
@@ -77,22 +74,8 @@ class SchedulerMetrics(Metrics):
     """The series of a process that runs the loop; a scheduler.ports.SchedulerTelemetry."""
 
     def __init__(self, clock: Clock, version: str, traces: Traces | None = None) -> None:
-        super().__init__(clock, version)
+        super().__init__(clock, version, ALL_SERIES)
         self.attempt_log = AttemptLog(clock, traces or Traces())
-        incoming = self._counter("scheduler_queue_incoming_pods_total")
-        self._incoming_child = cache(incoming.labels)
-        attempts = self._counter("scheduler_schedule_attempts_total")
-        self._attempts_child = cache(attempts.labels)
-        durations = self._histogram("scheduler_scheduling_attempt_duration_seconds")
-        self._duration_child = cache(durations.labels)
-        self._algorithm = self._histogram("scheduler_scheduling_algorithm_duration_seconds")
-        self._attempts_to_bound = self._histogram("scheduler_pod_scheduling_attempts")
-        to_bound = self._histogram("scheduler_pod_scheduling_sli_duration_seconds")
-        self._to_bound_child = cache(to_bound.labels)
-        self._preemptions = self._counter("scheduler_preemption_attempts_total")
-        self._victims = self._histogram("scheduler_preemption_victims")
-        self._point_child = cache(self._histogram("scheduler_framework_extension_point_duration_seconds").labels)
-        self._plugin_child = cache(self._histogram("scheduler_plugin_execution_duration_seconds").labels)
 
     def observe_queue(self, waiting: Waiting) -> None:
         """Has `waiting` asked at each scrape."""
@@ -100,30 +83,32 @@ class SchedulerMetrics(Metrics):
 
     def incoming(self, queue: str, event: str) -> None:
         """See QueueTelemetry."""
-        self._incoming_child(queue, event).inc()
+        self._counter("scheduler_queue_incoming_pods_total", queue, event).inc()
 
     def attempted(self, attempt: Attempt) -> None:
         labels = attempt.result, attempt.pod.spec.scheduler_name
-        self._attempts_child(*labels).inc()
-        self._duration_child(*labels).observe(attempt.seconds)
+        self._counter("scheduler_schedule_attempts_total", *labels).inc()
+        self._histogram("scheduler_scheduling_attempt_duration_seconds", *labels).observe(attempt.seconds)
         self.attempt_log.note(attempt)
 
     def decided(self, seconds: float) -> None:
-        self._algorithm.observe(seconds)
+        self._histogram("scheduler_scheduling_algorithm_duration_seconds").observe(seconds)
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        self._attempts_to_bound.observe(attempts)
-        self._to_bound_child(str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+").observe(seconds)
+        self._histogram("scheduler_pod_scheduling_attempts").observe(attempts)
+        told = str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+"
+        self._histogram("scheduler_pod_scheduling_sli_duration_seconds", told).observe(seconds)
 
     def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        self._point_child(point, status, profile).observe(seconds)
+        name = "scheduler_framework_extension_point_duration_seconds"
+        self._histogram(name, point, status, profile).observe(seconds)
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
-        self._plugin_child(plugin, point, status).observe(seconds)
+        self._histogram("scheduler_plugin_execution_duration_seconds", plugin, point, status).observe(seconds)
 
     def preempted(self, victims: int) -> None:
-        self._preemptions.inc()
-        self._victims.observe(victims)
+        self._counter("scheduler_preemption_attempts_total").inc()
+        self._histogram("scheduler_preemption_victims").observe(victims)
 
 
 class _AtScrape(Collector):
