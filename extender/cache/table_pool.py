@@ -7,8 +7,8 @@ a table takes anything in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 
 from extender.cache.changes import Changes, Updates, apply
@@ -60,15 +60,8 @@ class TablePool:
 
     def ask(self, question: Callable[[Table], str]) -> tuple[str, int]:
         """Returns the answer of a table, and the cursor of the moment that it was up to date."""
-        replica = self.take("ask")
-        try:
-            answer = question(replica.table)
-        except BaseException as error:
-            self.give_back(replica, "ask", failed=_spoils(error))
-            raise
-        cursor = replica.cursor
-        self.give_back(replica, "ask", failed=False)
-        return answer, cursor
+        with self._lent("ask") as replica:
+            return question(replica.table), replica.cursor
 
     def ask_locked(self, question: Callable[[Table], str]) -> str:
         """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
@@ -82,20 +75,27 @@ class TablePool:
         self._idle.append(replica)
         return answer
 
-    def lend(self, reader: str) -> AbstractContextManager[Table]:
+    @contextmanager
+    def lend(self, reader: str) -> Iterator[Table]:
         """Lends a table that is up to date as the block begins, stays as it is, and is the block's own."""
-        return _Loan(self, reader)
+        with self._lent(reader) as replica:
+            yield replica.table
 
-    def take(self, reader: str) -> Replica:
-        """See `lend`; `give_back` is to follow."""
+    @contextmanager
+    def _lent(self, reader: str) -> Iterator[Replica]:
+        """Lends a replica; one whose reader failed, perhaps in the middle of a step, is not lent again."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             missed = replica.missed(self._changes)
         self._catch_up(replica, missed, reader)
-        return replica
+        try:
+            yield replica
+        except BaseException as error:
+            self._give_back(replica, reader, failed=_spoils(error))
+            raise
+        self._give_back(replica, reader, failed=False)
 
-    def give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
-        """Ends a loan; a table whose reader failed, perhaps in the middle of a step, is not lent again."""
+    def _give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
         if failed:
             with self._locked(reader):
                 self._discard(replica)
@@ -140,7 +140,7 @@ class TablePool:
                 apply(part, fresh.table)
                 breathe()
         except BaseException:
-            self.give_back(fresh, "check_tables", failed=True)
+            self._give_back(fresh, "check_tables", failed=True)
             raise
         checked = [replica for replica in known if self._check(replica, fresh, is_right, breathe)]
         with self._locked("check_tables"):
@@ -173,14 +173,14 @@ class TablePool:
         with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
             apply(missed, replica.table)
         apply(fresh_missed, fresh.table)
-        self.give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
+        self._give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
         return True
 
     def _catch_up(self, replica: Replica, missed: Updates, reader: str) -> None:
         try:
             apply(missed, replica.table)
         except BaseException:
-            self.give_back(replica, reader, failed=True)
+            self._give_back(replica, reader, failed=True)
             raise
 
     # ---- with the lock held
@@ -198,20 +198,6 @@ class TablePool:
     def _discard(self, replica: Replica) -> None:
         self._replicas = [kept for kept in self._replicas if kept is not replica]
         replica.table.leave_readers()
-
-
-class _Loan(AbstractContextManager[Table]):
-    __slots__ = ("_pool", "_reader", "_replica")
-
-    def __init__(self, pool: TablePool, reader: str) -> None:
-        self._pool, self._reader = pool, reader
-
-    def __enter__(self) -> Table:
-        self._replica = self._pool.take(self._reader)
-        return self._replica.table
-
-    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, *__: object) -> None:
-        self._pool.give_back(self._replica, self._reader, failed=error is not None and _spoils(error))
 
 
 def _spoils(error: BaseException) -> bool:
