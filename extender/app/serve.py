@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
+from extender.app.feed import FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
@@ -37,8 +37,8 @@ from extender.framework.profile import Profiles
 from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy, parsed
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
-from extender.runtime.clock import Clock, SystemClock, TimeLimit
-from extender.runtime.ports import Binder, Telemetry
+from extender.runtime.clock import SystemClock, TimeLimit
+from extender.runtime.ports import Binder
 from extender.runtime.threads import Ticker
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
@@ -114,10 +114,30 @@ class WebhookProcess(CacheProcess):
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
         permits = Permits(cache.snapshot, limit=limit)
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
-        self._preempting = _preempting(settings, cache, profiles, feed, metrics, clock, limit)
+        self._preempting = self._preempting_writers(limit)
         put_in_force(profiles.all, refused.wake)
-        self._verbs = observed.verbs(verbs_over(cache, profiles, binder, metrics, settings, refused, permits))
+        self._verbs = observed.verbs(self._verbs_over(binder, permits, limit))
         self._tickers = self._tickers_of(refused, permits)
+
+    def _preempting_writers(self, limit: TimeLimit) -> Sequence[PreemptionWriters]:
+        """Returns the writers that preempt for users' rules; none unless that is asked for, and the cluster live."""
+        settings, metrics, fence = self._settings, self.metrics, self._feed.fence
+        if not settings.preempt_for_rules or settings.cluster:
+            return ()
+        client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
+        return (PreemptionWriters(self._cache, self._profiles, client, fence, metrics, self._clock, limit),)
+
+    def _verbs_over(self, binder: Binder, permits: Permits, limit: TimeLimit) -> list[Verb[Any, Any]]:
+        cache, profiles, settings, reader = self._cache, self._profiles, self._settings, NamesReader()
+        # Half of the connections stay free for other calls.
+        wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
+        preemptors = None if settings.cluster else RecentPreemptors(self._clock)  # no watch ever tells of a file's pods
+        return [
+            Filter(cache, profiles, self.metrics, reader, limit, self._refused, preemptors),
+            Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
+            Preempt(cache, profiles, limit, preemptors),
+            Bind(cache, profiles, binder, self.metrics, limit, permits, wait),
+        ]
 
     def _tickers_of(self, refused: RefusedPods, permits: Permits) -> tuple[Ticker, ...]:
         cache, feed, ready = self._cache, self._feed, self._ready
@@ -175,40 +195,3 @@ class WebhookProcess(CacheProcess):
     def unready(self) -> Mapping[str, str]:
         """Returns what stands between this process and readiness; not the lease where a Service leads to the leader."""
         return {**self._own_obstacles(), **({} if self._calls_follow_leader else self._feed.waiting_for())}
-
-
-def _preempting(
-    settings: Settings,
-    cache: Cache,
-    profiles: Profiles,
-    feed: ClusterFeed,
-    metrics: Metrics,
-    clock: Clock,
-    limit: TimeLimit,
-) -> Sequence[PreemptionWriters]:
-    """Returns the writers that preempt for users' rules; none unless that is asked for, and the cluster live."""
-    if not settings.preempt_for_rules or settings.cluster:
-        return ()
-    client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-    return (PreemptionWriters(cache, profiles, client, feed.fence, metrics, clock, limit),)
-
-
-def verbs_over(
-    cache: Cache,
-    profiles: Profiles,
-    binder: Binder,
-    telemetry: Telemetry,
-    settings: Settings,
-    refused: RefusedPods,
-    permits: Permits,
-) -> list[Verb[Any, Any]]:
-    # Half of the connections stay free for other calls.
-    wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
-    reader, limit = NamesReader(), TimeLimit(SystemClock(), settings.decision_seconds)
-    preemptors = None if settings.cluster else RecentPreemptors(SystemClock())  # no watch ever tells of a file's pods
-    return [
-        Filter(cache, profiles, telemetry, reader, limit, refused, preemptors),
-        Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
-        Preempt(cache, profiles, limit, preemptors),
-        Bind(cache, profiles, binder, telemetry, limit, permits, wait),
-    ]

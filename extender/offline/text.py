@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 Cells = Sequence[str]
+MOST_ROWS = 20
 
 
 def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
@@ -13,6 +14,14 @@ def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for line in shown:
         yield gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def cut(lines: Sequence[Cells], most: int | None, what: str = "") -> Iterator[str]:
+    """The head, `most` lines after it (None: all), and how many more there are, of what."""
+    shown = lines if most is None else lines[: most + 1]
+    yield from aligned(shown)
+    if len(lines) > len(shown):
+        yield f"and {len(lines) - len(shown)} more{what}: see -o wide"
 
 
 def printable(text: str) -> str:

@@ -50,9 +50,7 @@ class _Check(Check):
         return self._refuse(rows, None)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        mask = np.zeros(len(self._table.pods.row), np.bool_)
-        mask[gone.slots] = True
-        return self._refuse(rows, mask)
+        return self._refuse(rows, gone.removed)
 
     def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
         standing = np.ones(len(rows), np.bool_)

@@ -29,6 +29,7 @@ class HypotheticalRemovals:
 
     Attributes:
         initial: the slots that it was made with, reprieved or not.
+        removed: bool[slot]: those that are removed at this moment.
         nominated: the nominated pods, as if they had come. Only `freed` counts them: what is free for good.
     """
 
@@ -37,24 +38,24 @@ class HypotheticalRemovals:
         self._table = table
         self.initial = slots
         self._rows = table.pods.row
-        self._removed: BoolColumn = np.zeros(len(self._rows), np.bool_)
-        self._removed[slots] = True
+        self.removed: BoolColumn = np.zeros(len(self._rows), np.bool_)
+        self.removed[slots] = True
         self._sums: dict[Hashable, RemovalSum] = {}
 
     @property
     def slots(self) -> Rows:
         """Returns the pods that are removed at this moment, ascending."""
-        return np.flatnonzero(self._removed)
+        return np.flatnonzero(self.removed)
 
     def reprieve(self, slots: Rows) -> None:
         """Puts these of the pods back on their nodes."""
-        self._removed[slots] = False
+        self.removed[slots] = False
         for each, by_row in self._sums.values():
             np.subtract.at(by_row, self._rows[slots], each[slots])
 
     def remove(self, slots: Rows) -> None:
         """Removes pods again that were reprieved."""
-        self._removed[slots] = True
+        self.removed[slots] = True
         for each, by_row in self._sums.values():
             np.add.at(by_row, self._rows[slots], each[slots])
 

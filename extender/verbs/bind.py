@@ -113,7 +113,7 @@ class Bind:
         return encode(result)
 
     def summary(self, request: ExtenderBindingArgs, result: ExtenderBindingResult) -> Summary:
-        return Summary(request.pod_uid, request.pod_namespace, request.pod_name, 1, 0 if result.error else 1)
+        return Summary(1, 0 if result.error else 1)
 
     def _once(self, request: ExtenderBindingArgs, *, checked: bool) -> ExtenderBindingResult:
         """Binds, or waits for the call that binds the same pod already."""

@@ -96,8 +96,7 @@ class Filter:
         return encode_filter(result)
 
     def summary(self, request: ExtenderArgs, result: ExtenderFilterResult) -> Summary:
-        pod = request.pod
-        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(result.passed))
+        return Summary(len(request.names), len(result.passed))
 
     def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> Set[str]:
         """Returns the rules that refused, and puts their reasons into the one or the other by node."""

@@ -123,9 +123,7 @@ class Preempt:
         return encode(result)
 
     def summary(self, request: ExtenderPreemptionArgs, result: ExtenderPreemptionResult) -> Summary:
-        pod = request.pod
-        kept = len(result.node_name_to_meta_victims)
-        return Summary(pod.uid, pod.namespace, pod.name, len(request.victims), kept)
+        return Summary(len(request.victims), len(result.node_name_to_meta_victims))
 
 
 def _meta_victims(uids: list[str], violations: int) -> MetaVictims:

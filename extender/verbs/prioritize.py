@@ -74,8 +74,7 @@ class Prioritize:
         return encode_priorities(result)
 
     def summary(self, request: ExtenderArgs, result: HostPriorityList) -> Summary:
-        pod = request.pod
-        return Summary(pod.uid, pod.namespace, pod.name, len(request.names), len(result.hosts))
+        return Summary(len(request.names), len(result.hosts))
 
     def _scaled(self, totals: Scores, profile: Profile) -> Scores:
         if not len(totals):

@@ -24,11 +24,8 @@ Result = TypeVar("Result")
 
 
 class Summary(NamedTuple):
-    """One call for the log: whose pod, how many nodes were asked about and how many are left."""
+    """One call for the log: how many nodes were asked about, and how many are left."""
 
-    uid: str
-    namespace: str
-    name: str
     nodes_in: int
     nodes_out: int
 

@@ -72,7 +72,7 @@ def test_every_page_of_the_loop_is_listed() -> None:
 def test_every_field_of_a_log_line_is_listed() -> None:
     stream = io.StringIO()
     log.configure("json", "info", stream)
-    subject, summary = PodReference("u", "shop", "web-0", {}), Summary("u", "shop", "web-0", 20, 8)
+    subject, summary = PodReference("u", "shop", "web-0", {}), Summary(20, 8)
     report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"), Traces())
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "n1", "409: Conflict"))

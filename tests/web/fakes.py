@@ -99,7 +99,7 @@ class ScriptedVerb:
         )
 
     def summary(self, request: Scripted, result: Answered) -> Summary:
-        return Summary("uid-1", "default", "pod", len(_names(request)), len(getattr(result, "node_names", None) or ()))
+        return Summary(len(_names(request)), len(getattr(result, "node_names", None) or ()))
 
     def _answer(self, names: list[str], error: str) -> Answered:
         if self.name == "bind":

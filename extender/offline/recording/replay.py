@@ -26,7 +26,7 @@ from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep
 from extender.offline.recording.worlds import Rules, World
 from extender.offline.state import rule_errors
-from extender.offline.text import Cells, aligned, listed, printable
+from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
 from extender.runtime.clock import LATE
 from extender.verbs.verb import DECIDED
 
@@ -233,7 +233,6 @@ class _Replay:
             yield f"{missing} changes were not recorded, for they came faster than they could be written"
 
 
-MOST_ROWS = 20
 _MOST_NODES = 3
 
 
@@ -253,10 +252,7 @@ def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
         ]
     if len(lines) > 1:
         yield ""
-        shown = lines if every else lines[: MOST_ROWS + 1]
-        yield from aligned(shown)
-        if len(lines) > len(shown):
-            yield f"and {len(lines) - len(shown)} more: see -o wide"
+        yield from cut(lines, None if every else MOST_ROWS)
 
 
 def steps_text(steps: Sequence[RecordedStep]) -> Iterator[str]:

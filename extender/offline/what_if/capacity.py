@@ -17,7 +17,7 @@ from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
-from extender.offline.text import aligned, printable
+from extender.offline.text import MOST_ROWS, aligned, cut, printable
 from extender.offline.what_if.simulation import Progress, Simulation
 from extender.plugins.inter_pod_affinity.terms import terms_against
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE
@@ -26,7 +26,6 @@ from extender.table import PodInfo
 from extender.table.nodes.columns import NONZERO_CPU, NONZERO_MEMORY
 
 MOST_PODS = 100_000
-_MOST_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +206,7 @@ def as_text(found: Capacity, *, every: bool = False) -> Iterator[str]:
             yield from aligned([("NODES", "REASON", "DETAIL"), *((str(r.nodes), r.reason, r.detail) for r in reasons)])
     for name, nodes in found.by_node.items() if every or len(found.pods) == 1 else ():
         ranked = sorted(nodes.items(), key=lambda each: (-each[1], each[0]))
-        shown = ranked if every else ranked[:_MOST_ROWS]
-        if shown:
+        if ranked:
             yield ""
-            yield from aligned([("NODE", f"PODS OF {name}"), *((node, str(count)) for node, count in shown)])
-        if len(ranked) > len(shown):
-            yield f"and {len(ranked) - len(shown)} more nodes: see -o wide"
+            lines = [("NODE", f"PODS OF {name}"), *((node, str(count)) for node, count in ranked)]
+            yield from cut(lines, None if every else MOST_ROWS, " nodes")

@@ -10,12 +10,12 @@ from typing import Any
 from extender.framework.profile import Profiles
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
-from extender.offline.text import Cells, aligned, printable
+from extender.offline.text import MOST_ROWS, Cells, aligned, cut, printable
 from extender.offline.what_if.result import SimulationResult, simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 
-_MOST_ROWS, _MOST_SCORED = 20, 200
+_MOST_SCORED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,8 @@ def as_text(found: Comparison, names: tuple[str, str], *, every: bool = False) -
     if not found.moved:
         yield "every pod ends on the same node under both"
         return
-    shown = found.moved if every else found.moved[:_MOST_ROWS]
-    yield from aligned([("POD", *names), *((m.pod, m.first or "pending", m.second or "pending") for m in shown)])
-    if len(found.moved) > len(shown):
-        yield f"and {len(found.moved) - len(shown)} more: see -o wide"
+    lines = [("POD", *names), *((m.pod, m.first or "pending", m.second or "pending") for m in found.moved)]
+    yield from cut(lines, None if every else MOST_ROWS)
     if found.plugins:
         told = ", ".join(f"{name} {value:+g}" for name, value in found.plugins.items())
         yield printable(f"scores for the second node against the first, on average: {told}")

@@ -14,7 +14,7 @@ from extender.framework.topology import ZONE
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
-from extender.offline.text import Cells, aligned, listed, printable
+from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
 from extender.offline.what_if.scenario import Scenario, apply, waiting
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
 from extender.table.labels import ABSENT, Rows
@@ -85,7 +85,6 @@ def _share(part: float, whole: float) -> float:
     return round(float(part / whole), 4) if whole else 0.0
 
 
-MOST_ROWS = 20
 _BUDGET = "a PodDisruptionBudget does not allow its eviction"
 _MEASURES = {
     "utilisation": "utilisation",
@@ -197,35 +196,32 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
     """Placements, what is left with reasons, evictions with new homes, and the balance; `every`: uncut."""
     yield summary(result)
     yield from (printable(f"note: {note}") for note in result.notes)
-    most = len(result.placements) + len(result.evictions) + 1 if every else MOST_ROWS
+    most = None if every else MOST_ROWS
     moved = [each for each in result.placements if not each.previous]
     if moved:
-        yield from _cut([("POD", "NODE"), *((each.pod, each.node) for each in moved)], most)
+        yield ""
+        yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in moved)], most)
         by_zone = Counter(result.zones.get(each.node) or "no zone" for each in moved)
         yield printable("by zone: " + ", ".join(f"{zone} {count}" for zone, count in sorted(by_zone.items())))
     if result.remaining:
         reasons = Counter(result.remaining.values())
         examples = {reason: [pod for pod, its in result.remaining.items() if its == reason] for reason in reasons}
         lines = [(str(count), listed(examples[reason], 2), reason) for reason, count in reasons.most_common()]
-        yield from _cut([("LEFT OVER", "PODS", "REASON"), *lines], most)
+        yield ""
+        yield from cut([("LEFT OVER", "PODS", "REASON"), *lines], most)
     if result.evictions:
         homes = {each.pod: each.node for each in result.placements}
         left = [(e.pod, e.node, e.cause, _home(e, homes)) for e in result.evictions]
-        yield from _cut([("EVICTED", "FROM", "BY", "NEW HOME"), *left], most)
+        yield ""
+        yield from cut([("EVICTED", "FROM", "BY", "NEW HOME"), *left], most)
     if result.kept:
-        yield from _cut([("STAYS", "ON", "FOR"), *((pod, node, _BUDGET) for pod, node in result.kept.items())], most)
+        yield ""
+        yield from cut([("STAYS", "ON", "FOR"), *((pod, node, _BUDGET) for pod, node in result.kept.items())], most)
     yield from _balance(result)
 
 
 def _home(eviction: Eviction, homes: Mapping[str, str]) -> str:
     return homes.get(eviction.pod, "none yet") if eviction.comes_back else "lost: no controller makes it again"
-
-
-def _cut(lines: Sequence[Cells], most: int) -> Iterator[str]:
-    yield ""
-    yield from aligned(lines[: most + 1])
-    if len(lines) > most + 1:
-        yield f"and {len(lines) - most - 1} more: see -o wide"
 
 
 def _balance(result: SimulationResult) -> Iterator[str]:
