@@ -40,11 +40,8 @@ class Writers:
         self.statuses = ApiStatuses(client, bucket(status_rate), clock, dropped)
         self._event_bucket = YieldingBucket(event_rate, _burst(event_rate))
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
-        self.evictor, self.volumes, self.claims = (
-            ApiEvictor(client, clock),
-            ApiVolumes(client),
-            ApiClaims(client, clock),
-        )
+        self.evictor, self.volumes = ApiEvictor(client, clock), ApiVolumes(client)
+        self.claims = ApiClaims(client, clock)
         self.binders = FiberPool("binder", BINDINGS)
         self.pre_binders, self.preemptors = WorkerPool("pre-binder", PRE_BINDERS), WorkerPool("preemptor", PREEMPTORS)
 

@@ -88,7 +88,7 @@ class HttpConnection:
             return self._once_ready(partial(self._socket.recv, _PIECE_BYTES), READABLE, silence_seconds)
         except TimeoutError:
             came = "no whole answer came in" if time.monotonic() >= self.deadline else "nothing came for"
-            raise Hung(f"{came} {silence_seconds:g} s") from None
+            raise Hung(f"{came} {silence_seconds:.3g} s") from None
         except OSError:
             return b""
 

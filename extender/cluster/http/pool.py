@@ -95,15 +95,13 @@ class ConnectionPool:
             try:
                 connection.send(*request)
                 return connection, Response(connection, silence_seconds, repeated=repeated)
-            except BrokenExchange as error:
+            except BaseException as error:
                 self._put_back(connection, reusable=False)
                 # The server may close an idle connection at any moment, also as the request is on its way.
-                if not (repeatable and kept and error.dead) or self._closed:
+                dead = kept and isinstance(error, BrokenExchange) and error.dead
+                if not (repeatable and dead) or self._closed:
                     raise
                 repeated = True
-            except BaseException:
-                self._put_back(connection, reusable=False)
-                raise
 
     def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
         try:
