@@ -99,6 +99,7 @@ def test_each_pod_is_bound_once_whoever_leads(control_plane: ControlPlane, tmp_p
         print(f"in {time.monotonic() - begin:.0f} s, the lease changed hands {transitions} times")
         replicas.proxy.injector.calm()
         report_faults(replicas.proxy)
+        assert wait_until(lambda: one.synced() and two.synced(), _TAKE_OVER_SECONDS)
         replicas.check(client)
         assert unexplained(tmp_path) == []
         assert transitions >= LEADER_CHANGES // 2  # in a storm nobody may lead as a turn begins

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import trustme
 
-from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import JSON, KubeClient
 from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
@@ -156,10 +155,10 @@ def test_the_answer_is_lost_after_the_bind(api: FakeApiServer, binder: ApiBinder
 
 
 def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_client, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
     release = threading.Event()
     api.fail(BINDING, hang(release))
-    with pytest.raises(OutcomeUnknown, match="nothing came for"):
+    with pytest.raises(OutcomeUnknown, match="no whole answer came in"):
         binder.bind("default", "p", "u", "n1")
     release.set()
     assert len(api.calls) == 1, "a call that may still be under way is not repeated"
@@ -175,9 +174,9 @@ def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
     api.fail("/api/v1/namespaces/default/pods/p0/binding", *[lambda _: met.wait(5) >= 0] * 4)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: binder.bind("default", "p0", "u0", "n1"), range(4)))
-    monkeypatch.setattr(kube_client, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
     api.freeze()
-    with pytest.raises(OutcomeUnknown, match="nothing came"):
+    with pytest.raises(OutcomeUnknown, match="no whole answer came in"):
         binder.bind("default", "p1", "u1", "n1")
     for index in range(2, 8):
         binder.bind("default", f"p{index}", f"u{index}", "n1")
