@@ -58,7 +58,8 @@ def doctor(
 
     Exit status: 0 where nothing fails, 1 where something does, 2 for wrong usage or input.
     """
-    from extender.app.doctor.diagnosis import SERVE, SERVE_PREEMPTING, Subject, diagnose
+    from extender.app.doctor.cluster import SERVE, SERVE_PREEMPTING
+    from extender.app.doctor.diagnosis import Subject, diagnose
 
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):

@@ -34,8 +34,13 @@ from extender.web.worker.application import Handler
 from extender.web.worker.http1 import Head, RequestRefused
 
 Certificate = Mapping[str, Any]
+BeforeSync = Literal["fail", "pass"]
+WaitingFor = Callable[[], Mapping[str, str]]
 PROBES = frozenset({"/livez", "/readyz", "/healthz"})
 """Paths that everybody may ask, for kubelet has no certificate."""
+_WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
+_WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +109,6 @@ def unreadable(content_type: str, content_encoding: str | bytes | None) -> str:
     return ""
 
 
-_WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
-
-
 class PodReference(NamedTuple):
     """The pod that a request is about, as far as the request describes it."""
 
@@ -150,14 +152,6 @@ class Exemptions:
             return False
         labelled = bool(self.own_labels) and self.own_labels.items() <= pod.labels.items()
         return labelled or (bool(self.own_name) and pod.name == self.own_name)
-
-
-_log = logging.getLogger(__name__)
-
-_WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
-
-BeforeSync = Literal["fail", "pass"]
-WaitingFor = Callable[[], Mapping[str, str]]
 
 
 @dataclass(slots=True)

@@ -21,7 +21,9 @@ SUPPORTED_MINORS = range(35, 38)
 """The minor versions of Kubernetes 1 that the end-to-end tests run against."""
 WAIT_SECONDS = 5.0
 SKEW_WARN_SECONDS = 2.0
+SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
 _GROUP = "scheduling.k8s.io"
+_AT_ONCE = 8
 
 
 def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
@@ -131,10 +133,6 @@ def _lease(client: KubeClient, namespace: str, name: str) -> Finding:
             "see whether a replica is ready, and whether its account may update the lease",
         )
     return ok("lease", f"{holder} holds {shown}")
-
-
-SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
-_AT_ONCE = 8
 
 
 class Right(NamedTuple):

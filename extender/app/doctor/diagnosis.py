@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from extender.app.doctor.cluster import SCHEDULE, SERVE, SERVE_PREEMPTING, WAIT_SECONDS, check_cluster, check_rights
+from extender.app.doctor.cluster import SCHEDULE, SERVE, check_cluster, check_rights
 from extender.app.doctor.endpoint import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.app.doctor.scheduler_config import (
@@ -125,6 +125,3 @@ def _policy(path: Path, kubeconfig: Path | None) -> tuple[Policy | None, Finding
         return None, fail("policy", "; ".join(error.faults), "mend it: `extender reference policy` has every field")
     rules = sum(len(profile.predicates) + len(profile.priorities) + len(profile.permit) for profile in policy.profiles)
     return policy, ok("policy", f"{len(policy.profiles)} profiles, {rules} rules; all of them load")
-
-
-__all__ = ["SCHEDULE", "SERVE", "SERVE_PREEMPTING", "WAIT_SECONDS", "Subject", "diagnose"]

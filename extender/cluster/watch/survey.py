@@ -29,6 +29,10 @@ from extender.model.pod import Pod
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
+QUIET_SECONDS = 20.0
+PATIENCE_SECONDS = 20.0  # how long a watch may take to tell of an object that a list shows
+_LISTED_PER_SECOND = 200  # a kind of many objects is listed more rarely
+_LONGEST_SECONDS = 300.0
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -103,12 +107,6 @@ class Survey:
         if missed and listed > self._reflector.version_listed:
             self._distrust(f"the watch has not told of the pod with UID {uid} in version {listed}")
         return missed
-
-
-QUIET_SECONDS = 20.0
-PATIENCE_SECONDS = 20.0  # how long a watch may take to tell of an object that a list shows
-_LISTED_PER_SECOND = 200  # a kind of many objects is listed more rarely
-_LONGEST_SECONDS = 300.0
 
 
 class Verification:

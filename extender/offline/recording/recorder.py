@@ -29,8 +29,17 @@ from extender.runtime.clock import Clock
 from extender.runtime.threads import Ticker
 
 FILES = 4
+WRITE_SECONDS = 0.25
+LIMIT_BYTES = 64 * 1024 * 1024
+CHANGE_BYTES = 500  # what it refers to the cache refers to as well
+RETRY_SECONDS = 60.0
+_AT_ONCE = 16
 _COMPRESSION = 1
 _PRIVATE = 0o600  # a recording tells what runs in a cluster
+Dropped = Callable[[str, int], object]
+CHANGE, DECISION = "change", "decision"
+"""The kinds of entries that may be dropped."""
+_log = logging.getLogger(__name__)
 
 
 class RotatingFiles:
@@ -89,18 +98,6 @@ class RotatingFiles:
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
-
-
-WRITE_SECONDS = 0.25
-LIMIT_BYTES = 64 * 1024 * 1024
-CHANGE_BYTES = 500  # what it refers to the cache refers to as well
-RETRY_SECONDS = 60.0
-_AT_ONCE = 16
-_log = logging.getLogger(__name__)
-
-Dropped = Callable[[str, int], object]
-CHANGE, DECISION = "change", "decision"
-"""The kinds of entries that may be dropped."""
 
 
 class Recorder:
