@@ -43,6 +43,9 @@ from extender.web.worker.application import Handler
 
 MOST_JUDGED = 200
 SIMULATE = "/simulate"
+LOOPBACK = "127.0.0.1"
+_STEPS_KEPT = 8
+LookOf = Callable[[Arguments], Look]
 
 
 def live_pages(
@@ -143,12 +146,6 @@ class CacheFollower:
         if isinstance(present, PodInfo):
             self._infos[uid] = present
             self._state.add_info(present)
-
-
-LOOPBACK = "127.0.0.1"
-_STEPS_KEPT = 8
-
-LookOf = Callable[[Arguments], Look]
 
 
 def look_at_cluster(cluster: Cluster, source: str, unread: Sequence[str]) -> LookOf:

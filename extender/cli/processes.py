@@ -15,6 +15,12 @@ from extender.config.settings import OPTIONS, Option
 from extender.config.sources import load
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path)
+_PROVIDER = click.Choice(OPTIONS["provider"].choices)
+_RATE = click.FloatRange(min=0, min_open=True)
+EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
+POD, PENDING = "shop/api-58b9c-w8x5n", "ml/recommend-7f6d-v4nzs"
+CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-Type: application/json' -d @-"
 
 
 def settings_options(command: _Command) -> _Command:
@@ -71,11 +77,6 @@ def serve(config: Path | None, **flags: Any) -> None:
     from extender.app.serve import serve as run  # --help, and a fault in the settings, need not wait for NumPy
 
     run(settings)
-
-
-_FILE = click.Path(path_type=Path)
-_PROVIDER = click.Choice(OPTIONS["provider"].choices)
-_RATE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
@@ -153,11 +154,6 @@ def schedule(
     from extender.app.schedule import schedule as run
 
     run(settings, Options(scheduler_name, seed, bind_rate, status_rate, event_rate, max_unschedulable_seconds))
-
-
-EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
-POD, PENDING = "shop/api-58b9c-w8x5n", "ml/recommend-7f6d-v4nzs"
-CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-Type: application/json' -d @-"
 
 
 @click.command()

@@ -30,15 +30,13 @@ _ROWS = (
     ("GET", "/configz", "serve, schedule", "the settings in force, from file, environment and flags"),
     ("GET", "/debug/pods", "schedule", "every pod that it has yet to place, which extender status prints"),
 )  # fmt: skip
+Row = Mapping[str, str]
+_NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log")
 
 
 def endpoints() -> Sequence[Mapping[str, str]]:
     """Every path that `extender serve` and `extender schedule` serve; pages below /ui/ are left out."""
     return [dict(zip(("METHOD", "PATH", "SERVED BY", "MEANING"), row, strict=True)) for row in _ROWS]
-
-
-Row = Mapping[str, str]
-_NAMES = ("settings", "policy", "plugins", "policy-names", "endpoints", "metrics", "log")
 
 
 @click.command()

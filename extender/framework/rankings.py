@@ -43,6 +43,7 @@ _OF_NO_ACCOUNT = frozenset(
         "StorageClass",
     )
 )
+_MOST_KEPT = 128
 
 
 class Best(NamedTuple):
@@ -241,9 +242,6 @@ def _sum(scorers: Sequence[tuple[Scorer, int]], rows: Rows) -> Scores:
     for scorer, weight in scorers:
         total += weight * scorer.map(rows)
     return total
-
-
-_MOST_KEPT = 128
 
 
 class Rankings:

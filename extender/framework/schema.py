@@ -20,6 +20,10 @@ from extender.framework.rules import MAX_SCORE, Scores
 # Points are given on a scale of 0..10 (upstream MaxCustomPriorityScore).
 MAX_POINT_SCORE = 10
 MAX_UTILIZATION = 100
+_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DURATION = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class ShapePoint(NamedTuple):
@@ -45,12 +49,6 @@ def _between(left: ShapePoint, right: ShapePoint) -> Iterator[int]:
         rise = (right.score - left.score) * step
         # Go rounds a quotient towards zero, on falling lines too.
         yield left.score + (rise // width if rise >= 0 else -(-rise // width))
-
-
-_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_DURATION = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class Strict(BaseModel):

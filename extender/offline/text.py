@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 Cells = Sequence[str]
 MOST_ROWS = 20
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
@@ -35,9 +36,6 @@ def age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{int(seconds)}s"
-
-
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def quantity(resource: str, amount: int) -> str:

@@ -36,6 +36,11 @@ from extender.model.selectors import Requirement, compile_requirement
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
+NAME = "NodeAffinity"
+REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's node affinity/selector")
+ENFORCED = unresolvable(NAME, "node(s) didn't match scheduler-enforced node affinity")
+CONFLICT = unresolvable(NAME, "pod affinity terms conflict")
+
 
 class NodeSelectorRequirementSpec(Strict):
     key: str
@@ -174,12 +179,6 @@ INTERESTS = Interests(
         ),
     )
 )
-
-
-NAME = "NodeAffinity"
-REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's node affinity/selector")
-ENFORCED = unresolvable(NAME, "node(s) didn't match scheduler-enforced node affinity")
-CONFLICT = unresolvable(NAME, "pod affinity terms conflict")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ from extender.volumes.claims import NAME, PodVolumeClaims, pod_volume_claims
 from extender.volumes.pod_volumes import DynamicProvision, PodVolumes, StaticBinding
 
 _ADD_OR_UPDATE = Action.ADD | Action.UPDATE
+NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
+VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
 def topologies_change(_pod: PodInfo, change: Change) -> bool:
@@ -78,12 +82,6 @@ INTERESTS = Interests(
         Interest(Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_grows),
     )
 )
-
-
-NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
-BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
-NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
-VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
 _PRIORITY_BITS = 32
+# Added to every priority before they are summed, so that more victims of a negative priority are not cheaper.
+_PRIORITY_OFFSET = 2**31
 
 
 def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
@@ -175,10 +177,6 @@ def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, at: R
         return at
     kept = [info.pod.name not in disrupted for info in table.pods.at(slots[at])]
     return at[np.array(kept, np.bool_)]
-
-
-# Added to every priority before they are summed, so that more victims of a negative priority are not cheaper.
-_PRIORITY_OFFSET = 2**31
 
 
 @dataclass(frozen=True, slots=True)

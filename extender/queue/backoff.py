@@ -15,6 +15,9 @@ from extender.queue.queued_pod import QueuedPod
 
 Order = Callable[[QueuedPod], tuple[float, ...]]
 _SLACK = 64
+WINDOW_SECONDS = 1.0
+"""Backoffs that end within one window end together, the highest priority first; the queue is flushed as often."""
+_ENOUGH_DOUBLINGS = 62
 
 
 class Heap:
@@ -69,11 +72,6 @@ class Heap:
     def _compact(self) -> None:
         self._entries = [entry for entry in self._entries if (held := self._pods.get(entry[2])) and held[0] == entry[1]]
         heapq.heapify(self._entries)
-
-
-WINDOW_SECONDS = 1.0
-"""Backoffs that end within one window end together, the highest priority first; the queue is flushed as often."""
-_ENOUGH_DOUBLINGS = 62
 
 
 @dataclass(frozen=True, slots=True)

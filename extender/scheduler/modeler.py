@@ -15,6 +15,7 @@ from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 Section = Literal["active", "backoff", "unschedulable", "gated", "inFlight", "assumed", "arriving"]
+_NO_SECTIONS = ("scheduled", "leading")
 
 
 class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -91,9 +92,6 @@ class Modeler:
 class _Sections(msgspec.Struct):
     views: dict[str, tuple[Section, PodView]]
     scheduled: int
-
-
-_NO_SECTIONS = ("scheduled", "leading")
 
 
 def _assume(views: dict[str, tuple[Section, PodView]], overview: Overview, nominations: Mapping[str, str]) -> None:

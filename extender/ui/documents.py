@@ -20,6 +20,7 @@ from extender.offline.what_if.scenario import Scenario
 Arguments = Mapping[str, str]
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
+_LONGEST_REST_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,6 @@ def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[floa
         woke = clock()
 
     return rest
-
-
-_LONGEST_REST_SECONDS = 0.1
 
 
 def _required(arguments: Arguments, name: str) -> str:

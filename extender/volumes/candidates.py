@@ -32,6 +32,8 @@ from extender.volumes.accessibility import (
     accessibility_by_node_selector,
 )
 
+_UNKNOWN = -1
+
 
 class FreeVolumes:
     """The free volumes of a class, the smallest first.
@@ -107,9 +109,6 @@ def _suits(kind: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
 def _same_form(kind: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
     wanted = claim.spec.volume_mode or FILESYSTEM, claim.spec.volume_attributes_class_name or ""
     return (kind.volume_mode, kind.attributes_class) == wanted
-
-
-_UNKNOWN = -1
 
 
 class StoragePools:

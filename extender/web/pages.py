@@ -33,6 +33,9 @@ COMPARE, DUMP = "/debug/cache/compare", "/debug/cache/dump"
 LOG_LEVEL, CONFIGZ = "/debug/log-level", "/configz"
 SHOWN_TO_FEW = (DEBUG, UI, CONFIGZ)
 ONLY_LOCAL = "only from this machine and by its name, as by kubectl port-forward"
+_BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
+_MOST_CONNECTIONS = 64
+_TURN_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,6 @@ def is_local_call(address: str, host: str, is_loopback: Callable[[str], bool] = 
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     return is_loopback(address) and (name == "localhost" or is_loopback(name.strip("[]")) or name == "")
-
-
-_BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
-_MOST_CONNECTIONS = 64
-_TURN_SECONDS = 0.25
 
 
 class PageServer:

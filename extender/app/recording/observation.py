@@ -33,6 +33,8 @@ from extender.web.answers import Page
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 
+SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
+
 
 class AttemptObserver(Protocol):
     """Hears of every attempt and every event of the loop; must be quick, and not raise."""
@@ -156,9 +158,6 @@ def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
     return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded)
-
-
-SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
 def record(settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object]) -> CacheSize:

@@ -16,6 +16,9 @@ from extender.errors import ConfigurationError, MalformedInput
 if TYPE_CHECKING:
     from extender.cache.view import CacheSize
 
+DIFFERS = DOES_NOT_FIT
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
 
 @click.command()
 @source_options
@@ -48,10 +51,6 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
         output.write_bytes(data)
     for note in unread:
         click.echo(f"note: {note}", err=True)
-
-
-DIFFERS = DOES_NOT_FIT
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()

@@ -40,6 +40,9 @@ CLUSTER_SCOPED = frozenset(
 )
 
 T = TypeVar("T", bound=Object)
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+DEFAULT_SCHEDULER = "default-scheduler"
+_NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 def to_object(item: Mapping[str, Any], place: str) -> Object | None:
@@ -79,11 +82,6 @@ def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:
 
 def _group(api_version: object) -> str:
     return str(api_version).rpartition("/")[0]
-
-
-SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-DEFAULT_SCHEDULER = "default-scheduler"
-_NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 def with_defaults(objects: Sequence[Object]) -> list[Object]:

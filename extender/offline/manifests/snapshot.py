@@ -15,6 +15,13 @@ from extender.model.meta import Object
 from extender.model.volumes.storage import CSIDriver
 from extender.offline.manifests.objects import READ_KINDS
 
+_DRIVERS = "drivers"  # of a CSINode, by the names that StorageClasses and CSIDrivers have them
+_IMAGES = frozenset(("image", "names", "reference"))
+_KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
+_SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
+_UNREAD_ANNOTATION = re.compile(r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\..*|.*/(leader|preferAvoidPods)")
+_HASH_BYTES = 6
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -35,12 +42,6 @@ _KEPT_PARTS = _words("""
     sharedCounters consumesCounters counters consumedCapacity
 """)
 _LABELS = _words("labels matchLabels nodeSelector selector annotations")
-_DRIVERS = "drivers"  # of a CSINode, by the names that StorageClasses and CSIDrivers have them
-_IMAGES = frozenset(("image", "names", "reference"))
-_KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
-_SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
-_UNREAD_ANNOTATION = re.compile(r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\..*|.*/(leader|preferAvoidPods)")
-_HASH_BYTES = 6
 
 
 def write_snapshot(objects: Iterable[Object], *, redact: bool = False, compress: bool = False) -> bytes:

@@ -38,6 +38,7 @@ UNDECIDED = "a rule had not answered in time"
 EXTENDERS = "other extenders were asked, whose answers are not recorded"
 Progress = Callable[[int, int], None]
 DecisionLine = CallLine | AttemptLine
+_MOST_NODES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +232,6 @@ class _Replay:
         missing = sum(each.dropped for each in self._recording.lines if isinstance(each, CheckpointLine))
         if missing:
             yield f"{missing} changes were not recorded, for they came faster than they could be written"
-
-
-_MOST_NODES = 3
 
 
 def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:

@@ -20,6 +20,13 @@ from extender.offline.what_if.simulation import Eviction, Placement, Progress, S
 from extender.table.labels import ABSENT, Rows
 
 _MEASURED = ("cpu", "memory")
+_BUDGET = "a PodDisruptionBudget does not allow its eviction"
+_MEASURES = {
+    "utilisation": "utilisation",
+    "imbalance": "deviation of nodes",
+    "zoneImbalance": "deviation of zones",
+    "fragmentation": "fragmentation",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +90,6 @@ def _spread(asked: Any, offered: Any) -> float:
 
 def _share(part: float, whole: float) -> float:
     return round(float(part / whole), 4) if whole else 0.0
-
-
-_BUDGET = "a PodDisruptionBudget does not allow its eviction"
-_MEASURES = {
-    "utilisation": "utilisation",
-    "imbalance": "deviation of nodes",
-    "zoneImbalance": "deviation of zones",
-    "fragmentation": "fragmentation",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,15 @@ from extender.table.labels import ABSENT, Rows
 
 NAME = "NodeLabel"
 REASON = "node(s) didn't have the requested labels"
+NOT_READY = "node(s) were not ready"
+OUT_OF_DISK = "node(s) were out of disk space"
+NETWORK_UNAVAILABLE = "node(s) had unavailable network"
+UNSCHEDULABLE = "node(s) were unschedulable"
+_REASONS = {
+    "MemoryPressure": "node(s) had memory pressure",
+    "DiskPressure": "node(s) had disk pressure",
+    "PIDPressure": "node(s) had pid pressure",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +66,6 @@ class NodeLabelScore:
         return RowScorer(score)
 
 
-NOT_READY = "node(s) were not ready"
-OUT_OF_DISK = "node(s) were out of disk space"
-NETWORK_UNAVAILABLE = "node(s) had unavailable network"
-UNSCHEDULABLE = "node(s) were unschedulable"
-
-
 @dataclass(frozen=True, slots=True)
 class CheckNodeCondition:
     """Upstream CheckNodeConditionPredicate, until v1.17. A node without conditions passes."""
@@ -91,13 +94,6 @@ def _troubles(node: Node) -> tuple[str, ...]:
             case "NetworkUnavailable", status if status != "False":
                 reasons.append(NETWORK_UNAVAILABLE)
     return (*reasons, UNSCHEDULABLE) if node.spec.unschedulable else tuple(reasons)
-
-
-_REASONS = {
-    "MemoryPressure": "node(s) had memory pressure",
-    "DiskPressure": "node(s) had disk pressure",
-    "PIDPressure": "node(s) had pid pressure",
-}
 
 
 @dataclass(frozen=True, slots=True)

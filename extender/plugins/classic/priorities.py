@@ -16,6 +16,9 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.table.nodes.columns import CPU, MEMORY
 
+ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+CONTROLLERS = ("ReplicationController", "ReplicaSet")
+
 
 @dataclass(frozen=True, slots=True)
 class EqualPriority:
@@ -25,10 +28,6 @@ class EqualPriority:
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         return RowScorer(lambda rows: np.ones(len(rows), np.int64))
-
-
-ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
-CONTROLLERS = ("ReplicationController", "ReplicaSet")
 
 
 class _PodSignature(Value, frozen=True):

@@ -17,6 +17,10 @@ from extender.table import PodCountQuery, PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 
 REASON = "node(s) didn't match service affinity"
+Floats = NDArray[np.float64]
+ZONE_WEIGHT = 2.0 / 3.0
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +75,6 @@ class ServiceAntiAffinity:
             return np.where(domain == ABSENT, 0, scores).astype(np.int64)
 
         return RowScorer(lambda rows: pods[rows], reduce)
-
-
-Floats = NDArray[np.float64]
-
-ZONE_WEIGHT = 2.0 / 3.0
-
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-_REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 
 @dataclass(frozen=True, slots=True)

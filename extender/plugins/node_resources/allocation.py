@@ -23,6 +23,11 @@ from extender.table.journal import MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, RowIndex, Rows
 from extender.table.nodes.columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY, ResourceFingerprint
 
+_MOST = 2**62  # more than a node has, and no sum with what is allocated leaves int64
+_MOST_KEPT = 64
+_MOST_FILLS = 512
+WorkOut = Callable[[RowIndex], Scores]
+
 
 class ResourceWeight(NamedTuple):
     """A resource that a priority looks at (ResourceSpec of the configuration)."""
@@ -33,7 +38,6 @@ class ResourceWeight(NamedTuple):
 
 ResourceWeights = tuple[ResourceWeight, ...]
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
-_MOST = 2**62  # more than a node has, and no sum with what is allocated leaves int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +114,6 @@ def _of_nodes(index: int, table: Table, rows: RowIndex, *, nonzero: bool) -> tup
 
 def _counted_as(index: int) -> int:
     return NONZERO_CPU if index == CPU else NONZERO_MEMORY if index == MEMORY else index
-
-
-_MOST_KEPT = 64
-_MOST_FILLS = 512
-
-WorkOut = Callable[[RowIndex], Scores]
 
 
 @dataclass(slots=True)

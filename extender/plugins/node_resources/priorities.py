@@ -27,6 +27,9 @@ from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, RowIndex, Rows
 
 Strategy = Callable[[Allocation], Scores]
+BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
+_HALF = MAX_SCORE // 2
+Fractions = NDArray[np.float64]
 
 
 def least_allocated(found: Allocation) -> Scores:
@@ -95,11 +98,6 @@ class _AllocationScorer(Scorer):
 
     def _work_out(self, rows: RowIndex) -> Scores:
         return self._strategy(allocation(self._resources, self._wanted, self._table, rows, nonzero=self._nonzero))
-
-
-BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
-_HALF = MAX_SCORE // 2
-Fractions = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

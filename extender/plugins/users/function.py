@@ -25,6 +25,10 @@ T = TypeVar("T")
 
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource if resource is not Resource.WILDCARD}
 _ACTIONS = {"".join(map(str.title, name.split("_"))): action for name, action in Action.__members__.items()}
+P = ParamSpec("P")
+R = TypeVar("R")
+_PLAIN, _THREE = 2, 3
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def interests_of(woken_by: Mapping[str, str] | None) -> Interests:
@@ -53,13 +57,6 @@ def _known(words: Mapping[str, T], word: str) -> T:
         return words[word]
     meant = get_close_matches(word, words, 1)
     raise TypeError(f"woken_by: there is no {word!r}" + (f", did you mean {meant[0]}?" if meant else ""))
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_PLAIN, _THREE = 2, 3
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class RuleFunction(Generic[P, R]):

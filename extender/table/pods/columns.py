@@ -14,6 +14,7 @@ from extender.table.nodes.columns import BUILT_IN
 from extender.table.podinfo import HostPort, PodInfo
 
 _FIRST_CAPACITY = 64
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  compared with, never bound
 
 
 class PodColumns:
@@ -108,9 +109,6 @@ class PodColumns:
         self.terms = np.pad(self.terms, (0, more))
         self.terminating = np.pad(self.terminating, (0, more))
         self.requested = np.pad(self.requested, ((0, 0), (0, more)))
-
-
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  compared with, never bound
 
 
 class PortColumns:

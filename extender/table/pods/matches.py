@@ -26,6 +26,8 @@ MOST_KEY_BYTES = 4 * 1024 * 1024
 """What the questions may take whose answers a table keeps: a pod may have labels and terms of 3 MiB."""
 _TEXT_BYTES = 50  # beside its letters
 _FEW_AMOUNTS = 16  # so many are added one by one before NumPy has begun
+_FEW = 64
+"""So many groups are looked at one after another, more of them all at once."""
 
 
 def most_kept(capacity: int) -> int:
@@ -64,10 +66,6 @@ class NodeCounts:
     def grow(self, capacity: int) -> None:
         """Makes room for `capacity` rows."""
         self.by_node = np.pad(self.by_node, (0, capacity - len(self.by_node)))
-
-
-_FEW = 64
-"""So many groups are looked at one after another, more of them all at once."""
 
 
 class PodCountQuery(NamedTuple):

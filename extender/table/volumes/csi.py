@@ -31,6 +31,7 @@ from extender.table.objects import Objects
 
 ObjectKey = tuple[str, str]  # kind, key
 READ_KINDS = (PersistentVolumeClaim.__name__, PersistentVolume.__name__, StorageClass.__name__)
+NO_LIMIT = np.iinfo(np.int64).max
 
 
 class MissingClaim(NamedTuple):
@@ -110,9 +111,6 @@ def _of_volume(volume: PersistentVolume, read: tuple[ObjectKey, ...]) -> Resolve
 
 def _countable(found: CSIVolume | Fault | None) -> CSIVolume | Fault | None:
     return None if isinstance(found, CSIVolume) and not (found.driver and found.handle) else found
-
-
-NO_LIMIT = np.iinfo(np.int64).max
 
 
 class CSINodes:
