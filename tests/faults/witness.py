@@ -24,22 +24,16 @@ class Witness:
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         self.failure: Exception | None = None
         self._plane = control_plane
-        self._response: http.client.HTTPResponse | None = None
+        self._context = ssl.create_default_context(cafile=str(control_plane.ca_file))
         self._stopping = False
-        self._version = "0"
         self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
 
     def __enter__(self) -> Self:
         listed = self._plane.client.request("GET", "/api/v1/pods")
         for pod in listed["items"]:
             self._see(pod)
-        context = ssl.create_default_context(cafile=str(self._plane.ca_file))
-        address = self._plane.server.rpartition(":")[2]
-        self._connection = http.client.HTTPSConnection("127.0.0.1", int(address), context=context)
-        version = listed["metadata"]["resourceVersion"]
-        path = f"/api/v1/pods?watch=1&timeoutSeconds=7200&resourceVersion={version}"
-        self._connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
-        self._response = self._connection.getresponse()
+        self._version: str = listed["metadata"]["resourceVersion"]
+        self._response = self._watch()
         self._thread.start()
         return self
 
@@ -50,19 +44,31 @@ class Witness:
         self._thread.join(10)
         self._connection.close()
 
+    def _watch(self) -> http.client.HTTPResponse:
+        address = self._plane.server.rpartition(":")[2]
+        self._connection = http.client.HTTPSConnection("127.0.0.1", int(address), context=self._context)
+        path = f"/api/v1/pods?watch=1&timeoutSeconds=7200&resourceVersion={self._version}"
+        self._connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+        return self._connection.getresponse()
+
     def moved(self) -> dict[str, list[str]]:
         """The pods that were bound more than once."""
         return {uid: places for uid, places in self.places.copy().items() if len(places) > 1}
 
     def _run(self) -> None:
-        assert self._response is not None
         try:
-            for line in self._response:
-                event: dict[str, Any] = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise ConnectionError(event["object"]["message"])
-                self._see(event["object"])
-            raise ConnectionError("the watch ended")
+            while True:
+                for line in self._response:
+                    event: dict[str, Any] = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise ConnectionError(event["object"]["message"])
+                    self._version = event["object"]["metadata"]["resourceVersion"]
+                    self._see(event["object"])
+                if self._stopping:
+                    return
+                # The API server ends the watch of a client that is slow; from that version on nothing is lost.
+                self._connection.close()
+                self._response = self._watch()
         except Exception as error:
             if not self._stopping:
                 self.failure = error
