@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,13 +137,15 @@ def running(command: list[str], environment: Mapping[str, str] | None = None) ->
     """Runs a server that says `Listening at: http://...:PORT` on standard error."""
     env = {"PATH": "/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **(environment or {})}
     with subprocess.Popen(
-        [sys.executable, "-m", *command], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", *command], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, process_group=0
     ) as process:
         server, reader = _started(process)
         try:
             yield server
         finally:
             process.kill() if process.poll() is None and not _stopped(process) else None
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # a worker that hangs would hold the log open
             reader.join(PATIENCE_SECONDS)
     print(server.log)
 

@@ -163,7 +163,8 @@ def test_out_of_file_descriptors_an_idle_connection_makes_way() -> None:
 
 def test_a_thread_that_cannot_be_started_costs_a_connection_and_not_the_worker() -> None:
     with extender() as server:
-        server.until_logged("application started")
+        first = server.connect()  # everything has started once it is answered, and its thread stays with it
+        assert first.send(get("/livez")).reply().status == 200
         limit = resource.prlimit(server.worker_pid, resource.RLIMIT_AS)
         used = int(Path(f"/proc/{server.worker_pid}/statm").read_text().split()[0]) * resource.getpagesize()
         resource.prlimit(server.worker_pid, resource.RLIMIT_AS, (used, limit[1]))
