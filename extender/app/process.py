@@ -37,6 +37,7 @@ class CacheProcess:
         self, command: Command, settings: Settings, metrics: Metrics, clock: Clock, stopping: threading.Event
     ) -> None:
         self._command, self._settings, self._clock, self._stopping = command, settings, clock, stopping
+        self._limit = TimeLimit(clock, settings.decision_seconds)  # of decisions, for calls, loop and pages alike
         self._observed = Observation(settings, command, metrics, clock)
         self._reload = PolicyReload(settings, metrics, self._tell_of_policy)
         self._policy = self._reload.read()
@@ -102,7 +103,7 @@ class CacheProcess:
         cache, profiles, out_of_sync = self._cache, self._profiles, self._out_of_sync
         pages = {CONFIGZ: configz(self._settings, **options), DUMP: when_ready(lambda: dump(cache), out_of_sync)}
         actions = {COMPARE: when_ready(self._comparer.compare, out_of_sync), LOG_LEVEL: change_log_level}
-        asked = cache, profiles, out_of_sync, TimeLimit(self._clock, self._settings.decision_seconds)
+        asked = cache, profiles, out_of_sync, self._limit
         takers = {SIMULATE: simulation_handler(*asked)} if self._settings.simulate else {}
         return PrivatePages({**pages, **live_pages(*asked), **self._observed.pages}, actions, takers)
 

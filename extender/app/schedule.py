@@ -33,7 +33,7 @@ from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
-from extender.runtime.clock import Clock, SystemClock, TimeLimit
+from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.threads import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
@@ -104,8 +104,7 @@ class SchedulerProcess(CacheProcess):
         super().__init__("schedule", settings, metrics, clock, stopping)
         policy, observed = self._policy, self._observed
         extenders = extenders_of(policy.extenders)
-        limit = TimeLimit(clock, settings.decision_seconds)
-        self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics), limit)
+        self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics))
         cache = Cache(clock, metrics, settings.assumed_ttl_seconds, self._features, observed.changes)
         feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
         prepared = partial(prepare, cache, TABLES)
@@ -116,17 +115,15 @@ class SchedulerProcess(CacheProcess):
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
-        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options), limit)
+        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options), self._limit)
         queue = self._loop.queue
         put_in_force(rules.profiles.all, queue.wake)
         metrics.observe_queue(Waiting(queue.pending, queue.refused, writers.waiting))
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, queue, clock, rules.cycles)
         self._pages = self._page_server(asdict(options))
 
-    def _rules_of(
-        self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer, limit: TimeLimit
-    ) -> LoopRules:
-        random, observers = self._observed.random(options.seed), self._observed.observers
+    def _rules_of(self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
+        random, observers, limit = self._observed.random(options.seed), self._observed.observers, self._limit
         return LoopRules(
             policy,
             self._features,

@@ -37,7 +37,7 @@ from extender.framework.profile import Profiles
 from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy, parsed
 from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
-from extender.runtime.clock import SystemClock, TimeLimit
+from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binder
 from extender.runtime.threads import Ticker
 from extender.verbs.bind import Bind, PermitWait
@@ -110,25 +110,25 @@ class WebhookProcess(CacheProcess):
         known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
         self._follow(cache, feed, profiles, metrics, lambda: self._prepare(left), settle=not known)
         self._traces, self._calls_follow_leader = traces_of(os.environ), bool(settings.leader_service)
-        limit = TimeLimit(clock, settings.decision_seconds)
         binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
-        permits = Permits(cache.snapshot, limit=limit)
-        self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, limit)
-        self._preempting = self._preempting_writers(limit)
+        permits = Permits(cache.snapshot, limit=self._limit)
+        self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, self._limit)
+        self._preempting = self._preempting_writers()
         put_in_force(profiles.all, refused.wake)
-        self._verbs = observed.verbs(self._verbs_over(binder, permits, limit))
+        self._verbs = observed.verbs(self._verbs_over(binder, permits))
         self._tickers = self._tickers_of(refused, permits)
 
-    def _preempting_writers(self, limit: TimeLimit) -> Sequence[PreemptionWriters]:
+    def _preempting_writers(self) -> Sequence[PreemptionWriters]:
         """Returns the writers that preempt for users' rules; none unless that is asked for, and the cluster live."""
         settings, metrics, fence = self._settings, self.metrics, self._feed.fence
         if not settings.preempt_for_rules or settings.cluster:
             return ()
         client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
-        return (PreemptionWriters(self._cache, self._profiles, client, fence, metrics, self._clock, limit),)
+        return (PreemptionWriters(self._cache, self._profiles, client, fence, metrics, self._clock, self._limit),)
 
-    def _verbs_over(self, binder: Binder, permits: Permits, limit: TimeLimit) -> list[Verb[Any, Any]]:
-        cache, profiles, settings, reader = self._cache, self._profiles, self._settings, NamesReader()
+    def _verbs_over(self, binder: Binder, permits: Permits) -> list[Verb[Any, Any]]:
+        cache, profiles, settings, limit = self._cache, self._profiles, self._settings, self._limit
+        reader = NamesReader()
         # Half of the connections stay free for other calls.
         wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         preemptors = None if settings.cluster else RecentPreemptors(self._clock)  # no watch ever tells of a file's pods

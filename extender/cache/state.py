@@ -101,10 +101,12 @@ class CacheState:
         """
         if kind != POD:
             return listed != self.objects.get(kind, listed.key)
-        info, knows_all = self.pods.get(listed.uid), self.pods.spare(listed.uid, asked_at)
-        if info is None or knows_all:
-            return info is None or listed != info.pod
-        return version_of(listed) != version_of(info.pod)
+        info = self.pods.get(listed.uid)
+        if info is None:
+            return True
+        if self.pods.spare(listed.uid, asked_at):
+            return listed != info.pod
+        return version_of(listed) != version_of(info.pod)  # older than an eviction: it cannot show that
 
     def set(self, kind: str, told: Object | PodInfo) -> None:
         """The watch tells of the object."""

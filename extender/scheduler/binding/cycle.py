@@ -131,6 +131,7 @@ class BindingCycle:
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
                 self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
         except OutcomeUnknown as error:
+            _log.warning("bind of %s to %s: %s", pod.key, node_name, error)
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
             self._fail(assumed, error, "binding rejected: ")
@@ -145,7 +146,6 @@ class BindingCycle:
 
     def _leave_to_watch(self, assumed: AssumedPod, error: Exception) -> None:
         """Keeps the pod's place: the watch will tell of the pod or, by telling nothing, let it expire."""
-        _log.warning("bind of %s to %s: %s", assumed.pod.info.pod.key, assumed.node_name, error)
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", ERROR, str(error))
 
