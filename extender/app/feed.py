@@ -22,7 +22,7 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiActivator
-from extender.config.settings import Settings
+from extender.config.settings import Settings, host_and_port, labels_of
 from extender.errors import ConfigurationError
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
@@ -261,8 +261,8 @@ def _leader_service(
 ) -> LeaderService | None:
     if not settings.leader_service:
         return None
-    labels = dict(pair.split("=", 1) for pair in settings.own_labels)
-    port = int(settings.bind.rpartition(":")[2])
+    labels = labels_of(settings.own_labels)
+    _, port = host_and_port(settings.bind)
     replica = ReplicaAddress(namespace, settings.leader_service, settings.own_address, port, labels)
     return LeaderService(client, replica, leading)
 

@@ -26,7 +26,7 @@ from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.pacing import PacedBinder
-from extender.config.settings import Settings
+from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
@@ -131,11 +131,11 @@ class SchedulerProcess(CacheProcess):
         )
 
     def _page_server(self, options: Mapping[str, object]) -> PageServer:
-        host, _, port = self._settings.bind.rpartition(":")
+        host, port = host_and_port(self._settings.bind)
         private = self.private_pages(**options)
         queue_status: dict[str, Page] = {"/debug/pods": lambda *_: self._queue_status()}
         pages = {**probe_pages(self._metrics, self.revive, self._own_obstacles), **private.pages, **queue_status}
-        return PageServer(host.strip("[]"), int(port), pages, private.actions, takers=private.takers)
+        return PageServer(host, port, pages, private.actions, takers=private.takers)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""

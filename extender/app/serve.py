@@ -29,7 +29,7 @@ from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
-from extender.config.settings import Settings
+from extender.config.settings import Settings, host_and_port
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.permit import Permits
@@ -75,7 +75,7 @@ def serve(settings: Settings) -> None:
 
 def _check_callers(settings: Settings) -> None:
     """Raises ConfigurationError where everybody may call, and nobody has said so; warns of a CA that lets many call."""
-    host = settings.bind.rpartition(":")[0].strip("[]")
+    host, _ = host_and_port(settings.bind)
     local = host == "localhost" or is_loopback(host)
     if not (local or settings.tls_cert or settings.insecure_bind):
         raise ConfigurationError(

@@ -1,13 +1,13 @@
 """Every setting in one table, and what each is called in its three sources.
 
 A line in `Settings` makes the key of the file (bodyLimit), the variable (EXTENDER_BODY_LIMIT), the flag (--body-limit)
-and their documentation, so that none can lack it. `settings_sources.load` reads them.
+and their documentation, so that none can lack it. `sources.load` reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,11 +38,22 @@ def _address(value: str) -> str:
     return value
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Returns the host, without brackets, and the port of an address that was validated: HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def _pair(value: str) -> str:
     key, separator, _ = value.partition("=")
     if not (key and separator):
         raise ValueError("want KEY=VALUE")
     return value
+
+
+def labels_of(pairs: Iterable[str]) -> dict[str, str]:
+    """Returns the labels of pairs that were validated: KEY=VALUE."""
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _path(value: str) -> str:

@@ -82,7 +82,7 @@ class Cluster:
     def nodes(self) -> list[str]:
         """The names of all nodes."""
         table = self._state.table
-        return [table.nodes.names[row] for row in table.nodes.rows.tolist()]
+        return table.nodes.names_of(table.nodes.rows)
 
     @property
     def pending(self) -> list[Pod]:

@@ -195,7 +195,7 @@ class ClusterState:
 
     def feasible(self, pod: Pod, rows: Rows | None = None) -> list[str]:
         """The names of the nodes that can take the pod."""
-        return [self.table.nodes.names[row] for row in self.fit(pod, rows).feasible.tolist()]
+        return self.table.nodes.names_of(self.fit(pod, rows).feasible)
 
     def profile(self, pod: Pod) -> Profile:
         return self.profiles.of(pod)

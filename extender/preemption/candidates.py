@@ -197,7 +197,7 @@ class Candidates(Mapping[str, Candidate]):
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
         """`num_pdb_violations`: int64[nodes]; None: they are counted here."""
         begins = victims.begins()
-        names = [table.nodes.names[row] for row in victims.rows[begins[:-1]].tolist()]
+        names = table.nodes.names_of(victims.rows[begins[:-1]])
         self._index = dict(zip(names, range(len(names)), strict=True))
         self._begins = begins
         self._victims = table.pods.at(victims.slots)

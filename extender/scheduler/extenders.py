@@ -101,7 +101,7 @@ class Extender:
     def _args(self, pod: Pod, table: Table, rows: Rows) -> bytes:
         nodes = table.nodes
         if self.config.node_cache_capable:
-            return wire_client.encode_args(document_of(pod), [nodes.names[row] for row in rows.tolist()])
+            return wire_client.encode_args(document_of(pod), nodes.names_of(rows))
         known = (nodes.objects[row] for row in rows.tolist())
         return wire_client.encode_args(document_of(pod), None, [document_of(node) for node in known if node])
 
@@ -227,7 +227,7 @@ class ExtenderBinder:
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:
     """Returns positions in `rows` by their refusal; nodes that the answer leaves out are unresolvable."""
-    names = [table.nodes.names[row] for row in rows.tolist()]
+    names = table.nodes.names_of(rows)
     passed = set(answer.passed)
     if unasked := passed.difference(names):
         raise extender.malformed(f"filter lets {min(unasked)} pass, which it was not asked about")

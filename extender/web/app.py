@@ -13,7 +13,7 @@ from typing import Any
 from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
 
-from extender.config.settings import Settings
+from extender.config.settings import Settings, host_and_port, labels_of
 from extender.verbs.verb import Verb
 from extender.web.answers import Answer, Headers, Page, answer_headers, error_answer
 from extender.web.calls import (
@@ -150,7 +150,7 @@ def _exemptions(settings: Settings) -> Exemptions:
         namespaces=frozenset(settings.exempt_namespaces),
         own_namespace=settings.own_namespace,
         own_name=settings.own_name,
-        own_labels=dict(pair.split("=", 1) for pair in settings.own_labels),
+        own_labels=labels_of(settings.own_labels),
     )
 
 
@@ -203,12 +203,12 @@ def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | 
     """Returns a server of the pages alone, where they have an address of their own. Raises OSError."""
     if not settings.metrics_bind:
         return None
-    host, _, port = settings.metrics_bind.rpartition(":")
+    host, port = host_and_port(settings.metrics_bind)
     context: Callable[[], ssl.SSLContext] | None = None
     if settings.metrics_client_ca:
         certificate, key, ca = str(settings.tls_cert), str(settings.tls_key), str(settings.metrics_client_ca)
         context = ReloadingContext((certificate, key, ca), lambda: server_context(certificate, key, ca)).current
-    return PageServer(host.strip("[]"), int(port), pages, tls_context=context)
+    return PageServer(host, port, pages, tls_context=context)
 
 
 def _view(page: Page) -> Response:

@@ -66,7 +66,7 @@ def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSL
     """Returns a context for TLS 1.2 or newer.
 
     With `client_ca` a client's certificate is asked for and checked, but may be missing: kubelet's probes have none,
-    and `web.access` keeps everything else from those who show none.
+    and `pages.refusal` keeps everything else from those who show none.
 
     Raises:
         OSError: a file cannot be read, or is no certificate or key (ssl.SSLError).

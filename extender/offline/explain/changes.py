@@ -121,7 +121,7 @@ class _Search:
                 yield step
 
     def _names(self, rows: Rows) -> list[str]:
-        return [self._state.table.nodes.names[row] for row in np.sort(rows).tolist()]
+        return self._state.table.nodes.names_of(np.sort(rows))
 
 
 def lifted(pod: Pod, kinds: Sequence[PodChange]) -> Pod:

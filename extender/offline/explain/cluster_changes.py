@@ -119,7 +119,7 @@ def _labelled(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     lifted = NodeSelection().lifted(pod)
     rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
     ranked = sorted(
-        (len(labels), min(state.table.nodes.names[row] for row in failing.tolist()), tuple(sorted(labels.items())))
+        (len(labels), min(state.table.nodes.names_of(failing)), tuple(sorted(labels.items())))
         for missing, failing in missing_demands(pod, state, rows)
         for labels in (_labels_for(pod, each.demands, each.term) for each in missing)
         if labels

@@ -125,7 +125,7 @@ def _node_affinity(pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
 
 
 def _names(_pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
-    return listed(table.nodes.names[row] for row in rows.tolist())
+    return listed(table.nodes.names_of(rows))
 
 
 def _node_name(pod: PodInfo, _table: Table, _rows: Rows, _reason: str) -> str:

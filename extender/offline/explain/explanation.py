@@ -219,7 +219,7 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
     made = []
     for (plugin, reason), (parts, final) in by_reason.items():
         rows = np.sort(np.concatenate(parts))
-        names = [table.nodes.names[row] for row in rows[:_MOST_EXAMPLES].tolist()]
+        names = table.nodes.names_of(rows[:_MOST_EXAMPLES])
         told = detail(plugin or (fit.narrowed_by[0] if fit.narrowed_by else ""), reason, info, table, rows)
         made.append(Reason(plugin, reason, len(rows), told, final, names))
     return sorted(made, key=lambda each: (-each.nodes, each.reason))

@@ -79,7 +79,7 @@ class RecordingObserver:
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
         rows, order = table.nodes.rows, None
         if rows is not self._rows:  # the column is made anew when a node comes or goes
-            order = [table.nodes.names[row] for row in rows.tolist()]
+            order = table.nodes.names_of(rows)
         draws = self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read
         size_bytes = _POD_BYTES + (len(order) * _NAME_BYTES if order else 0)

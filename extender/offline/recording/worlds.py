@@ -170,7 +170,7 @@ class World:
                 known = [name for name in dict.fromkeys(names) if table.nodes.has(name)]
                 rows = np.array([table.nodes.row_of[name] for name in known], np.intp)
             scoring = score(profile, info, table, rows)
-            scored = [table.nodes.names[row] for row in rows.tolist()]
+            scored = table.nodes.names_of(rows)
         return {
             each.plugin: dict(zip(scored, (each.scores * each.weight).tolist(), strict=True))
             for each in scoring.by_plugin
@@ -207,7 +207,7 @@ class _OrderedTable:
     def _is_in_order(self) -> bool:
         rows = self._table.nodes.rows
         if self._checked is None or self._checked[0] is not rows or self._checked[1] is not self.order:
-            names = [self._table.nodes.names[row] for row in rows.tolist()]
+            names = self._table.nodes.names_of(rows)
             if self.order and names != list(self.order) and set(names) == set(self.order):
                 return False
             self._checked = rows, self.order

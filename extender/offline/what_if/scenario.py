@@ -141,7 +141,7 @@ def _selected(state: ClusterState, wanted: Sequence[str]) -> list[str]:
         having = state.table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
         if not having.any():
             raise UnknownNode(f"no node has the label {each}")
-        names.update(dict.fromkeys(state.table.nodes.names[row] for row in rows[having].tolist()))
+        names.update(dict.fromkeys(state.table.nodes.names_of(rows[having])))
     return list(names)
 
 

@@ -93,6 +93,10 @@ class NodeColumns:
         row = self.row_of.get(name)
         return row is not None and bool(self.present[row])
 
+    def names_of(self, rows: Rows) -> list[str]:
+        """Returns the names of the nodes in `rows`, in their order."""
+        return [self.names[row] for row in rows.tolist()]
+
     def rows_of(self, names: list[str]) -> Rows | None:
         """Returns the rows of names that all have one, each once; None where it is not so."""
         if self._index is None:
