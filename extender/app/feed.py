@@ -9,14 +9,14 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from math import inf
 from typing import Protocol
 
-from extender.app.readiness import Staleness
 from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_service import LeaderService, ReplicaAddress
-from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient, WritesInFlight
+from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
@@ -37,6 +37,28 @@ from extender.web.telemetry.metrics import Metrics
 HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
 LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; less than kube-scheduler waits for an answer, 5 s
 RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it is not ready meanwhile
+
+
+class Staleness:
+    """Watches the watches: each shows events, bookmarks, or at least that it was opened anew after silence."""
+
+    def __init__(self, staleness: Callable[[], Mapping[str, float]], limit_seconds: float, clock: Clock) -> None:
+        self._staleness, self._limit_seconds, self._clock = staleness, limit_seconds, clock
+        self._fresh_until = 0.0 if limit_seconds else inf
+
+    def waiting_for(self) -> str:
+        """Returns of which kinds nothing was heard for too long; "": of none."""
+        now = self._clock.monotonic()
+        if now <= self._fresh_until:
+            return ""
+        ages = self._staleness()
+        stale = {kind: age for kind, age in ages.items() if age > self._limit_seconds}
+        if not stale:
+            # Till then none can be stale, whatever is heard or not.
+            self._fresh_until = now + self._limit_seconds - max(ages.values(), default=0.0)
+            return ""
+        silent = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
+        return f"no word of {silent}, the limit is {self._limit_seconds:g} s"
 
 
 class ClusterFeed(Protocol):
@@ -119,16 +141,6 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
     return factory
 
 
-class _AllTold:
-    """A cache.expiry.PodSurvey of a cluster that the cache is told of at once."""
-
-    def told(self) -> bool:
-        return True
-
-    def missed(self, uid: str, told: Pod | None) -> bool:  # noqa: ARG002  none is
-        return False
-
-
 class _Unelected:
     """The part of a ClusterFeed that only replicas need, for a process that is alone."""
 
@@ -167,8 +179,14 @@ class FileFeed(_Unelected, InMemoryCluster):
         return ()
 
     def survey(self) -> PodSurvey:
-        """See ClusterFeed: the cache is told at once."""
-        return _AllTold()
+        """See ClusterFeed: it is a PodSurvey too, for the cache is told of everything at once."""
+        return self
+
+    def told(self) -> bool:
+        return True
+
+    def missed(self, uid: str, told: Pod | None) -> bool:  # noqa: ARG002  none is
+        return False
 
 
 class LiveFeed(_Unelected):
@@ -197,7 +215,7 @@ class ElectedFeed:
         periods = settings.renew_deadline_seconds, settings.retry_period_seconds, settings.settle_seconds
         timing = Timing(settings.lease_duration_seconds, *periods)
         namespace = settings.lease_namespace or settings.own_namespace
-        self._writes = writes = WritesInFlight()
+        self.fence = Fence(lambda: self._elector.leading())
         self._clock, self._complete_at = clock, float("-inf")
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
@@ -205,9 +223,8 @@ class ElectedFeed:
             self._eligible,
             lambda: feed.survey().told,
             clock,
-            writes.idle,
+            self.fence.idle,
         )
-        self.fence = Fence(self._elector.leading, writes)
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
 
@@ -222,7 +239,7 @@ class ElectedFeed:
             self._service.hand_over()
         self._elector.resign()
         for _ in range(int(HAND_OVER_SECONDS / _POLL_SECONDS)):
-            if self._writes.idle():
+            if self.fence.idle():
                 break
             time.sleep(_POLL_SECONDS)
         self._elector.stop()
@@ -253,7 +270,7 @@ class ElectedFeed:
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now
-        return now - self._complete_at < RELIST_SECONDS and not self._freshness.waiting_for()["watches"]
+        return now - self._complete_at < RELIST_SECONDS and not self._freshness.waiting_for()
 
 
 def _leader_service(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable
 
-from extender.app.readiness import Readiness
 from extender.cache.cache import Cache
-from extender.cache.debugger import TABLE, Comparer, Report
+from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError
@@ -45,12 +43,6 @@ def prepare(cache: Cache, tables: int = 1) -> None:
     memory.use_huge_pages()
 
 
-def refresh(cache: Cache, ready: Readiness) -> None:
-    """Brings spare tables up to date before a call needs them."""
-    if ready.ready:
-        cache.refresh(TABLES)
-
-
 def let_expire(expiry: Expiry, consequence: str) -> None:
     """Lets assumed pods expire that are over, and logs them."""
     try:
@@ -62,18 +54,16 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
         _log.warning("%s: no watch has confirmed its binding, and no list shows it: %s", key, consequence)
 
 
-def activate(refused: RefusedPods, activator: Activator, ready: Readiness, leading: Callable[[], bool]) -> None:
-    """Brings pods to the scheduler's notice that it was told fit nowhere, and that fit by now; the leader does."""
-    if ready.ready and leading():
-        for pod in refused.fitting():
-            activator.activate(pod)
+def activate(refused: RefusedPods, activator: Activator) -> None:
+    """Brings pods to the scheduler's notice that it was told fit nowhere, and that fit by now."""
+    for pod in refused.fitting():
+        activator.activate(pod)
 
 
-def preempt(refused: RefusedPods, preemption: RulePreemption, ready: Readiness, leading: Callable[[], bool]) -> None:
-    """Makes room for pods that only users' rules have refused, in the process that leads."""
-    if ready.ready and leading():
-        for uid in preemption.run(refused.take(preemption.rules())):
-            refused.give_back(uid)
+def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
+    """Makes room for pods that only users' rules have refused."""
+    for uid in preemption.run(refused.take(preemption.rules())):
+        refused.give_back(uid)
 
 
 def settle(permits: Permits, cache: Cache) -> None:
@@ -87,13 +77,9 @@ def settle(permits: Permits, cache: Cache) -> None:
     permits.settle(is_bound)
 
 
-def compare(comparer: Comparer, ready: Readiness) -> None:
+def compare(comparer: Comparer) -> None:
     """Compares the cache with the API server, and logs what was found."""
-    if ready.ready:
-        _log.info("%s", _summary(comparer.compare()))
-
-
-def _summary(report: Report) -> str:
+    report = comparer.compare()
     tables, kinds = report.compared.get(TABLE, 0), len(report.compared) - 1
     objects = sum(report.compared.values()) - tables
     parts = [f"compared the cache: {objects} objects of {kinds} kinds, {tables} tables"]
@@ -101,4 +87,4 @@ def _summary(report: Report) -> str:
     if report.undecided:
         parts.append(f"{len(report.undecided)} undecided, for the watches are behind")
     parts += [f"no list of {kind}: {why}" for kind, why in report.unlisted.items()]
-    return ", ".join(parts)
+    _log.info("%s", ", ".join(parts))

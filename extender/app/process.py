@@ -1,29 +1,116 @@
-"""The part that `serve` and `schedule` share: a cache that a feed fills, what looks after it, and its pages."""
+"""The part that `serve` and `schedule` share: a cache that a feed fills, what looks after it, and its pages.
+
+A process answers once its cache is filled, while its watches are alive, and once no binding of a process before it can
+be in flight.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
-from extender.app.feed import ClusterFeed
+from extender.app.feed import ClusterFeed, Staleness
 from extender.app.housekeeping import compare, limit_process
 from extender.app.live import announcement
 from extender.app.policies import PolicyReload
-from extender.app.readiness import Readiness, Settling, Staleness
 from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
+from extender.cache.expiry import ASK_AGAIN_SECONDS, PodSurvey
 from extender.config.settings import Settings
+from extender.errors import ClusterError, ExtenderError
 from extender.framework.profile import Profiles
 from extender.policy.policy import Policy, parsed
 from extender.runtime import memory
+from extender.runtime.bindings_in_flight import BindingInFlight
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import Ticker
 from extender.web.pages import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.start_log import Command
+
+_AGAIN_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Readiness:
+    """Waits until every kind is listed, and has `prepare` run after the first time; asked at every call."""
+
+    def __init__(self, missing: Callable[[], Sequence[str]], prepare: Callable[[], None]) -> None:
+        self._missing, self._prepare = missing, prepare
+        self._lock = threading.Lock()
+        self._prepared = False
+
+    def waiting_for(self) -> str:
+        """Returns what it waits for; "": the cache holds a whole cluster, and was prepared."""
+        if missing := self._missing():
+            return f"waiting for the {'' if self._prepared else 'first '}list of {', '.join(missing)}"
+        if not self._prepared:
+            with self._lock:
+                if not self._prepared:
+                    self._prepare()
+                    self._prepared = True
+        return ""
+
+
+def take_over(cache: Cache, left: Iterable[BindingInFlight]) -> None:
+    """Counts pods where a worker before was binding them, until the watch tells, or they expire."""
+    for each in left:
+        info = cache.find_pod(each.uid, f"{each.namespace}/{each.name}")
+        if info is not None and cache.placement(each.uid) is None:
+            with suppress(ExtenderError):  # the node is gone
+                cache.assume(info, each.node)
+                cache.finish_binding(each.uid, certain=False)
+                _log.warning("%s/%s may have been bound to %s by the worker before", *each[:2], each.node)
+
+
+class Settling:
+    """Has nothing bound until the cache has been told of all that a process before may have bound.
+
+    Nobody knows to which nodes that process was binding pods. So where pods wait, a start waits for as long as a call
+    may take, and then for the watch to tell of the pods that a list shows.
+    """
+
+    def __init__(
+        self, cache: Cache, ready: Readiness, survey: Callable[[], PodSurvey], clock: Clock, seconds: float
+    ) -> None:
+        """`seconds`: how long a call may be in flight; 0 waits for nothing."""
+        self._cache, self._ready, self._ask, self._clock = cache, ready, survey, clock
+        self._arrived_at = self._ask_at = clock.monotonic() + seconds
+        self._settled = not seconds
+        self._pods_wait = False
+        self._survey: PodSurvey | None = None
+
+    def waiting_for(self) -> str:
+        """Returns what it waits for; "": nothing, or the cache."""
+        if self._settled or self._ready.waiting_for():
+            return ""
+        if not self._pods_wait:
+            self._pods_wait = any(not held.node_name for held in self._cache.view.pods().values())
+            self._settled = not self._pods_wait
+            return self.waiting_for()
+        left = max(0.0, self._arrived_at - self._clock.monotonic())
+        return f"a binding of a process before may still arrive, for {left:.0f} s yet"
+
+    def advance(self) -> None:
+        """Asks which pods there are once it is time; to be called now and then.
+
+        And again, for an API server that is restored from a copy may never get to what it has shown.
+        """
+        now = self._clock.monotonic()
+        if self._settled or not self._pods_wait or now < self._arrived_at:
+            return
+        try:
+            if now >= self._ask_at:
+                self._survey, self._ask_at = None, now + _AGAIN_SECONDS
+                self._survey, self._ask_at = self._ask(), now + ASK_AGAIN_SECONDS
+            self._settled = self._survey is not None and self._survey.told()
+        except ClusterError as error:
+            _log.warning("nobody can tell what a process before has bound, asked again: %s", error)
 
 
 class CacheProcess:
@@ -61,7 +148,7 @@ class CacheProcess:
         self._settling = Settling(cache, ready, feed.survey, clock, settings.settle_seconds if settle else 0.0)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
-        self._comparing = Ticker("comparer", settings.compare_seconds, lambda: compare(comparer, ready))
+        self._comparing = Ticker("comparer", settings.compare_seconds, self._if_ready(lambda: compare(comparer)))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
         self._giving_back = Ticker("memory", memory.GIVE_BACK_SECONDS, memory.give_back)
         self._following = (self._comparing, self._reloading, self._giving_back)
@@ -100,23 +187,24 @@ class CacheProcess:
 
     def private_pages(self, **options: object) -> PrivatePages:
         """Returns what only this machine, or a client with a certificate, may see or do; `options`: see `configz`."""
-        cache, profiles, out_of_sync = self._cache, self._profiles, self._out_of_sync
+        cache, profiles, out_of_sync = self._cache, self._profiles, self._ready.waiting_for
         pages = {CONFIGZ: configz(self._settings, **options), DUMP: when_ready(lambda: dump(cache), out_of_sync)}
         actions = {COMPARE: when_ready(self._comparer.compare, out_of_sync), LOG_LEVEL: change_log_level}
         asked = cache, profiles, out_of_sync, self._limit
         takers = {SIMULATE: simulation_handler(*asked)} if self._settings.simulate else {}
         return PrivatePages({**pages, **live_pages(*asked), **self._observed.pages}, actions, takers)
 
-    def _out_of_sync(self) -> str:
-        return self._ready.waiting_for()["cache"]
+    def _if_ready(self, action: Callable[[], object]) -> Callable[[], object]:
+        """Returns the action, which does nothing where the cache is not filled."""
+        return lambda: None if self._ready.waiting_for() else action()
 
     def _leading(self) -> bool:
         return all(self._feed.leading().values())
 
     def _own_obstacles(self) -> Mapping[str, str]:
         """Returns what stands between this process and readiness, by check; not the lease."""
-        parts = (self._ready, self._settling, self._freshness)
-        return {check: obstacle for part in parts for check, obstacle in part.waiting_for().items()}
+        cache, settling, watches = self._ready, self._settling, self._freshness
+        return {"cache": cache.waiting_for(), "settling": settling.waiting_for(), "watches": watches.waiting_for()}
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and a decision, by check; "" where a check passes."""

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -13,16 +14,15 @@ from extender.app.feed import FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
+    TABLES,
     activate,
     let_expire,
     preempt,
     prepare,
-    refresh,
     settle,
 )
 from extender.app.policies import held_by, policy_of, refuse_changes
-from extender.app.process import CacheProcess
-from extender.app.readiness import take_over
+from extender.app.process import CacheProcess, take_over
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
@@ -140,20 +140,24 @@ class WebhookProcess(CacheProcess):
         ]
 
     def _tickers_of(self, refused: RefusedPods, permits: Permits) -> tuple[Ticker, ...]:
-        cache, feed, ready = self._cache, self._feed, self._ready
+        cache, feed = self._cache, self._feed
         expiry = Expiry(cache, feed.survey, self._clock)
         return (
-            Ticker("refresh", HOUSEKEEPING_SECONDS, lambda: refresh(cache, ready)),
+            Ticker("refresh", HOUSEKEEPING_SECONDS, self._if_ready(lambda: cache.refresh(TABLES))),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(permits, cache)),
             Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
-            Ticker("activation", HOUSEKEEPING_SECONDS, lambda: activate(refused, feed.activator, ready, self._leading)),
+            Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(partial(activate, refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
-            *(Ticker("preemption", HOUSEKEEPING_SECONDS, self._preempt(each, refused)) for each in self._preempting),
+            *(
+                Ticker("preemption", HOUSEKEEPING_SECONDS, self._if_leading(partial(preempt, refused, each.preemption)))
+                for each in self._preempting
+            ),
         )
 
-    def _preempt(self, writers: PreemptionWriters, refused: RefusedPods) -> Callable[[], None]:
-        return lambda: preempt(refused, writers.preemption, self._ready, self._leading)
+    def _if_leading(self, action: Callable[[], object]) -> Callable[[], object]:
+        """Returns the action, which does nothing where the cache is not filled, or another process leads."""
+        return self._if_ready(lambda: action() if self._leading() else None)
 
     def backend(self) -> Backend:
         """Returns what the web serves."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from extender.app.readiness import Readiness, Settling, take_over
+from extender.app.process import Readiness, Settling, take_over
 from extender.cache.cache import Cache
 from extender.errors import OutcomeUnknown
 from extender.model.node import Node
@@ -56,7 +56,7 @@ def settling(cache: Cache, clock: ManualClock, ask: Callable[[], Survey], second
 
 def waits(it: Settling) -> bool:
     it.advance()
-    return it.waiting_for() != {"settling": ""}
+    return it.waiting_for() != ""
 
 
 def test_a_start_waits_where_pods_do_until_the_watch_has_told_of_what_a_call_may_have_bound(

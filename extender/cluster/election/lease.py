@@ -87,45 +87,33 @@ def micro_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class WritesInFlight:
-    """Counts the writes under way that only a leader may do; `with` it for each."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-
-    def idle(self) -> bool:
-        """Returns whether none is under way."""
-        with self._lock:
-            return self._count == 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._count += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._count -= 1
-
-
 class Fence:
     """Asks right before each write whether this process still leads; `with` it for each.
 
     A write may have been decided long ago: the process was stopped, or waited for a lock, while another took the lease.
     """
 
-    def __init__(self, leading: Callable[[], bool] = lambda: True, in_flight: WritesInFlight | None = None) -> None:
-        self._leading, self._in_flight = leading, in_flight or WritesInFlight()
+    def __init__(self, leading: Callable[[], bool] = lambda: True) -> None:
+        self._leading = leading
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    def idle(self) -> bool:
+        """Returns whether no write is under way."""
+        with self._lock:
+            return self._under_way == 0
 
     def __enter__(self) -> None:
         """Raises Refused with status 503 where this process does not lead."""
-        self._in_flight.__enter__()  # first, so that `idle` cannot miss what `leading` lets pass
+        with self._lock:
+            self._under_way += 1  # first, so that `idle` cannot miss what `leading` lets pass
         if not self._leading():
-            self._in_flight.__exit__()
+            self.__exit__()
             raise Refused("this process is not the leader: another one writes", 503)
 
     def __exit__(self, *_: object) -> None:
-        self._in_flight.__exit__()
+        with self._lock:
+            self._under_way -= 1
 
 
 class LeaderBinder:

@@ -8,7 +8,7 @@ from threading import Semaphore
 import msgspec
 import pytest
 
-from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient, WritesInFlight
+from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
@@ -27,7 +27,7 @@ class Recorded:
     """A binder that notes its calls, and whether writes were in flight meanwhile."""
 
     def __init__(self) -> None:
-        self.in_flight = WritesInFlight()
+        self.fence = Fence()
         self.calls: list[str] = []
         self.idle_meanwhile: list[bool] = []
         self.error: Exception | None = None
@@ -36,28 +36,29 @@ class Recorded:
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
         self.calls.append(f"{namespace}/{name} {uid} {node} {annotations}")
-        self.idle_meanwhile.append(self.in_flight.idle())
+        self.idle_meanwhile.append(self.fence.idle())
         if self.error:
             raise self.error
 
 
 def fenced(leading: bool) -> tuple[LeaderBinder, Recorded]:
     inner = Recorded()
-    return LeaderBinder(inner, Fence(lambda: leading, inner.in_flight)), inner
+    inner.fence = Fence(lambda: leading)
+    return LeaderBinder(inner, inner.fence), inner
 
 
 def test_the_leader_binds() -> None:
     binder, inner = fenced(leading=True)
     binder.bind("default", "p", "u", "n", {"a": "b"})
     assert inner.calls == ["default/p u n {'a': 'b'}"]
-    assert (inner.idle_meanwhile, inner.in_flight.idle()) == ([False], True)
+    assert (inner.idle_meanwhile, inner.fence.idle()) == ([False], True)
 
 
 def test_a_standby_binds_nothing() -> None:
     binder, inner = fenced(leading=False)
     with pytest.raises(Refused, match="not the leader"):
         binder.bind("default", "p", "u", "n")
-    assert (inner.calls, inner.in_flight.idle()) == ([], True)
+    assert (inner.calls, inner.fence.idle()) == ([], True)
 
 
 def test_a_bind_that_failed_is_no_longer_under_way() -> None:
@@ -65,7 +66,7 @@ def test_a_bind_that_failed_is_no_longer_under_way() -> None:
     inner.error = OutcomeUnknown("as the test wants it")
     with pytest.raises(OutcomeUnknown):
         binder.bind("default", "p", "u", "n")
-    assert inner.in_flight.idle()
+    assert inner.fence.idle()
 
 
 class Server(Caller):
