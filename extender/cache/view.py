@@ -63,6 +63,14 @@ class CacheView:
             assumed = self._state.placements.unconfirmed()
             return Overview(assumed, self._state.unplaced(), len(self._state.placements) - len(assumed))
 
+    def unconfirmed(self) -> Mapping[str, list[str]]:
+        """Returns the UIDs of the pods that are counted though no watch has told of them there, by node."""
+        uids: dict[str, list[str]] = {}
+        with self._locked("unconfirmed"):
+            for placement in self._state.placements.unconfirmed():
+                uids.setdefault(placement.node_name, []).append(placement.info.uid)
+        return uids
+
     def objects(self, kind: str) -> Mapping[str, Object]:
         """Returns the objects of a kind by key, as the watch told; pods are asked for by `pods`."""
         with self._locked("held"):

@@ -23,6 +23,7 @@ from extender.table.labels import BoolColumn, Rows
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITS_FOR_VICTIMS = "not eligible due to a terminating pod on the nominated node."
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NOBODY: Mapping[str, Sequence[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,17 @@ def preempt(
 
 
 def process_preemption(
-    profile: Profile, pod: PodInfo, table: Table, offered: Mapping[str, Sequence[str]]
+    profile: Profile,
+    pod: PodInfo,
+    table: Table,
+    offered: Mapping[str, Sequence[str]],
+    unconfirmed: Mapping[str, Sequence[str]] = NOBODY,
 ) -> ProcessedPreemption:
     """Corrects victims, UIDs by node, that a scheduler has chosen for `pod` (upstream ProcessPreemption).
 
     Where they suffice, those that need not leave are dropped. Where they do not, or none are offered, victims are
-    selected among all pods of a lower priority. Pods of the same or a higher priority are never victims.
-    Raises DeadlineExceeded.
+    selected among all pods of a lower priority, of the `unconfirmed` only those that are offered: the scheduler may not
+    know of them. Pods of the same or a higher priority are never victims. Raises DeadlineExceeded.
     """
     rows = _known_rows(table, offered)
     potential = potential_victims(pod, table, rows)
@@ -95,7 +100,8 @@ def process_preemption(
     table.deadline.check("who of the victims given may stay")
     fewer = dry_run.select_victims(potential.only(suffices & among_offered))
     table.deadline.check("the choice of other victims")
-    other = dry_run.select_victims(potential.only(~suffices))
+    known = among_offered | ~_among(table, potential, unconfirmed)
+    other = dry_run.select_victims(potential.only(~suffices & known))
     feasible = np.setdiff1d(fitting, fewer.rows).tolist()
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])
 

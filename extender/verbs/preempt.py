@@ -69,8 +69,9 @@ class Preempt:
 
     The scheduler holds every victim of the answer against its own snapshot, and one that it does not know there fails
     the whole preemption. So its own choice is kept wherever it suffices, cut down to what is needed; pods beyond it are
-    chosen only where it does not, or where the scheduler leaves the choice to the extender. Pods among its victims that
-    the cache has not seen yet, or no more, stay in.
+    chosen only where it does not, or where the scheduler leaves the choice to the extender; never one whose bind nobody
+    but this cache counts, for the scheduler may have given it up. Pods among its victims that the cache has not seen
+    yet, or no more, stay in.
     """
 
     name = "preempt"
@@ -98,7 +99,7 @@ class Preempt:
         with self._cache.snapshot(self.name) as table, table.until(deadline):
             victims = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
             offered = {node: given.uids for node, given in victims.items()}
-            processed = process_preemption(profile, info, table, offered)
+            processed = process_preemption(profile, info, table, offered, self._cache.view.unconfirmed())
             for node, candidate in processed.candidates.items():
                 uids = _ordered(candidate.victims, victims[node])
                 uids += _unseen(victims[node], node, info, table)

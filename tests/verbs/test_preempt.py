@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.errors import InvalidAnswer
 from extender.extender_v1.types import ExtenderPreemptionResult, MetaPod, MetaVictims
+from extender.model.pod import Pod
+from extender.table import PodInfo
 from extender.verbs.preempt import Preempt
 from tests.builders import Object, make_node, make_pdb, make_pod
 from tests.recordings import Call, Mode
@@ -78,6 +81,24 @@ def test_victims_of_one_candidate(objects: list[Object], given: list[str], expec
     assert chosen(verb, meta(n=given)) == wanted
     known = {obj["metadata"]["uid"]: obj for obj in (*objects, UNSEEN)}
     assert chosen(verb, whole(n=[known[uid] for uid in given])) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(["a"], None, id="which does not suffice without it"),
+        pytest.param([], None, id="which leaves the choice"),
+        pytest.param(["assumed"], ["assumed"], id="which names it"),
+    ],
+)
+def test_a_pod_whose_bind_no_watch_has_confirmed_is_a_victim_only_in_the_schedulers_choice(
+    given: list[str], expected: list[str] | None
+) -> None:
+    assumed = make_pod("assumed").uid("assumed").req(cpu="2").obj()
+    cache = cache_of(*NODES, assumed, PEER, standing("a", 1), standing("other", 0, "4", on="m"))
+    cache.assume(PodInfo(msgspec.convert(assumed, Pod)), "n")
+    wanted = {"m": ["other"]} if expected is None else {"n": expected, "m": ["other"]}
+    assert chosen(Preempt(cache, PROFILES), meta(n=given, m=["other"])) == wanted
 
 
 def test_candidates_are_judged_together_each_by_itself() -> None:
