@@ -34,6 +34,7 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Telemetry
 from extender.table import PodInfo, Table
+from extender.verbs.confirmation import Confirmation
 from extender.verbs.verb import Summary
 
 BOUND = ExtenderBindingResult()
@@ -87,8 +88,10 @@ class Bind:
         limit: TimeLimit = NO_LIMIT,
         permits: Permits | None = None,
         permit_wait: PermitWait | None = None,
+        confirmation: Confirmation | None = None,
     ) -> None:
         """`permits`: rules of Reserve and Permit; its owner calls `settle`. `permit_wait` None: no bind waits."""
+        self._confirmation = confirmation or Confirmation(cache)
         self._permits, self._permit_wait = permits or Permits(cache.snapshot), permit_wait or PermitWait(0.0, 1)
         self._cache, self._binder, self._telemetry, self._limit = cache, binder, telemetry, limit
         self._profiles = profiles
@@ -253,7 +256,8 @@ class Bind:
             self._binder.bind(request.pod_namespace, request.pod_name, uid, node)
         except OutcomeUnknown as error:
             self._finish(uid, certain=False)
-            return self._end("unknown", str(error))
+            # The scheduler would write the error into the pod's status, where it stays though the pod is bound.
+            return self._end("bound") if self._confirmation.wait(uid, node) else self._end("unknown", str(error))
         except Refused:
             raise
         except BaseException:  # a defect: nobody knows how far the call came

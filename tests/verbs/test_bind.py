@@ -12,9 +12,11 @@ from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.model.node import Node
+from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
+from extender.verbs.confirmation import PAUSE_SECONDS, PAUSES, Confirmation
 from tests.builders import (
     HOSTNAME,
     NodeBuilder,
@@ -43,7 +45,8 @@ UID = POD["metadata"]["uid"]
 
 
 def bind_with(binder: Any, cache: Cache) -> Bind:
-    return Bind(cache, PROFILES, binder, Telemetry())
+    """Returns the verb; where no answer comes its watch tells nothing more."""
+    return Bind(cache, PROFILES, binder, Telemetry(), confirmation=Confirmation(cache, lambda _: None))
 
 
 def state(cache: Cache, uid: str = UID) -> PodState:
@@ -112,6 +115,37 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
     tell(cache, [rival])
     cache.expire(cache.overdue(clock.monotonic()))
     assert answer(verb, binding(rival, "n")) == {"Error": ""}
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        pytest.param([make_pod("p").req(cpu="2").node("n").obj()], "", id="bound there"),
+        pytest.param([make_pod("p").req(cpu="2").node("m").obj()], "the connection ended", id="bound elsewhere"),
+        pytest.param([], "the connection ended", id="gone"),
+    ],
+)
+def test_where_no_answer_comes_the_watch_tells_what_has_become_of_the_bind(told: list[Object], expected: str) -> None:
+    cache, pauses = cache_of(NODE, OTHER, POD), 0
+
+    def pause(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 3:
+            cache.replaced("Pod", [msgspec.convert(pod, Pod) for pod in told])
+
+    binder = FakeBinder(OutcomeUnknown("the connection ended"))
+    verb = Bind(cache, PROFILES, binder, Telemetry(), confirmation=Confirmation(cache, pause))
+    assert answer(verb, binding(POD, "n")) == {"Error": expected}
+    assert pauses == 3
+
+
+def test_the_watch_is_not_waited_for_for_long() -> None:
+    cache, waited = cache_of(NODE, POD), []
+    binder = FakeBinder(OutcomeUnknown("the connection ended"))
+    verb = Bind(cache, PROFILES, binder, Telemetry(), confirmation=Confirmation(cache, waited.append))
+    assert answer(verb, binding(POD, "n")) == {"Error": "the connection ended"}
+    assert waited == [PAUSE_SECONDS] * PAUSES
 
 
 def test_after_an_unknown_outcome_a_repeated_bind_asks_the_api_server_again() -> None:
