@@ -20,9 +20,10 @@ from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.preempt import RecentPreemptors
 from extender.verbs.refused_pods import RefusedPods
-from extender.verbs.verb import Summary, requested_nodes
+from extender.verbs.verb import Summary, place_kept_for, requested_nodes
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
+ELSEWHERE = "node(s) were not where a bind of the pod may have succeeded"
 _MOST_REASON_CHARACTERS = 1024  # kube-scheduler shows no more, and it goes out once for each node
 
 
@@ -77,6 +78,9 @@ class Filter:
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
         with self._cache.snapshot(self.name) as table:
+            place = place_kept_for(info, table)
+            if place in request.names and self._would_keep(place, profile, info, table, deadline):
+                return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
                 with part.table.until(deadline):
@@ -84,6 +88,12 @@ class Filter:
                 rules |= self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable), rules
+
+    def _would_keep(self, node: str, profile: Profile, info: PodInfo, table: Table, deadline: Deadline) -> bool:
+        """Returns whether the pod fits where it counts already: else it would be in its own way."""
+        row = np.array([table.nodes.row_of[node]], np.intp)
+        with table.hypothetically(removed=[info.uid]), table.until(deadline):
+            return find_fit(profile, info, table, row).refusal(0) is None
 
     def allow_all(self, request: ExtenderArgs) -> ExtenderFilterResult:
         return _result(request, {}, {})

@@ -25,7 +25,7 @@ from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.table import PodInfo, Table
-from extender.verbs.verb import Summary
+from extender.verbs.verb import Summary, place_kept_for
 
 MOST_PODS = 1024
 SECONDS, PAUSE_SECONDS = 1.0, 0.02
@@ -97,6 +97,8 @@ class Preempt:
         if profile.preemption is None:  # the policy has it disabled
             return ExtenderPreemptionResult(answered)
         with self._cache.snapshot(self.name) as table, table.until(deadline):
+            if place_kept_for(info, table):  # whoever went for it elsewhere would go in vain
+                return ExtenderPreemptionResult(answered)
             victims = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
             offered = {node: given.uids for node, given in victims.items()}
             processed = process_preemption(profile, info, table, offered, self._cache.view.unconfirmed())

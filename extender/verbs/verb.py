@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.extender_v1.types import ExtenderArgs
-from extender.table import Table
+from extender.table import PodInfo, Table
 from extender.table.features import FeatureGates
 from extender.table.labels import Rows
 
@@ -102,6 +102,15 @@ class ObservedVerb(Generic[Request, Result]):
         for observer in self._observers:
             observer.called(self.name, outcome, request, result)
         return result
+
+
+def place_kept_for(info: PodInfo, table: Table) -> str:
+    """Returns the node where the pod counts though no watch has told so, "" for none: bind binds it nowhere else."""
+    slot = table.pods.slot_of.get(info.uid)
+    if slot is None or table.pods.info(slot).pod.node_name:
+        return ""
+    row = table.pods.row[slot]
+    return table.nodes.names[row] if table.nodes.present[row] else ""
 
 
 class Part(NamedTuple):
