@@ -34,6 +34,7 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.one_cpu import LinuxCpus, OneCpu
 from extender.runtime.threads import Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
@@ -63,6 +64,7 @@ class Options:
         scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
         seed: of the choice between nodes with the same score; None: another one every time.
         max_unschedulable_seconds: the longest wait for an event that may help a pod.
+        one_cpu: all threads keep to one CPU.
     """
 
     scheduler_name: str | None = None
@@ -71,6 +73,7 @@ class Options:
     status_rate: float = 100.0
     event_rate: float = 200.0
     max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS
+    one_cpu: bool = True
 
 
 def schedule(settings: Settings, options: Options) -> None:
@@ -119,6 +122,7 @@ class SchedulerProcess(CacheProcess):
         queue = self._loop.queue
         put_in_force(rules.profiles.all, queue.wake)
         metrics.observe_queue(Waiting(queue.pending, queue.refused, writers.waiting))
+        self._cpu, self._keep_to_one_cpu = OneCpu(LinuxCpus(), clock), options.one_cpu
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, queue, clock, rules.cycles)
         self._pages = self._page_server(asdict(options))
 
@@ -185,6 +189,8 @@ class SchedulerProcess(CacheProcess):
         self._writers.start(self._loop.queue.has_backlog)
         for ticker in self._tickers:
             ticker.start()
+        if self._keep_to_one_cpu:
+            self._cpu.settle()
         self._loop.recovery.put_right()
         _log.info("scheduling pods of %s", ", ".join(self._rules.cycles))
 
@@ -213,6 +219,7 @@ class SchedulerProcess(CacheProcess):
             Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
+            Ticker("cpu", HOUSEKEEPING_SECONDS, self._cpu.look),
         )
 
     def _queue_status(self) -> Answer:

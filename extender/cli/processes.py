@@ -113,6 +113,13 @@ def serve(config: Path | None, **flags: Any) -> None:
     help="until a pod is tried again that no event has helped (kube-scheduler's podMaxInUnschedulablePodsDuration)",
 )
 @click.option("--seed", type=int, help="choose between nodes of the same score by this seed")
+@click.option(
+    "--cpus",
+    type=click.Choice(("one", "any")),
+    default="one",
+    show_default=True,
+    help="keep all threads to one CPU, the quietest, or run them on any, for users' rules with threads of their own",
+)
 @click.option("--simulate", is_flag=True, default=None, help="answer POST /simulate, as an autoscaler would ask")
 @click.option("--record", type=_FILE, metavar="FILE", help="file to record events and attempts to, with gzip as .gz")
 @click.option("--record-bytes", metavar="VALUE", help="about what the recording may take on disk  [default: 256Mi]")
@@ -131,6 +138,7 @@ def schedule(
     event_rate: float,
     max_unschedulable_seconds: float,
     seed: int | None,
+    cpus: str,
     **flags: object,
 ) -> None:
     """Schedule pods, in the place of kube-scheduler or beside it.
@@ -153,7 +161,8 @@ def schedule(
     from extender.app.schedule import Options  # --help, and a fault in the settings, need not wait for NumPy
     from extender.app.schedule import schedule as run
 
-    run(settings, Options(scheduler_name, seed, bind_rate, status_rate, event_rate, max_unschedulable_seconds))
+    rates = bind_rate, status_rate, event_rate
+    run(settings, Options(scheduler_name, seed, *rates, max_unschedulable_seconds, one_cpu=cpus == "one"))
 
 
 @click.command()

@@ -1,0 +1,145 @@
+"""A process that keeps to one CPU, and leaves it to others who need it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from extender.runtime.clock import ManualClock, SystemClock
+from extender.runtime.one_cpu import LinuxCpus, OneCpu
+
+
+class FakeCpus:
+    """Four CPUs, of which this process may use three; `refuses`: calls that fail from now on."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.kept_to = frozenset({0, 1, 2})
+        self.running_on = 1
+        self.idle = dict.fromkeys(range(4), 0.0)
+        self.used = 0.0
+        self.refuses = False
+
+    def allowed(self) -> frozenset[int]:
+        return self.kept_to
+
+    def current(self) -> int:
+        return self.running_on
+
+    def idle_seconds(self) -> Mapping[int, float]:
+        return dict(self.idle)
+
+    def used_seconds(self) -> float:
+        return self.used
+
+    def keep_to(self, cpus: Iterable[int]) -> None:
+        wanted = frozenset(cpus)
+        if self.refuses and len(wanted) == 1:
+            raise PermissionError("not permitted")
+        self.kept_to = wanted
+        if self.running_on not in wanted:
+            self.running_on = min(wanted)
+
+    def let_pass(self, seconds: float, *, used: float, idle: Mapping[int, float]) -> None:
+        self._clock.advance(seconds)
+        self.used += used
+        for cpu, idle_for in idle.items():
+            self.idle[cpu] += idle_for
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cpus(clock: ManualClock) -> FakeCpus:
+    return FakeCpus(clock)
+
+
+@pytest.fixture
+def settled(cpus: FakeCpus, clock: ManualClock) -> OneCpu:
+    one = OneCpu(cpus, clock)
+    one.settle()
+    assert cpus.kept_to == {1}
+    return one
+
+
+@pytest.mark.parametrize(
+    ("used", "idle", "then_on"),
+    [
+        pytest.param(1.0, {0: 1.0, 2: 1.0}, 1, id="all of it is its own use"),
+        pytest.param(0.3, {0: 0.5, 1: 0.7, 2: 1.0}, 1, id="nobody else uses it"),
+        pytest.param(0.1, {0: 0.5, 2: 0.9}, 2, id="others use it, and the last is quietest"),
+        pytest.param(0.5, {0: 0.2, 2: 0.1}, 1, id="others use all"),
+        pytest.param(0.5, {0: 0.7, 2: 0.6}, 1, id="hardly more room elsewhere"),
+        pytest.param(0.1, {0: 0.5, 3: 1.0}, 0, id="the quietest is not allowed"),
+    ],
+)
+def test_it_moves_to_where_there_is_more_room(
+    cpus: FakeCpus, settled: OneCpu, used: float, idle: Mapping[int, float], then_on: int
+) -> None:
+    cpus.let_pass(1.0, used=used, idle=idle)
+    settled.look()
+    assert cpus.kept_to == {then_on}
+
+
+def test_it_judges_by_what_has_passed_since_it_looked(cpus: FakeCpus, settled: OneCpu) -> None:
+    cpus.let_pass(10.0, used=10.0, idle={0: 10.0, 2: 10.0})
+    settled.look()
+    cpus.let_pass(1.0, used=0.1, idle={0: 0.9})
+    settled.look()
+    assert cpus.kept_to == {0}
+
+
+def test_a_cpu_that_was_taken_from_it_has_it_run_on_any(cpus: FakeCpus, settled: OneCpu) -> None:
+    cpus.refuses = True
+    cpus.let_pass(1.0, used=0.0, idle={2: 1.0})
+    settled.look()
+    assert cpus.kept_to == {0, 1, 2}
+
+
+def test_where_it_may_not_choose_it_runs_on_any(cpus: FakeCpus, clock: ManualClock) -> None:
+    cpus.refuses = True
+    one = OneCpu(cpus, clock)
+    one.settle()
+    cpus.let_pass(1.0, used=0.0, idle={2: 1.0})
+    one.look()
+    assert cpus.kept_to == {0, 1, 2}
+
+
+def test_the_real_ones_keep_threads_that_run_already_and_those_that_they_start() -> None:
+    real = LinuxCpus()
+    allowed = real.allowed()
+    found: list[frozenset[int]] = []
+    begin, go_on = threading.Event(), threading.Event()
+
+    def note() -> None:
+        begin.set()
+        go_on.wait(10)
+        found.append(real.allowed())
+        child = threading.Thread(target=lambda: found.append(real.allowed()))
+        child.start()
+        child.join()
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    begin.wait(10)
+    try:
+        OneCpu(real, SystemClock()).settle()
+        go_on.set()
+        thread.join()
+        here = real.allowed()
+    finally:
+        real.keep_to(allowed)
+    assert len(here) == 1
+    assert found == [here, here]
+
+
+def test_the_real_ones_tell_what_is_idle() -> None:
+    real = LinuxCpus()
+    assert real.allowed() <= real.idle_seconds().keys()
+    assert real.current() in real.allowed()
+    assert real.used_seconds() > 0
