@@ -8,7 +8,6 @@ from dataclasses import replace
 from random import Random
 
 from extender.app.policies import held_by, refuse_changes
-from extender.app.recording.observation import AttemptObserver, ObservedCycle
 from extender.cache.cache import Cache
 from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ConfigurationError
@@ -23,7 +22,7 @@ from extender.policy.policy import Policy
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler.extenders import Extender, Extenders, in_turn
-from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates
 
@@ -81,7 +80,7 @@ def cycles_of(
     profiles = [ignoring(each, left_to_extenders) for each in _chosen(policy, scheduler_name)]
     if unsupported := [text for each in profiles for text in each.unsupported]:
         raise ConfigurationError(unsupported)
-    return {each.name: ObservedCycle(each, random, extenders, observers, timer, limit) for each in profiles}
+    return {each.name: SchedulingCycle(each, random, extenders, timer, limit, observers) for each in profiles}
 
 
 def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from extender.app.housekeeping import settle
 from extender.cache.cache import Cache
@@ -54,13 +53,6 @@ class LoopPorts:
     preemptors: Workers
 
 
-class QueueTimes(NamedTuple):
-    """The waits of refused pods: before they may be tried again, and at most for an event that may help."""
-
-    backoff: Backoff = Backoff()
-    max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS
-
-
 @dataclass(frozen=True, slots=True)
 class Loop:
     """The parts that a process starts, asks and stops."""
@@ -80,13 +72,15 @@ def compose_loop(
     ports: LoopPorts,
     telemetry: SchedulerTelemetry,
     clock: Clock,
-    queue_times: QueueTimes = QueueTimes(),  # noqa: B008  frozen
+    backoff: Backoff = Backoff(),  # noqa: B008  frozen
+    max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     limit: TimeLimit = NO_LIMIT,
 ) -> Loop:
     """Makes the loop, and has the cache tell its queue; to be called before the cache is filled.
 
     Args:
         cycles: by schedulerName.
+        backoff, max_unschedulable_seconds: see PriorityQueue.
         limit: of users' rules of Reserve and Permit; `cycles` have theirs.
     """
     statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
@@ -105,7 +99,8 @@ def compose_loop(
 
     evictions, claims_exist = EvictionsInProgress(cache), ClaimsExist(find_claim, claims_devices)
     interests = interests_of(cycle.profile for cycle in cycles.values())
-    queue = PriorityQueue(telemetry, clock, interests, (SchedulingGates(), claims_exist, evictions), *queue_times)
+    pre_enqueue = (SchedulingGates(), claims_exist, evictions)
+    queue = PriorityQueue(telemetry, clock, interests, pre_enqueue, backoff, max_unschedulable_seconds)
     cache.listen(EventRouter(cache, queue, cycles))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)

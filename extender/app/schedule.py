@@ -17,7 +17,7 @@ import msgspec
 from extender.app.cycles import LoopRules, assumed_pod_of, cycles_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare
-from extender.app.loop import QueueTimes, compose_loop
+from extender.app.loop import compose_loop
 from extender.app.process import CacheProcess
 from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
@@ -118,7 +118,11 @@ class SchedulerProcess(CacheProcess):
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
-        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, _times_of(policy, options), self._limit)
+        waits = (
+            Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
+            options.max_unschedulable_seconds,
+        )
+        self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, *waits, self._limit)
         queue = self._loop.queue
         put_in_force(rules.profiles.all, queue.wake)
         metrics.observe_queue(Waiting(queue.pending, queue.refused, writers.waiting))
@@ -225,8 +229,3 @@ class SchedulerProcess(CacheProcess):
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()
         return Answer(200, msgspec.json.encode(self._modeler.status(leading=leading)) + b"\n")
-
-
-def _times_of(policy: Policy, options: Options) -> QueueTimes:
-    waits = Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds)
-    return QueueTimes(waits, options.max_unschedulable_seconds)

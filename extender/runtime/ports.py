@@ -40,6 +40,9 @@ class Telemetry:
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         """The comparer has found, and put right, what no event accounts for; `kind` Table: a count in a table."""
 
+    def incoming(self, queue: str, event: str) -> None:
+        """A pod entered `queue` because of `event`."""
+
     def rule_failed(self, rule: str) -> None:
         """A user's rule raised, or answered what makes no sense, for one pod."""
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal
 
 import msgspec
 
 from extender.cache.cache import Cache
-from extender.cache.view import Overview
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod, Tier
+from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
-Section = Literal["active", "backoff", "unschedulable", "gated", "inFlight", "assumed", "arriving"]
-_NO_SECTIONS = ("scheduled", "leading")
+_SECTIONS = ("active", "backoff", "unschedulable", "gated", "in_flight", "assumed", "arriving")
 
 
 class PodView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -68,42 +65,23 @@ class Modeler:
     def status(self, *, leading: bool) -> QueueStatus:
         """Returns all pods as of now. Both locks are held for it, the queue's first, as in PreEnqueue rules."""
         with self._queue.lock:
-            sections = self._sections()
-        rows: dict[str, list[PodView]] = {
-            name: [] for name in QueueStatus.__struct_fields__ if name not in _NO_SECTIONS
-        }
-        for section, view in sections.views.values():
-            rows["in_flight" if section == "inFlight" else section].append(view)
-        return QueueStatus(**rows, scheduled=sections.scheduled, leading=leading)
-
-    def _sections(self) -> _Sections:
-        now, overview = self._clock.monotonic(), self._cache.view.overview()
-        nominations = {info.uid: info.pod.status.nominated_node_name for info in overview.unplaced}
-        views: dict[str, tuple[Section, PodView]] = {
-            pod.uid: (_section(tier), _queued(pod, now, nominations)) for tier, pod in self._queue.queued()
-        }
+            now, overview = self._clock.monotonic(), self._cache.view.overview()
+            nominations = {info.uid: info.pod.status.nominated_node_name for info in overview.unplaced}
+            views = {
+                pod.uid: (tier.value if tier else "in_flight", _queued(pod, now, nominations))
+                for tier, pod in self._queue.queued()
+            }
         for info in overview.unplaced:
             if info.uid not in views and info.pod.spec.scheduler_name in self._scheduler_names:
                 views[info.uid] = "arriving", _view(info, nominations)
-        _assume(views, overview, nominations)
-        return _Sections(views, overview.scheduled)
-
-
-class _Sections(msgspec.Struct):
-    views: dict[str, tuple[Section, PodView]]
-    scheduled: int
-
-
-def _assume(views: dict[str, tuple[Section, PodView]], overview: Overview, nominations: Mapping[str, str]) -> None:
-    """Moves the assumed pods to their section; the queue may know them still, or know some of them again."""
-    for placement in overview.assumed:
-        known = views.get(placement.info.uid)
-        view = known[1] if known else _view(placement.info, nominations)
-        views[placement.info.uid] = "assumed", msgspec.structs.replace(view, node=placement.node_name)
-
-
-def _section(tier: Tier | None) -> Section:
-    return "inFlight" if tier is None else tier.value
+        for placement in overview.assumed:  # the queue may know them still, or know some of them again
+            known = views.get(placement.info.uid)
+            view = known[1] if known else _view(placement.info, nominations)
+            views[placement.info.uid] = "assumed", msgspec.structs.replace(view, node=placement.node_name)
+        rows: dict[str, list[PodView]] = {name: [] for name in _SECTIONS}
+        for section, view in views.values():
+            rows[section].append(view)
+        return QueueStatus(**rows, scheduled=overview.scheduled, leading=leading)
 
 
 def _queued(pod: QueuedPod, now: float, nominations: Mapping[str, str]) -> PodView:

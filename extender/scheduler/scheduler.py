@@ -11,7 +11,7 @@ schedule_one            takes a pod from the queue
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ from extender.scheduler.binding.reservations import Reservation, Reserver, undo
 from extender.scheduler.failures import FailureHandler
 from extender.scheduler.ports import Events, SchedulerTelemetry, Workers
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
-from extender.scheduler.timing import PERMIT, RESERVE, UNTIMED, Sample, SampledPodTimer
+from extender.scheduler.timing import PERMIT, RESERVE, UNTIMED, SampledPodTimer, sample
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Scheduler:
     events: Events
     telemetry: SchedulerTelemetry
     clock: Clock
-    sample: Sample = field(default_factory=Sample)
+    sample: Iterator[bool] = field(default_factory=sample)
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
         """Tries one pod, waiting so long for it; returns False where there was none, or the queue was closed."""
@@ -118,7 +118,7 @@ class Scheduler:
             return Unfit(f"assume: {error}")
         reservations: list[Reservation] = []
         profile = pod.info.pod.spec.scheduler_name
-        timer = SampledPodTimer(self.clock, self.telemetry, profile) if self.sample.next() else UNTIMED
+        timer = SampledPodTimer(self.clock, self.telemetry, profile) if next(self.sample) else UNTIMED
         try:
             for reserver in self.reservers:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:

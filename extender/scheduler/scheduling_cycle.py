@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Protocol
 from uuid import UUID
 
 import numpy as np
@@ -22,6 +23,7 @@ from extender.framework.rankings import Rankings
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
+from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
@@ -30,6 +32,7 @@ from extender.queue.queued_pod import ERROR, Rejection
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
+from extender.scheduler.ports import EventType
 from extender.scheduler.timing import ERROR as ERROR_STATUS
 from extender.scheduler.timing import POST_FILTER, SUCCESS, UNSCHEDULABLE, ProfileTimer
 from extender.table import PodInfo, Table
@@ -100,6 +103,16 @@ class Unfit:
         return POD_UNSCHEDULABLE if self.rejection.rules else POD_SCHEDULER_ERROR
 
 
+class AttemptObserver(Protocol):
+    """Hears of every attempt and every event of the loop; must be quick, and not raise."""
+
+    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
+        """The cycle has decided about the pod, on this table, in the loop's thread."""
+
+    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
+        """An event about the pod is written; in any thread."""
+
+
 class SchedulingCycle:
     """Decides by one profile.
 
@@ -108,6 +121,7 @@ class SchedulingCycle:
         extenders: asked about the nodes that the profile lets pass.
         timer: times some decisions; None: none is.
         limit: of decisions by a profile with users' rules; those of the others end by themselves.
+        observers: hear of each decision.
     """
 
     def __init__(
@@ -117,8 +131,10 @@ class SchedulingCycle:
         extenders: Extenders | None = None,
         timer: ProfileTimer | None = None,
         limit: TimeLimit = NO_LIMIT,
+        observers: Sequence[AttemptObserver] = (),
     ) -> None:
         self.profile = self._rules = profile
+        self._observers = observers
         self._timer, self._limit = timer, limit if users_rules(profile) else NO_LIMIT
         self._random = random
         self._timeouts = timeouts_of(profile)
@@ -130,13 +146,21 @@ class SchedulingCycle:
 
         Raises DeadlineExceeded: as RuleUnanswered, `table` is in use still.
         """
-        with table.until(self._limit.begin()):
-            if self._timer is None:
-                return self._decide(pod, table)
-            self._rules = self._timer.begin(self.profile)
-            decided = self._decide(pod, table)
-        self._timer.end(*_statuses(decided))
+        try:
+            with table.until(self._limit.begin()):
+                self._rules = self._timer.begin(self.profile) if self._timer else self.profile
+                decided = self._decide(pod, table)
+        except DeadlineExceeded as error:
+            self._tell(pod, table, Unfit(str(error)))
+            raise
+        if self._timer:
+            self._timer.end(*_statuses(decided))
+        self._tell(pod, table, decided)
         return decided
+
+    def _tell(self, pod: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
+        for observer in self._observers:
+            observer.attempted(pod, table, decided)
 
     def _decide(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         if pod.pod.spec.scheduling_group is not None:

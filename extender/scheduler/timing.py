@@ -37,14 +37,9 @@ class PluginTelemetry(Protocol):
         """Observes the time that a plugin took at an extension point, for all nodes."""
 
 
-class Sample:
-    """Says which of many are to be timed: the first, and then every hundredth; safe for any number of threads."""
-
-    def __init__(self) -> None:
-        self._count = count()
-
-    def next(self) -> bool:
-        return next(self._count) % EVERY == 0
+def sample() -> Iterator[bool]:
+    """Tells of each of many whether it is to be timed: the first, and then every hundredth; for one thread."""
+    return (number % EVERY == 0 for number in count())
 
 
 class PodTimer:
@@ -101,14 +96,14 @@ class ProfileTimer:
 
     def __init__(self, clock: Clock, telemetry: PluginTelemetry) -> None:
         self._clock, self._telemetry = clock, telemetry
-        self._sample, self._sampled = Sample(), False
+        self._sample, self._sampled = sample(), False
         self._spent: dict[str, float] = {}
         self._name = ""
 
     def begin(self, profile: Profile) -> Profile:
         """Returns the profile to decide by: the same rules, timed if it is their turn."""
         self._spent = {}
-        self._name, self._sampled = profile.name, self._sample.next()
+        self._name, self._sampled = profile.name, next(self._sample)
         if not self._sampled:
             return profile
         return replace(

@@ -11,7 +11,7 @@ import msgspec
 
 from extender.app.housekeeping import settle
 from extender.app.loop import LoopPorts, compose_loop
-from extender.app.recording.observation import Observation, ObservedCycle
+from extender.app.recording.observation import Observation
 from extender.cache.cache import Cache
 from extender.config.settings import Settings
 from extender.errors import Conflict, NotFound
@@ -22,8 +22,8 @@ from extender.model.pod import Pod
 from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import Attempt, SchedulerTelemetry
+from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
 from extender.web.telemetry.metrics import Metrics
 from tests.builders import Builder
@@ -118,12 +118,9 @@ class World:
         ports = LoopPorts(
             self, self, events, self, self.volumes, self.claims, self.binders, self.binders, self.preemptors
         )
-        rules, random, observers = (
-            profile or provider("DefaultProvider"),
-            self.observed.random(seed),
-            self.observed.observers,
-        )
-        cycles = {NAME: ObservedCycle(rules, random, Extenders(), observers, ProfileTimer(self.clock, told), limit)}
+        rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
+        timer, observers = ProfileTimer(self.clock, told), self.observed.observers
+        cycles = {NAME: SchedulingCycle(rules, random, None, timer, limit, observers)}
         loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery

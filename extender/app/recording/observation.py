@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from extender.app.feed import feed_factory_of
 from extender.app.policies import policy_text
@@ -16,62 +16,20 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.view import CacheSize
 from extender.config.settings import Settings
-from extender.errors import ClusterError, DeadlineExceeded
-from extender.framework.profile import Profile
+from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
 from extender.offline.recording.recorder import Recorder, RotatingFiles
-from extender.runtime.clock import NO_LIMIT, Clock, SystemClock, TimeLimit
-from extender.scheduler.extenders import Extenders
+from extender.runtime.clock import Clock, SystemClock
 from extender.scheduler.ports import Events, EventType
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
-from extender.scheduler.timing import ProfileTimer
-from extender.table import PodInfo, Table
+from extender.scheduler.scheduling_cycle import AttemptObserver
 from extender.verbs.verb import ObservedVerb, Verb
 from extender.web.answers import Page
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 
 SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
-
-
-class AttemptObserver(Protocol):
-    """Hears of every attempt and every event of the loop; must be quick, and not raise."""
-
-    def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
-        """The cycle has decided about the pod, on this table, in the loop's thread."""
-
-    def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
-        """An event about the pod is written; in any thread."""
-
-
-class ObservedCycle(SchedulingCycle):
-    """A scheduling cycle that tells what it decides."""
-
-    def __init__(
-        self,
-        profile: Profile,
-        random: Random,
-        extenders: Extenders,
-        observers: Sequence[AttemptObserver],
-        timer: ProfileTimer | None = None,
-        limit: TimeLimit = NO_LIMIT,
-    ) -> None:
-        super().__init__(profile, random, extenders, timer, limit)
-        self._observers = observers
-
-    def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
-        try:
-            return self._told(pod, table, super().schedule_pod(pod, table))
-        except DeadlineExceeded as error:
-            self._told(pod, table, Unfit(str(error)))
-            raise
-
-    def _told(self, pod: PodInfo, table: Table, decided: Chosen | Unfit) -> Chosen | Unfit:
-        for observer in self._observers:
-            observer.attempted(pod, table, decided)
-        return decided
 
 
 class ObservedEvents:

@@ -22,6 +22,7 @@ from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
+from extender.runtime.ports import Telemetry
 from extender.scheduler.binding.claims import pending_claim
 from extender.scheduler.binding.volumes import bound, selected
 from extender.scheduler.event_router import free_on
@@ -75,16 +76,6 @@ class Log:
     attempts: int = 0
 
 
-class _NoTelemetry:
-    """A QueueTelemetry that nobody reads."""
-
-    def incoming(self, queue: str, event: str) -> None:
-        pass
-
-    def rule_failed(self, rule: str) -> None:
-        pass
-
-
 class Simulation:
     """A cluster of its own in which time passes only as pods are tried.
 
@@ -99,9 +90,7 @@ class Simulation:
         self._random, self._progress = Random(seed), progress  # noqa: S311  ties between nodes
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
-        self._queue = PriorityQueue(
-            _NoTelemetry(), self._clock, INTERESTS, (SchedulingGates(),), Backoff(max_seconds=0.0)
-        )
+        self._queue = PriorityQueue(Telemetry(), self._clock, INTERESTS, (SchedulingGates(),), Backoff(max_seconds=0.0))
         self._came_from: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
         self._made_anew = self._expected = 0
