@@ -109,8 +109,5 @@ pods_in_flight
 wait_until_synced
 ManualClock
 
-# Sent as JSON.
-resource_attributes
-
 # Rules of users ask it: examples/rules/licences.py.
 in_force

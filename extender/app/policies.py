@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient, read_config_map
+from extender.cluster.http.kube_client import KubeClient
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles
@@ -85,7 +86,10 @@ class PolicyFiles:
         if self._policy is None:
             return {}
         if self._client is not None:
-            return {str(self._policy): _config_map(self._policy, self._client)}
+            try:
+                return {str(self._policy): _config_map(self._policy, self._client)}
+            except NotFound as error:
+                return {str(self._policy): str(error).encode()}
         return {str(path): _content(path) for path in self._paths(self._policy)}
 
     def stamps(self) -> Mapping[str, tuple[int, ...]]:
@@ -100,13 +104,6 @@ class PolicyFiles:
 
     def _paths(self, policy: Path) -> list[Path]:
         return [policy, *(path for pattern in _MODULES for path in policy.parent.glob(pattern))]
-
-
-def _config_map(policy: Path, client: KubeClient) -> bytes:
-    try:
-        return config_map_text(policy, client)
-    except NotFound as error:
-        return str(error).encode()
 
 
 def _content(path: Path) -> bytes:
@@ -131,17 +128,17 @@ def policy_text(policy: Path, kubeconfig: Path | None) -> bytes:
         return policy.read_bytes()
     client = KubeClient(credentials_of(kubeconfig))
     try:
-        return config_map_text(policy, client)
+        return _config_map(policy, client)
     finally:
         client.close()
 
 
-def config_map_text(policy: Path, client: KubeClient) -> bytes:
-    """Returns the text of configmap:NAMESPACE/NAME. Raises ConfigurationError, ClusterError."""
+def _config_map(policy: Path, client: KubeClient) -> bytes:
+    """Returns configmap:NAMESPACE/NAME as JSON. Raises ConfigurationError, ClusterError."""
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):
         raise ConfigurationError([f"want {CONFIG_MAP}NAMESPACE/NAME"])
-    return read_config_map(client, namespace, name)
+    return client.call("GET", f"/api/v1/namespaces/{quote(namespace, '')}/configmaps/{quote(name, '')}", b"")
 
 
 Adopt = Callable[[Policy, str], None]

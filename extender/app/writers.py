@@ -13,7 +13,7 @@ from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller, KubeClient
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
+from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.framework.profile import Profiles

@@ -182,35 +182,15 @@ _MORE_THAN_NEEDED = [
 ]
 
 
-class _Attributes(msgspec.Struct):
-    group: str
-    resource: str
-    subresource: str
-    verb: str
-    namespace: str = ""
-
-
-class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
-    resource_attributes: _Attributes
-    user: str = ""
-    groups: list[str] = []
-
-
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _Review(msgspec.Struct, rename="camel"):
-    api_version: str
-    kind: str
-    spec: _Spec
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
 
 
-class _Answer(msgspec.Struct):
-    status: _Status
-
-
-_DECODE = msgspec.json.Decoder(_Answer).decode
+_DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
 def check_rights(client: KubeClient, mode: str, account: str, lease_namespace: str) -> Iterator[Finding]:
@@ -254,13 +234,13 @@ def _refused(client: KubeClient, rights: Sequence[tuple[Right, str]], account: s
 
 def _may(client: KubeClient, right: Right, namespace: str, account: str) -> bool:
     resource, _, subresource = right.resource.partition("/")
-    spec = _Spec(_Attributes(right.group, resource, subresource, right.verb, namespace))
+    attributes = {"group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb}
+    spec: dict[str, Any] = {"resourceAttributes": {**attributes, "namespace": namespace}}
     kind = "SelfSubjectAccessReview"
     if account:
         owner, _, name = account.partition("/")
-        kind, spec.user = "SubjectAccessReview", f"system:serviceaccount:{owner}:{name}"
-        spec.groups = ["system:serviceaccounts", f"system:serviceaccounts:{owner}", "system:authenticated"]
-    review = msgspec.json.encode(_Review("authorization.k8s.io/v1", kind, spec))
+        kind, spec["user"] = "SubjectAccessReview", f"system:serviceaccount:{owner}:{name}"
+        spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{owner}", "system:authenticated"]
+    review = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
     path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
-    answer = client.call_for(_DECODE, "POST", path, review)
-    return answer.status.allowed
+    return client.call_for(_DECODE_REVIEW, "POST", path, review).status.allowed

@@ -34,15 +34,12 @@ class ExtenderCaller:
         self._pool = ConnectionPool(config.timeout_seconds)
         self.close = self._pool.close
 
-    def get(self, path: str) -> tuple[int, bytes]:
-        """Returns status and body. Raises ClusterError where there is no answer."""
-        return self._exchange(Request("GET", path, {}))
-
     def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
         """Returns status and body. Raises ClusterError where there is no answer."""
-        return self._exchange(Request("POST", f"{self._path}/{verb}", _JSON, body))
+        return self.exchange(Request("POST", f"{self._path}/{verb}", _JSON, body))
 
-    def _exchange(self, request: Request) -> tuple[int, bytes]:
+    def exchange(self, request: Request) -> tuple[int, bytes]:
+        """Returns status and body. Raises ClusterError where there is no answer."""
         with self._pool.exchange(self.endpoint, request, self.config.timeout_seconds) as response:
             body = response.read()
         return response.status, body
@@ -92,7 +89,7 @@ def _certificate(endpoint: Endpoint, timeout_seconds: float) -> Iterator[Finding
 
 
 def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
-    status, body = caller.get("/readyz?verbose")
+    status, body = caller.exchange(Request("GET", "/readyz?verbose", {}))
     if status == 200:
         yield ok("ready", f"{caller.endpoint.host} is ready")
     else:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from math import inf
 from typing import TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -221,11 +221,6 @@ class KubeClient(Caller):
             with self._lock:
                 self._renewed = None
             renewed.set()
-
-
-def read_config_map(client: KubeClient, namespace: str, name: str) -> bytes:
-    """Returns the JSON of a ConfigMap. Raises ClusterError where it is not there, or may not be read."""
-    return client.call("GET", f"/api/v1/namespaces/{quote(namespace, '')}/configmaps/{quote(name, '')}", b"")
 
 
 def error_of(status: int, body: bytes) -> ClusterError:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from extender.cluster.http.kube_client import KubeClient, error_of
-from extender.cluster.watch.decoding import Page, decoders, read_page
+from extender.cluster.watch.decoding import Page, read_page
 from extender.cluster.watch.list_watch_state import PAGE_SIZE, List
-from extender.model.kinds import KINDS, Kind
-from extender.model.meta import Object
+from extender.model.kinds import Kind
 
 LIST_SILENCE_SECONDS = 30.0
 
@@ -62,8 +61,3 @@ def list_all(
         if not page.metadata.continue_token:
             return page.metadata.resource_version, items
         step = List(page.metadata.continue_token, step.limit)
-
-
-def list_objects(client: KubeClient, kind: str) -> tuple[str, list[Object]]:
-    """Returns the version of the list of that kind, and its objects. Raises as `list_all`."""
-    return list_all(client, KINDS[kind], decoders(KINDS[kind])[0])

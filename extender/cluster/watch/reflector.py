@@ -41,6 +41,7 @@ class Reflector:
     """Ask `step` what to do, do it, and tell what came: `page`, `receive` and `ended`, or `refused` and `broken`.
 
     Attributes:
+        state: how far it is.
         version_seen: the version of the last list, event or bookmark.
         newest: the newest version of an object that the sink was told of, by a list or an event.
         version_listed: the version of the last whole list.
@@ -59,25 +60,6 @@ class Reflector:
         self.version_seen = self.version_listed = 0
         self.newest = Told(0)
         self.told_at = 0.0
-
-    @property
-    def synced(self) -> bool:
-        """Returns whether the sink has had the whole list since the kind is served, and since it was distrusted."""
-        return self.state.synced
-
-    @property
-    def version(self) -> str:
-        """Returns the version of the last list, event or bookmark; "" while a list is under way."""
-        return self.state.version
-
-    @property
-    def served(self) -> bool:
-        """Returns whether the API server knows the kind, as far as is known."""
-        return self.state.served
-
-    def distrust(self) -> None:
-        """Has everything listed anew, not synced till then; any thread may say so."""
-        self.state.distrust()
 
     def step(self, now: float) -> Step:
         """Returns the next step; `now` in monotonic seconds, as everywhere here."""
@@ -133,7 +115,7 @@ class Reflector:
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
             failure = ListWatchFailure.OTHER  # every API server serves the core group: something else has answered
         self.state.failed(failure, now, retry_after_seconds)
-        if self._told and not self.served:
+        if self._told and not self.state.served:
             self._telemetry.withdrawn(self.kind.name)
             self._sink.replaced(self.kind.name, ())
             self._told = False
@@ -154,7 +136,7 @@ class Reflector:
         self.version_seen, self.version_listed, self.newest = version, version, newest
         self.told_at = now
         self._telemetry.synced(self.kind.name)
-        if self.synced:
+        if self.state.synced:
             self._telemetry.relisted(self.kind.name)
 
     def _event(self, line: bytes, now: float) -> ListWatchFailure | None:
@@ -184,7 +166,7 @@ class Reflector:
         except Malformed:
             version = 0
         if version < max(self.version_seen, 1):
-            self.distrust()
+            self.state.distrust()
             raise Malformed(f"version {obj.metadata.resource_version!r} after {self.version_seen}")
         return version
 

@@ -10,13 +10,13 @@ from random import Random
 
 from extender.cluster.http.http1 import Hung, Response
 from extender.cluster.http.kube_client import KubeClient, message_of
-from extender.cluster.watch.decoding import Malformed, version_number
+from extender.cluster.watch.decoding import Malformed, decoders, version_number
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, Pause, Watch
-from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_objects, list_query, query_of
+from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_all, list_query, query_of
 from extender.cluster.watch.reflector import Reflector
 from extender.cluster.watch.survey import Survey, Verification
 from extender.errors import ClusterError, Refused
-from extender.model.kinds import Kind
+from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Sink, Telemetry
@@ -78,12 +78,12 @@ class ClusterSource:
 
     def kinds(self) -> Sequence[str]:
         """Returns the kinds that the sink has had in full; see ports.Lister."""
-        return [reflector.kind.name for reflector in self._reflectors if reflector.synced]
+        return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:
         """Returns the version that the sink is at with `kind`; "" while it is listed."""
         reflector = self._by_kind.get(kind)
-        return reflector.version if reflector else ""
+        return reflector.state.version if reflector else ""
 
     def survey(self, kind: str) -> Survey:
         """Lists what there is of a kind, to see whether the sink is told of it. Raises Refused, OutcomeUnknown."""
@@ -95,19 +95,19 @@ class ClusterSource:
 
     def _restored(self, why: str) -> None:
         for reflector in self._reflectors:
-            if reflector.version:
+            if reflector.state.version:
                 self._distrust(reflector, f"the API server was restored from a copy: {why}")
 
     def _distrust(self, reflector: Reflector, why: str) -> None:
         """Has the reflector list everything anew; it counts as not synced till then."""
-        if reflector.synced:
+        if reflector.state.synced:
             logger.warning("%s is listed anew: %s", reflector.kind.name, why)
-        reflector.distrust()
+        reflector.state.distrust()
         if (stream := self._streams.get(reflector)) is not None:
             stream.abort()
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
-        return list_objects(self._client, kind)
+        return list_all(self._client, KINDS[kind], decoders(KINDS[kind])[0])
 
     def has_told(self, kind: str, version: str) -> bool:
         seen = self.version(kind)
@@ -134,7 +134,7 @@ class ClusterSource:
             thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
-        if reflector.version:  # the thread before has ended in the midst of something
+        if reflector.state.version:  # the thread before has ended in the midst of something
             self._distrust(reflector, "nobody has followed it")
         while not self._stopping.is_set():
             try:
@@ -193,7 +193,7 @@ class ClusterSource:
         except ClusterError:
             reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             return False
-        return reflector.synced
+        return reflector.state.synced
 
     def _ask(self, reflector: Reflector, query: dict[str, str]) -> None:
         watching = "watch" in query
@@ -219,9 +219,9 @@ class ClusterSource:
 
     def _refuse(self, reflector: Reflector, response: Response) -> ListWatchFailure:
         message = message_of(response.read())
-        known = reflector.served
+        known = reflector.state.served
         failure = reflector.refused(response.status, _retry_after_seconds(response), self._clock.monotonic())
-        if reflector.served:
+        if reflector.state.served:
             logger.warning("%s: the API server answers %s: %s", reflector.kind.name, response.status, message)
         elif known:
             logger.info("%s: the API server does not serve %s, left out", reflector.kind.name, reflector.kind.path)
@@ -231,7 +231,7 @@ class ClusterSource:
         reflector.opened()
         self._streams[reflector] = response
         try:
-            if not reflector.synced:  # distrusted since the watch was asked for, when there was no stream to abort
+            if not reflector.state.synced:  # distrusted since it was asked for, when there was no stream to abort
                 return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():
                 failure = reflector.receive(piece, self._clock.monotonic())

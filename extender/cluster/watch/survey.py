@@ -88,7 +88,7 @@ class Survey:
 
     def told(self) -> bool:
         """Returns whether the sink was told of every object in the list; no reflector is asked while it lists."""
-        if not self._reflector.synced or not self._reflector.version:
+        if not self._reflector.state.synced or not self._reflector.state.version:
             return False
         if self._gone == self._reflector.newest and self._gone.uid:
             return False  # its deletion is still to be told
@@ -125,7 +125,7 @@ class Verification:
             ClusterError: there is no list to be had; asked again later.
         """
         reflector = self.reflector
-        if not reflector.synced:
+        if not reflector.state.synced:
             self._survey = None
         elif self._survey is None:
             if now - max(reflector.told_at, self._verified_at) >= self._every_seconds:
@@ -134,7 +134,7 @@ class Verification:
             self._survey = None
         elif reflector.newest != self._told:
             self._asked_at, self._told = now, reflector.newest  # it is behind, and goes on
-        elif reflector.synced and now - self._asked_at >= PATIENCE_SECONDS:
+        elif reflector.state.synced and now - self._asked_at >= PATIENCE_SECONDS:
             return f"a list shows something new, and the watch has told of nothing for {now - reflector.told_at:.0f} s"
         return ""
 

@@ -12,8 +12,7 @@ import msgspec
 
 from extender.cluster.election.lease import micro_time
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.errors import NotFound
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
@@ -65,11 +64,7 @@ class ApiEvents:
             "events", self._write, _joined, bucket, clock, _CAPACITY, dropped
         )
         self._written: OrderedDict[_Key, _Series] = OrderedDict()
-        self.start, self.stop = self._outbox.start, self._outbox.stop
-
-    def waiting(self) -> int:
-        """Returns how many events wait to be written."""
-        return len(self._outbox)
+        self.start, self.stop, self.waiting = self._outbox.start, self._outbox.stop, self._outbox.waiting
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         once = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())

@@ -13,8 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.errors import ClusterError, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.runtime.clock import Clock
@@ -47,11 +46,7 @@ class ApiStatuses:
         self._client, self._clock = client, clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped)
         self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
-        self.start, self.stop = self._outbox.start, self._outbox.stop
-
-    def waiting(self) -> int:
-        """Returns how many statuses wait to be written."""
-        return len(self._outbox)
+        self.start, self.stop, self.waiting = self._outbox.start, self._outbox.stop, self._outbox.waiting
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         self._outbox.put(pod.uid, _Status(pod, reason, message, nominated_node))

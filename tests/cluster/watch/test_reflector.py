@@ -92,14 +92,14 @@ def test_it_is_synced_once_the_sink_has_the_list_and_not_before() -> None:
 
     class Watchful(Recorder):
         def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-            seen.append(reflecting.synced)
+            seen.append(reflecting.state.synced)
             super().replaced(kind, objects, asked_at)
 
     recorder = Watchful()
     reflecting = Reflector(KINDS["Node"], recorder, recorder, Random(1))
     reflecting.step(0.0)
     reflecting.page(page("a"), 0.0)
-    assert (seen, reflecting.synced) == ([False], True)
+    assert (seen, reflecting.state.synced) == ([False], True)
 
 
 def test_a_list_that_the_sink_could_not_take_is_told_again_from_the_start() -> None:
@@ -118,7 +118,7 @@ def test_a_list_that_the_sink_could_not_take_is_told_again_from_the_start() -> N
     with pytest.raises(ArithmeticError):
         reflecting.page(page("b"), 0.0)
     reflecting.broken(ListWatchFailure.SINK, 0.0)
-    assert not reflecting.synced
+    assert not reflecting.state.synced
     assert reflecting.step(100.0) == List("", PAGE_SIZE)
     reflecting.page(page("a", more="x"), 100.0)
     reflecting.page(page("b"), 100.0)
@@ -220,4 +220,4 @@ def test_404_means_not_served_but_for_the_core_group(kind: str, served: bool) ->
     reflecting, _ = reflector(kind)
     reflecting.step(0.0)
     reflecting.refused(404, 0.0, 0.0)
-    assert reflecting.served is served
+    assert reflecting.state.served is served

@@ -236,12 +236,12 @@ class Network(RuleBasedStateMachine):
 
     @invariant()
     def the_sink_holds_what_was_there_at_the_version_where_it_is(self) -> None:
-        if self.reflector.version:
-            assert self.sink.held() == self.server.past[int(self.reflector.version)]
+        if self.reflector.state.version:
+            assert self.sink.held() == self.server.past[int(self.reflector.state.version)]
 
     @invariant()
     def nothing_is_held_of_a_kind_that_is_not_served(self) -> None:
-        assert self.reflector.served or not self.sink.held() or self.sink.has_failed
+        assert self.reflector.state.served or not self.sink.held() or self.sink.has_failed
 
     def teardown(self) -> None:
         """All is well from now on."""
@@ -256,8 +256,8 @@ class Network(RuleBasedStateMachine):
             else:
                 break
         assert self.sink.held() == self.server.objects
-        assert self.reflector.synced
-        assert self.reflector.served
+        assert self.reflector.state.synced
+        assert self.reflector.state.served
 
     def _stream(self, line: bytes) -> None:
         if self.streaming:

@@ -51,7 +51,7 @@ class Followed:
     def survey(self, _kind: str = "Pod") -> Survey:
         def distrust(why: str) -> None:
             self.why.append(why)
-            self.reflector.distrust()
+            self.reflector.state.distrust()
 
         return Survey(self.client, self.reflector, distrust, distrust)
 
@@ -138,10 +138,10 @@ def test_a_list_older_than_what_was_seen_is_of_a_server_that_was_restored(follow
     followed.tell("ADDED", followed.put("p"))
     followed.bookmark(4278)
     survey = followed.survey()
-    assert (survey.told(), followed.reflector.synced) == (False, False)
+    assert (survey.told(), followed.reflector.state.synced) == (False, False)
     assert followed.why == ["the list has version 101, and the watch told of 4278"]
     followed.list()
-    assert (survey.told(), followed.reflector.synced, followed.reflector.version) == (True, True, "101")
+    assert (survey.told(), followed.reflector.state.synced, followed.reflector.state.version) == (True, True, "101")
 
 
 def test_a_bookmark_past_a_pod_that_was_not_told_shows_that_events_are_lost(followed: Followed) -> None:
@@ -149,7 +149,7 @@ def test_a_bookmark_past_a_pod_that_was_not_told_shows_that_events_are_lost(foll
     survey = followed.survey()
     assert (survey.told(), followed.why) == (False, [])
     followed.bookmark(version)
-    assert (survey.told(), followed.reflector.synced, len(followed.why)) == (False, False, 1)
+    assert (survey.told(), followed.reflector.state.synced, len(followed.why)) == (False, False, 1)
     followed.list()
     assert survey.told()
 
@@ -164,7 +164,7 @@ def test_an_object_that_was_newer_than_it_is_shows_that_the_server_was_restored(
         followed.tell(event, newer)
         for _ in range(past):
             followed.put("q")
-        assert (followed.survey().told(), followed.reflector.synced) == (False, False)
+        assert (followed.survey().told(), followed.reflector.state.synced) == (False, False)
         followed.api.remove(PODS, "default/q", unnoticed=True) if past else None
 
 
@@ -182,17 +182,17 @@ def test_an_object_that_is_gone_is_waited_for(followed: Followed) -> None:
 @pytest.mark.parametrize("version", ["zzz", "-1", "1e9", "0"])
 def test_a_version_that_is_none_has_everything_listed_anew(followed: Followed, version: str) -> None:
     followed.bookmark(version)
-    assert (followed.reflector.synced, followed.reflector.version) == (False, "100")
+    assert (followed.reflector.state.synced, followed.reflector.state.version) == (False, "100")
     followed.list()
-    assert followed.reflector.synced
+    assert followed.reflector.state.synced
 
 
 def test_an_event_older_than_what_was_seen_has_everything_listed_anew(followed: Followed) -> None:
     followed.bookmark(999999999999)
     followed.tell("ADDED", followed.put("p"))
-    assert not followed.reflector.synced
+    assert not followed.reflector.state.synced
     followed.list()
-    assert (followed.reflector.synced, followed.reflector.version) == (True, "101")
+    assert (followed.reflector.state.synced, followed.reflector.state.version) == (True, "101")
 
 
 def test_a_pod_that_is_listed_otherwise_than_told_was_missed(followed: Followed) -> None:
@@ -204,10 +204,10 @@ def test_a_pod_that_is_listed_otherwise_than_told_was_missed(followed: Followed)
     assert survey.told(), "a newer object was told of"
     assert survey.missed("p", msgspec.convert(told, Pod))
     assert not survey.missed("gone", None)
-    assert not followed.reflector.synced
+    assert not followed.reflector.state.synced
     followed.list()
     assert survey.missed("p", None), "whatever became of it in the cache, it is there"
-    assert followed.reflector.synced, "a list has told of it: to list anew would change nothing"
+    assert followed.reflector.state.synced, "a list has told of it: to list anew would change nothing"
 
 
 # ---- now and then
