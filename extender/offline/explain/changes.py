@@ -20,7 +20,6 @@ from extender.model.pod import Pod
 from extender.offline.explain.pod_changes import POD_CHANGES
 from extender.offline.explain.spec_changes import PodChange, Step
 from extender.offline.state import ClusterState
-from extender.table.labels import Rows
 
 MOST_TOGETHER = 3
 _MOST_OF_A_KIND = 2
@@ -71,57 +70,45 @@ class SuggestedChange:
 
 def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """The smallest changes to the pod; those of the fewest kinds that do."""
-    search = _Search(state)
     kinds = [kind for kind in POD_CHANGES if kind.lifted(pod) is not None]
     for together in range(1, MOST_TOGETHER + 1):
-        found = [change for chosen in combinations(kinds, together) for change in search.by_kinds(pod, chosen)]
+        found = [change for chosen in combinations(kinds, together) for change in _by_kinds(state, pod, chosen)]
         if found:
             yield from found
             return
 
 
-class _Search:
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-
-    def fits(self, pod: Pod) -> Rows:
-        """The rows that can take the pod."""
-        return self._state.fit(pod).feasible
-
-    def by_kinds(self, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
-        """Changes of all of the kinds together, the last one's in several ways."""
-        if not len(self.fits(lifted(pod, kinds))):
+def _by_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
+    """Changes of all of the kinds together, the last one's in several ways."""
+    if not state.feasible(lifted(pod, kinds)):
+        return
+    taken: list[Step] = []
+    for position, kind in enumerate(kinds[:-1]):
+        step = next(_smallest(state, kind, lifted(pod, kinds[position + 1 :])), None)
+        if step is None:
             return
-        taken: list[Step] = []
-        for position, kind in enumerate(kinds[:-1]):
-            others = lifted(pod, kinds[position + 1 :])
-            step = next(self._smallest(kind, others), None)
-            if step is None:
-                return
-            taken.append(step)
-            pod = step.apply(pod)
-        for step in self._smallest(kinds[-1], pod):
-            changed = step.apply(pod)
-            yield SuggestedChange(
-                kind="+".join(each.kind for each in kinds),
-                text=", and ".join(each.text for each in (*taken, step)),
-                size=sum(each.size for each in (*taken, step)),
-                nodes=self._names(self.fits(changed)),
-                pod=changed,
-            )
+        taken.append(step)
+        pod = step.apply(pod)
+    for step in _smallest(state, kinds[-1], pod):
+        changed = step.apply(pod)
+        yield SuggestedChange(
+            kind="+".join(each.kind for each in kinds),
+            text=", and ".join(each.text for each in (*taken, step)),
+            size=sum(each.size for each in (*taken, step)),
+            nodes=state.table.nodes.names_of(np.sort(state.fit(changed).feasible)),
+            pod=changed,
+        )
 
-    def _smallest(self, kind: PodChange, pod: Pod) -> Iterator[Step]:
-        """The smallest steps of a kind after which the pod fits; a few where several are as small."""
-        found: list[Step] = []
-        for step in kind.steps(pod, self._state, self.fits):
-            if found and (step.size > found[0].size or len(found) == _MOST_OF_A_KIND):
-                break
-            if len(self.fits(step.apply(pod))):
-                found.append(step)
-                yield step
 
-    def _names(self, rows: Rows) -> list[str]:
-        return self._state.table.nodes.names_of(np.sort(rows))
+def _smallest(state: ClusterState, kind: PodChange, pod: Pod) -> Iterator[Step]:
+    """The smallest steps of a kind after which the pod fits; a few where several are as small."""
+    found: list[Step] = []
+    for step in kind.steps(pod, state):
+        if found and (step.size > found[0].size or len(found) == _MOST_OF_A_KIND):
+            break
+        if state.feasible(step.apply(pod)):
+            found.append(step)
+            yield step
 
 
 def lifted(pod: Pod, kinds: Sequence[PodChange]) -> Pod:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TAINT, Taint, untolerated
 from extender.model.pod import Affinity, Container, Pod, Toleration, TopologySpreadConstraint
 from extender.offline.explain.details import term_text
-from extender.offline.explain.spec_changes import Fits, NodeSelection, PodChange, Requests, Step, subsets, with_spec
+from extender.offline.explain.spec_changes import NodeSelection, PodChange, Requests, Step, subsets, with_spec
 from extender.offline.state import ClusterState
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from extender.table import PodInfo
@@ -30,10 +30,10 @@ class Tolerations:
     def lifted(self, pod: Pod) -> Pod | None:
         return with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), Toleration(operator="Exists")])
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:
         nodes, tolerations = state.table.nodes, pod.spec.tolerations or ()
         lifted = self.lifted(pod)
-        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
         sets = {(int(nodes.taint_set[row]), bool(nodes.unschedulable[row])) for row in rows.tolist()}
         missing: dict[tuple[Taint, ...], None] = {}
         for taint_set, cordoned in sorted(sets):
@@ -58,27 +58,27 @@ class Spread:
         hard = self._hard(pod)
         return self._relaxed(pod, dict.fromkeys(hard)) if hard else None
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:
         constraints = pod.spec.topology_spread_constraints or []
         for chosen in subsets(self._hard(pod)):
-            if not len(fits(self._relaxed(pod, dict.fromkeys(chosen)))):
+            if not state.feasible(self._relaxed(pod, dict.fromkeys(chosen))):
                 continue
             skews: dict[int, int | None] = dict.fromkeys(chosen)
             if len(chosen) == 1:
-                skews[chosen[0]] = self._smallest(pod, chosen[0], constraints[chosen[0]].max_skew, fits)
+                skews[chosen[0]] = self._smallest(pod, chosen[0], constraints[chosen[0]].max_skew, state)
             text = " and ".join(_relaxation_text(constraints[at], skew) for at, skew in skews.items())
             yield Step(text, len(chosen), partial(self._relaxed, skews=skews))
 
-    def _smallest(self, pod: Pod, at: int, skew: int, fits: Fits) -> int | None:
+    def _smallest(self, pod: Pod, at: int, skew: int, state: ClusterState) -> int | None:
         """The least maxSkew that does; None: none does."""
         low, high = skew, skew + 1
-        while not len(fits(self._relaxed(pod, {at: high}))):
+        while not state.feasible(self._relaxed(pod, {at: high})):
             low, high = high, min(high * 2, _MAX_SKEW)
             if low > 2**20:
                 return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if len(fits(self._relaxed(pod, {at: middle}))) else (middle, high)
+            low, high = (low, middle) if state.feasible(self._relaxed(pod, {at: middle})) else (middle, high)
         return high
 
     def _hard(self, pod: Pod) -> list[int]:
@@ -105,7 +105,7 @@ class PodAffinityChange:
         terms = self._terms(pod)
         return self._without(pod, terms) if terms else None
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
         affinity = pod.spec.affinity or Affinity()
         for chosen in subsets(self._terms(pod)):
             texts = []
@@ -148,7 +148,7 @@ class HostPorts:
         ports = self._ports(pod)
         return self._without(pod, ports) if ports else None
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
         for chosen in subsets(self._ports(pod)):
             text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
             yield Step(text, len(chosen), partial(self._without, dropped=chosen))
@@ -182,7 +182,7 @@ class NodeNameChange:
     def lifted(self, pod: Pod) -> Pod | None:
         return pod.placed_on("") if pod.node_name else None
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:  # noqa: ARG002  as PodChange has it
         yield Step(f"leave out nodeName {pod.node_name}", 1, lambda pod: pod.placed_on(""))
 
 

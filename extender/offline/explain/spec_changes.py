@@ -28,7 +28,6 @@ from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.pods.nominated import AwaitedPods
 
 Apply = Callable[[Pod], Pod]
-Fits = Callable[[Pod], Rows]
 
 _MOST_ELEMENTS = 6
 
@@ -50,8 +49,8 @@ class PodChange(Protocol):
         """The pod without all of the kind's demands; None: it has none."""
         ...
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
-        """Steps in ascending size; `fits` gives the rows that can take a pod."""
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:
+        """Steps in ascending size."""
         ...
 
 
@@ -79,10 +78,10 @@ class Requests:
         asked = {name: 0 for name, amount in pod_requests(pod).items() if amount}
         return lowered(pod, asked) if asked else None
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:
         lifted = self.lifted(pod)
         requests = {name: amount for name, amount in pod_requests(pod).items() if amount}
-        rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+        rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
         if not len(rows):
             return
         awaited = awaited_pods(state.profile(pod), PodInfo(pod), state.table)
@@ -169,12 +168,12 @@ class NodeSelection:
             return None
         return _selecting(pod, {}, None)
 
-    def steps(self, pod: Pod, state: ClusterState, fits: Fits) -> Iterator[Step]:
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:
         lifted = self.lifted(pod)
         if pod.spec.topology_spread_constraints:
             rows = state.table.nodes.rows  # a demand that stays may leave out the domain that makes the skew too large
         else:
-            rows = fits(lifted) if lifted else np.zeros(0, np.intp)
+            rows = state.fit(lifted).feasible if lifted else np.zeros(0, np.intp)
         drops = {drop for missing, _ in missing_demands(pod, state, rows) for drop in missing if drop.demands}
         for drop in sorted(drops, key=lambda each: (len(each.demands), each.term, sorted(each.demands))):
             text = "drop " + " and ".join(sorted(drop.demands))

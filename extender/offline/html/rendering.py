@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -20,21 +20,11 @@ _HERE = Path(__file__).parent
 _LONG = 20_000
 
 
-class Links(Protocol):
-    """The addresses that a page leads to; empty: nowhere, so that the text stands there alone."""
-
-    def json(self, pointer: str) -> str:
-        """Of a value in the document, by its JSON pointer (RFC 6901)."""
-
-    def pod(self, key: str) -> str: ...
-
-    def node(self, name: str) -> str: ...
-
-
-class NoLinks:
-    """Links of a part in a notebook."""
+class Links:
+    """The addresses that a page leads to; empty: nowhere, so that the text stands there alone, as in a notebook."""
 
     def json(self, pointer: str) -> str:  # noqa: ARG002  leads nowhere
+        """Of a value in the document, by its JSON pointer (RFC 6901)."""
         return ""
 
     def pod(self, key: str) -> str:  # noqa: ARG002
@@ -44,14 +34,14 @@ class NoLinks:
         return ""
 
 
-class FileLinks(NoLinks):
+class FileLinks(Links):
     """Links within a file: to the part of the JSON at its end."""
 
     def json(self, pointer: str) -> str:
         return f"#{_anchor(pointer.split('/')[1])}"
 
 
-class SiteLinks:
+class SiteLinks(Links):
     """Links of a server's pages, all in one folder.
 
     Args:
@@ -79,7 +69,7 @@ class SiteLinks:
 
 def part(template: str, document: Mapping[str, Any], **context: Any) -> str:
     """The page's contents alone, without style or links, for a notebook."""
-    return _render("part.html", template, NoLinks(), document, context)
+    return _render("part.html", template, Links(), document, context)
 
 
 def page(template: str, document: Mapping[str, Any], links: SiteLinks, **context: Any) -> bytes:

@@ -47,19 +47,13 @@ def _fields() -> dict[str, dict[str, str]]:
     return fields
 
 
-def knows(kind: str) -> bool:
-    """Returns True if the fields of this kind are known."""
-    return f"V1{kind}" in _fields()
+def faults(kind: str, obj: object, template: object = None, path: str = "") -> list[str]:
+    """Returns the faults of an object, each "path: what is wrong and what is wanted".
 
-
-def faults(kind: str, obj: object) -> list[str]:
-    """Returns the faults of an object of a kind that is known, each "path: what is wrong and what is wanted"."""
-    return list(_of_type(f"V1{kind}", obj, ""))
-
-
-def template_faults(template: object, path: str) -> list[str]:
-    """The same of a pod template in an object of any kind."""
-    return list(_of_type("V1PodTemplateSpec", template, path))
+    Of one whose kind is not known those of the pod template that it has at `path`.
+    """
+    known = f"V1{kind}" in _fields()
+    return list(_of_type(f"V1{kind}", obj, "") if known else _of_type("V1PodTemplateSpec", template, path))
 
 
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:

@@ -95,12 +95,7 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     path = _template_path(kind, item)
     if path is None and kind != "Pod":
         return None
-    found = (
-        schema.faults(kind, item)
-        if schema.knows(kind)
-        else schema.template_faults(_at(item, path or ()), ".".join(path or ()))
-    )
-    if found:
+    if found := schema.faults(kind, item, _at(item, path or ()), ".".join(path or ())):
         raise MalformedCluster(f"{place}: {'; '.join(found)}")
     metadata: Mapping[str, Any] = item.get("metadata") or {}
     if path is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -71,7 +72,6 @@ class Recording:
 
     def __init__(self, header: HeaderLine, lines: Sequence[StepLine], numbers: NodeNumbers, truncated: bool) -> None:
         self.header, self.lines, self.numbers, self.truncated = header, lines, numbers, truncated
-        self._steps: list[RecordedStep] | None = None
         self._key_states: list[State] = []
 
     @classmethod
@@ -84,11 +84,9 @@ class Recording:
         """
         return _read(Path(path))
 
-    @property
+    @cached_property
     def steps(self) -> Sequence[RecordedStep]:
-        if self._steps is None:
-            self._steps = list(steps_of(self.lines, self.numbers))
-        return self._steps
+        return list(steps_of(self.lines, self.numbers))
 
     def state(self, number: int) -> State:
         """Returns what was there before the step, each object as its last line had it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -28,8 +28,7 @@ from extender.table.nodes.columns import NONZERO_CPU, NONZERO_MEMORY
 MOST_PODS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True, rename="camel"):
     """The room that a cluster has for some templates at once.
 
     Attributes:
@@ -55,14 +54,8 @@ class Capacity:
 
     def to_dict(self) -> dict[str, Any]:
         """{"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes"}."""
-        return {
-            "pods": dict(self.pods),
-            "byNode": {name: dict(nodes) for name, nodes in self.by_node.items()},
-            "byZone": dict(self.by_zone),
-            "exhausted": {name: [each.to_dict() for each in reasons] for name, reasons in self.exhausted.items()},
-            "limited": self.limited,
-            "notes": list(self.notes),
-        }
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
 
     def _repr_html_(self) -> str:
         return rendering.part("capacity.html", self.to_dict())

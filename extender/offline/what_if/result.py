@@ -15,8 +15,8 @@ from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
-from extender.offline.what_if.scenario import Scenario, apply, waiting
-from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
+from extender.offline.what_if.scenario import Scenario, apply
+from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation, in_order
 from extender.table.labels import ABSENT, Rows
 
 _MEASURED = ("cpu", "memory")
@@ -167,7 +167,7 @@ def simulate(
     """
     simulation = Simulation(state.copy(profiles), seed, progress)
     before = balance_of(simulation.state)
-    simulation.add(waiting(simulation.state))
+    simulation.add(in_order(simulation.state.pending))
     notes = apply(scenario, simulation)
     simulation.run()
     return result_of(simulation, before, notes)
@@ -178,7 +178,7 @@ def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()
     state, log = simulation.state, simulation.log
     nodes = {each.node for each in log.placements.values()}
     zones = {name: state.node(name).labels.get(ZONE, "") for name in nodes if state.table.nodes.has(name)}
-    remaining = {info.pod.key: log.reasons.get(info.pod.key, "") for info in waiting(state)}
+    remaining = {info.pod.key: log.reasons.get(info.pod.key, "") for info in in_order(state.pending)}
     placements = list(log.placements.values())
     return SimulationResult(
         placements, remaining, list(log.evictions), log.kept, notes, before, balance_of(state), zones

@@ -116,11 +116,6 @@ def drain(simulation: Simulation, names: Sequence[str]) -> None:
     simulation.log.kept = {info.pod.key: name for name in names for info in _movable(simulation.state, name)}
 
 
-def waiting(state: ClusterState) -> list[PodInfo]:
-    """The pods that wait in the cluster, the oldest first."""
-    return list(in_order(state.pending))
-
-
 def _movable(state: ClusterState, name: str) -> list[PodInfo]:
     return [
         info
