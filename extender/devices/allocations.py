@@ -10,10 +10,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from extender.devices.allocator.allocator import AllocationTimeoutError, DeviceResults, NodeTimeLimit, allocate
-from extender.devices.allocator.requests import AllocationError, ClaimsToAllocate, claims_to_allocate, requests_key
+from extender.devices.allocator.allocator import DeviceResults, NodeTimeLimit, allocate
+from extender.devices.allocator.requests import AllocationError, ClaimsToAllocate, claim_data
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
 from extender.devices.inventory.inventory import INVENTORIES, Inventories
@@ -27,7 +28,6 @@ from extender.table.labels import IntColumn, Rows
 FITS, _UNKNOWN = -1, -2
 NOT_ALL = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
-TIMED_OUT = "timed out trying to allocate devices"
 BEST_ALTERNATIVE = 8  # the score of the first of a prioritized list (upstream FirstAvailableDeviceRequestMaxSize)
 _KEPT = 64
 
@@ -56,10 +56,11 @@ class Devices:
         self.refresh()
         if self._class_changes.advance():
             self._allocations.clear()
-        key = requests_key(claims)
+        key = msgspec.json.encode([(each.spec.devices.requests, each.spec.devices.constraints) for each in claims])
         found = self._allocations.get(key)
         if found is None:
-            to_allocate = claims_to_allocate(claims, self._objects.all(DeviceClass))
+            classes = self._objects.all(DeviceClass)
+            to_allocate = tuple(claim_data(index, claim, classes) for index, claim in enumerate(claims))
             found = self._allocations[key] = Allocations(to_allocate, self, self._table.journal)
             if len(self._allocations) > _KEPT:
                 self._allocations.popitem(last=False)
@@ -88,7 +89,7 @@ class Devices:
             note = journal.note if pool in self.inventories.pools else journal.note_removed
             note(POOLS, pool)
         for pool in claimed:
-            for number in self.inventories.reaching(pool):
+            for number in self.inventories.reaching.get(pool, ()):
                 journal.note(INVENTORIES, number)
 
 
@@ -153,8 +154,6 @@ class Allocations:
             results = allocate(self._claims, views, self._devices.allocated, limit)
         except AllocationError as fault:
             return self._failure(AllocationFailure(Code.ERROR, fault.text, fault.claim))
-        except AllocationTimeoutError:
-            return self._failure(AllocationFailure(Code.ERROR, TIMED_OUT))
         if results is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
             return self._failure(AllocationFailure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))

@@ -6,7 +6,7 @@ Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEnt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from itertools import islice
@@ -63,16 +63,6 @@ class Helped(NamedTuple):
     strategy: Strategy
 
 
-class SubQueue(Protocol):
-    """The interface of all four tiers."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[QueuedPod]: ...
-    def get(self, uid: str) -> QueuedPod | None: ...
-    def add(self, pod: QueuedPod) -> None: ...
-    def remove(self, uid: str) -> QueuedPod | None: ...
-
-
 class SubQueues:
     """Every waiting pod, in exactly one tier; `on_ready` is called whenever `pop` may have one more.
 
@@ -96,14 +86,14 @@ class SubQueues:
         self.backoff = BackoffQueue(backoff)
         self.unschedulable = UnschedulablePods(hints)
         self.gated = UnschedulablePods(hints)
-        self._by_tier: Mapping[Tier, SubQueue] = {
+        self._by_tier: Mapping[Tier, Heap | BackoffQueue] = {
             Tier.ACTIVE: self.active,
             Tier.BACKOFF: self.backoff,
             Tier.UNSCHEDULABLE: self.unschedulable,
             Tier.GATED: self.gated,
         }
 
-    def __getitem__(self, tier: Tier) -> SubQueue:
+    def __getitem__(self, tier: Tier) -> Heap | BackoffQueue:
         return self._by_tier[tier]
 
     def find(self, uid: str) -> tuple[Tier, QueuedPod] | None:
@@ -168,7 +158,7 @@ class SubQueues:
         """Tries pods again that have waited for an event for more than `max_seconds`; returns how many."""
         number = 0
         for pods in (self.unschedulable, self.gated):
-            while number < most and (pod := pods.longest_waiting()) and now - pod.waits_since > max_seconds:
+            while number < most and (pod := pods.peek()) and now - pod.waits_since > max_seconds:
                 pod.flushed_at = now
                 self.requeue(pod, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
                 number += 1

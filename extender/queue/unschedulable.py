@@ -18,31 +18,22 @@ from extender.queue.queued_pod import QueuedPod
 Filed = tuple[ClassIndex, EquivalenceClass]
 
 
-class UnschedulablePods:
+class UnschedulablePods(Heap):
     """Pods by UID and by the length of their wait, and under the rules that refused them.
 
     Those that a rule refused for good (Rejection.unresolvable) are filed apart: nobody who leaves helps them.
     """
 
     def __init__(self, hints: QueueingHints) -> None:
+        super().__init__(lambda pod: (pod.waits_since,))
         self._hints = hints
-        self._pods = Heap(lambda pod: (pod.waits_since,))
         self._filed: dict[str, list[Filed]] = {}
         self._indexes: dict[str, dict[tuple[Reads, bool], ClassIndex]] = {}
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    def __iter__(self) -> Iterator[QueuedPod]:
-        return iter(self._pods)
-
-    def get(self, uid: str) -> QueuedPod | None:
-        return self._pods.get(uid)
 
     def add(self, pod: QueuedPod) -> None:
         """Adds the pod, or indexes it anew."""
         self.remove(pod.uid)
-        self._pods.add(pod)
+        super().add(pod)
         self._filed[pod.uid] = [filed for rule in pod.rejection.rules for filed in self._file(rule, pod)]
 
     def _file(self, rule: str, pod: QueuedPod) -> Iterator[Filed]:
@@ -54,11 +45,7 @@ class UnschedulablePods:
     def remove(self, uid: str) -> QueuedPod | None:
         for index, found in self._filed.pop(uid, ()):
             index.remove(found, uid)
-        return self._pods.remove(uid)
-
-    def longest_waiting(self) -> QueuedPod | None:
-        """Returns the pod that has waited longest since it was refused, or tried again for that."""
-        return self._pods.peek()
+        return super().remove(uid)
 
     def refused_by(self, rule: str) -> list[QueuedPod]:
         indexes = self._indexes.get(rule, {})

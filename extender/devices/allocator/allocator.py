@@ -24,6 +24,7 @@ from extender.runtime.clock import NO_DEADLINE, Deadline
 
 MAX_RESULTS = 32  # devices in one claim (upstream AllocationResultsMaxSize)
 FILTER_TIMEOUT_SECONDS = 10.0  # for one node (upstream DynamicResourcesArgs.filterTimeout)
+TIMED_OUT = "timed out trying to allocate devices"
 _STEPS_BETWEEN_LOOKS = 256
 _EASY_STEPS = 64  # searches up to this long end sooner without looking for branches to leave out
 
@@ -42,10 +43,6 @@ UNTIMED = NodeTimeLimit(count(0, 0.005).__next__)
 """Counts five milliseconds for each look at the clock, so that the same search always ends alike."""
 
 
-class AllocationTimeoutError(Exception):
-    """The search has taken too long."""
-
-
 class _TooManyDevicesError(Exception):
     """A claim would get more devices than it can hold; another alternative may do with fewer."""
 
@@ -56,8 +53,7 @@ def allocate(
     """The devices for each claim, None if there are not enough.
 
     Raises:
-        AllocationError: something is wrong with a claim, a class or a pool.
-        AllocationTimeoutError: nothing was found within the time limit.
+        AllocationError: something is wrong with a claim, a class or a pool; or nothing was found within the time limit.
         DeadlineExceeded: the decision's time is over.
     """
     return _Allocator(claims, views, allocated, limit).run()
@@ -191,7 +187,7 @@ class _Allocator:
         if self._deadline is None:
             self._deadline = now + self._limit.seconds
         elif now > self._deadline:
-            raise AllocationTimeoutError
+            raise AllocationError(TIMED_OUT)
 
     # ---- which devices a request is for
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from extender.devices.device import PoolDevice
 from extender.model.devices.claims import (
     ALL,
@@ -142,16 +140,7 @@ class ClaimData:
 ClaimsToAllocate = tuple[ClaimData, ...]
 
 
-def claims_to_allocate(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> ClaimsToAllocate:
-    return tuple(_claim_data(index, claim, classes) for index, claim in enumerate(claims))
-
-
-def requests_key(claims: Sequence[ResourceClaim]) -> bytes:
-    """Equal for claims with equal requests and constraints."""
-    return msgspec.json.encode([(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims])
-
-
-def _claim_data(index: int, claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimData:
+def claim_data(index: int, claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimData:
     constraints = [constraint_of(constraint) for constraint in claim.spec.devices.constraints or ()]
     fault = ""
     if None in constraints:

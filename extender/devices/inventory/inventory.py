@@ -33,6 +33,7 @@ class Inventories:
         number: intp[row]: the inventory of each node, NO_DEVICES if it reaches no pool.
         views: by number, the pools in the order in which they are tried.
         pools: those of all nodes.
+        reaching: the numbers of the inventories that a pool belongs to.
         fault: an error that keeps every node from gathering its pools; empty without one.
     """
 
@@ -56,16 +57,12 @@ class Inventories:
         self._note_all()
         self.views = [()]
         self._number_of: dict[Views, int] = {(): NO_DEVICES}
-        self._reaching: dict[PoolID, set[int]] = {}
+        self.reaching: dict[PoolID, set[int]] = {}
         self.number: Rows = np.zeros(self._table.nodes.capacity, np.intp)
 
     def _note_all(self) -> None:
         for number in range(len(self.views)):
             self._table.journal.note(INVENTORIES, number)
-
-    def reaching(self, pool: PoolID) -> set[int]:
-        """The numbers of the inventories that a pool belongs to."""
-        return self._reaching.get(pool, set())
 
     def refresh(self) -> set[PoolID]:
         """Catches up with changes of slices, taint rules and nodes; returns the pools affected."""
@@ -120,7 +117,7 @@ class Inventories:
             return
         slices = [self._slices[name] for name in self._names[pool]]
         devices = {each.name: [self._device(spec, each) for spec in each.devices] for each in slices}
-        self.pools[pool] = Pool(pool, slices, lambda each: devices[each.name])
+        self.pools[pool] = Pool(pool, slices, devices)
 
     def _device(self, spec: Device, of_slice: ResourceSlice) -> PoolDevice:
         taints = [*(spec.taints or ()), *self._ruled(spec, of_slice.spec)]
@@ -165,7 +162,7 @@ class Inventories:
             number = self._number_of[views] = len(self.views)
             self.views.append(views)
             for view in views:
-                self._reaching.setdefault(view.id, set()).add(number)
+                self.reaching.setdefault(view.id, set()).add(number)
         return number
 
     def _reach(self, pool: Pool) -> Iterator[tuple[list[int], PoolView]]:

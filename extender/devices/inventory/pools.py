@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extender.devices.device import CounterKey, DeviceID, PoolDevice, PoolID
@@ -11,7 +11,6 @@ from extender.framework.node_affinity import is_well_formed
 from extender.model.devices.slices import Device, ResourceSlice, ResourceSliceSpec
 from extender.model.quantity import nano
 
-DevicesOf = Callable[[ResourceSlice], Sequence[PoolDevice]]
 NOWHERE: frozenset[DeviceID] = frozenset()
 
 
@@ -39,7 +38,7 @@ class PoolView:
 
 
 class Pool:
-    """The slices of one pool, of whatever generation.
+    """The slices of one pool, of whatever generation, with their devices by slice name.
 
     Attributes:
         local: indices of the slices that name a node, by the node.
@@ -48,12 +47,14 @@ class Pool:
         fault: a node selector that cannot be parsed, with its slice; empty without one.
     """
 
-    def __init__(self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices_of: DevicesOf) -> None:
+    def __init__(
+        self, pool_id: PoolID, slices: Iterable[ResourceSlice], devices: Mapping[str, Sequence[PoolDevice]]
+    ) -> None:
         self.id = pool_id
         self.slices = sorted(slices, key=lambda each: each.name)
         self.local: defaultdict[str, list[int]] = defaultdict(list)
         self.shared: list[int] = []
-        self._devices_of = devices_of
+        self._devices = devices
         self._views: dict[tuple[tuple[int, ...], frozenset[DeviceID]], PoolView | None] = {}
         self.names_nodes_only = not any(
             each.spec.per_device_node_selection or not each.spec.node_name for each in self.slices
@@ -70,7 +71,7 @@ class Pool:
                 self.shared.append(index)
 
     def devices(self, index: int) -> Sequence[PoolDevice]:
-        return self._devices_of(self.slices[index])
+        return self._devices[self.slices[index].name]
 
     def newest(self, reached: Iterable[int]) -> list[int]:
         """Those of the slices that are of the latest generation among them."""
@@ -100,12 +101,12 @@ class Pool:
         self, reached: list[ResourceSlice], whole: list[ResourceSlice], unreachable: frozenset[DeviceID]
     ) -> PoolView:
         names = {each.name for each in reached}
-        devices = [device for each in reached if not each.spec.shared_counters for device in self._devices_of(each)]
+        devices = [device for each in reached if not each.spec.shared_counters for device in self._devices[each.name]]
         elsewhere = [
             device
             for each in whole
             if each.name not in names and not each.spec.shared_counters
-            for device in self._devices_of(each)
+            for device in self._devices[each.name]
         ]
         sets = [counters for each in whole for counters in each.spec.shared_counters or ()]
         counters = {

@@ -130,20 +130,11 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap
     return [ZoneMap(zone or "no zone", those, columns) for zone, those in sorted(by_zone.items())]
 
 
-class WaterfallStep(NamedTuple):
-    """One plugin's part of the winner's lead. `x` and `width` are per cent of the chart's width."""
+def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The way from the runner-up's total to the winner's, plugin by plugin, the greatest difference first.
 
-    plugin: str
-    weight: int
-    winner: int
-    runner_up: int
-    difference: int
-    x: float
-    width: float
-
-
-def waterfall_steps(waterfall: Mapping[str, Any]) -> list[WaterfallStep]:
-    """The way from the runner-up's total to the winner's, plugin by plugin, the greatest difference first."""
+    Each as `waterfall` has it, with "plugin", "x" and "width"; the last two are per cent of the chart's width.
+    """
     at, ends = 0, [0]
     for each in waterfall["plugins"].values():
         at += each["difference"]
@@ -151,14 +142,11 @@ def waterfall_steps(waterfall: Mapping[str, Any]) -> list[WaterfallStep]:
     low, high = min(ends), max(ends)
     scale = 100 / max(high - low, 1)
     return [
-        WaterfallStep(
-            plugin,
-            each["weight"],
-            each["winner"],
-            each["runnerUp"],
-            each["difference"],
-            round((min(before, after) - low) * scale, 2),
-            round(abs(after - before) * scale, 2),
-        )
+        {
+            **each,
+            "plugin": plugin,
+            "x": round((min(before, after) - low) * scale, 2),
+            "width": round(abs(after - before) * scale, 2),
+        }
         for (plugin, each), before, after in zip(waterfall["plugins"].items(), ends[:-1], ends[1:], strict=True)
     ]

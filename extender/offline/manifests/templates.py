@@ -152,21 +152,10 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
 
 
 def _reference(kind: str, name: str, owner: Object | None) -> Dict:
-    if owner is None:
-        return {
-            "apiVersion": "batch/v1" if kind.endswith("Job") else "v1",
-            "kind": kind,
-            "name": name,
-            "uid": "",
-            "controller": True,
-        }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": type(owner).__name__,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": True,
-    }
+    api_version, uid = "batch/v1" if kind.endswith("Job") else "v1", ""
+    if owner is not None:
+        api_version, kind, name, uid = "apps/v1", type(owner).__name__, owner.name, owner.uid
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
 def _replicas(kind: str, item: Mapping[str, Any]) -> int | None:

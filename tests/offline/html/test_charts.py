@@ -76,6 +76,6 @@ def test_the_waterfall_leads_from_the_next_to_the_winner() -> None:
     leads = {"A": 9, "B": -3, "C": -2}
     plugins = {name: {"weight": 1, "winner": 0, "runnerUp": 0, "difference": by} for name, by in leads.items()}
     steps = waterfall_steps({"plugins": plugins})
-    assert [(step.plugin, step.x, step.width) for step in steps] == [
+    assert [(step["plugin"], step["x"], step["width"]) for step in steps] == [
         ("A", 0, 100), ("B", 66.67, 33.33), ("C", 44.44, 22.22),
     ]  # fmt: skip
