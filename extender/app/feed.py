@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from math import inf
-from typing import Protocol
 
 from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
@@ -30,8 +29,7 @@ from extender.model.pod import Pod
 from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
-from extender.runtime.ports import Binder, Lister, Sink, Telemetry
-from extender.verbs.refused_pods import Activator
+from extender.runtime.ports import Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
@@ -59,57 +57,6 @@ class Staleness:
             return ""
         silent = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
         return f"no word of {silent}, the limit is {self._limit_seconds:g} s"
-
-
-class ClusterFeed(Protocol):
-    """Keeps a cache filled, and takes its binds.
-
-    Attributes:
-        binder: to the API server or to the file's cluster; to be used within `fence`.
-        activator: the leader's, like every write.
-        lister: the cluster as it is at this moment.
-        fence: lets the leader's writes pass only, where there is an election.
-    """
-
-    @property
-    def binder(self) -> Binder: ...
-    @property
-    def activator(self) -> Activator: ...
-    @property
-    def lister(self) -> Lister[Object]: ...
-    @property
-    def fence(self) -> Fence: ...
-
-    def start(self) -> None:
-        """Begins to fill the cache; returns at once."""
-
-    def hand_over(self) -> None:
-        """Gives the lease up, where there is one, once what is under way has ended; the process is about to end."""
-
-    def stop(self) -> None:
-        """Ends everything, calls of the binder and the lister too."""
-
-    def revive(self) -> list[str]:
-        """Starts threads again that have ended; returns their names."""
-
-    def missing(self) -> Sequence[str]:
-        """Returns the kinds that the cache does not hold in full."""
-
-    def survey(self) -> PodSurvey:
-        """Asks which pods there are; see Expiry. Raises ClusterError."""
-
-    def await_lead(self) -> None:
-        """Returns when this process leads, or it is not to be expected soon; at once where nobody leads calls here."""
-
-    def waiting_for(self) -> Mapping[str, str]:
-        """Returns what stands between this process and leading; see Backend. Empty without an election."""
-
-    def leading(self) -> Mapping[str, bool]:
-        """Returns whether this process leads, by the lease's name; see Metrics. Empty without an election."""
-
-
-FeedFactory = Callable[[Sink[Object], Metrics, Clock], ClusterFeed]
-"""Attaches a feed to a cache; it is made before the fork, where a fault ends the command."""
 
 
 def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFactory:
@@ -142,23 +89,25 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
 
 
 class _Unelected:
-    """The part of a ClusterFeed that only replicas need, for a process that is alone."""
+    """The part of a feed that only replicas need, for a process that is alone."""
 
     def hand_over(self) -> None:
-        """See ClusterFeed."""
+        """Gives the lease up, where there is one, once what is under way has ended; the process is about to end."""
 
     def await_lead(self) -> None:
-        """See ClusterFeed."""
+        """Returns when this process leads, or it is not to be expected soon; at once where nobody leads calls here."""
 
     def waiting_for(self) -> Mapping[str, str]:
+        """Returns what stands between this process and leading; see Backend. Empty without an election."""
         return {}
 
     def leading(self) -> Mapping[str, bool]:
+        """Returns whether this process leads, by the lease's name; see Metrics. Empty without an election."""
         return {}
 
 
 class FileFeed(_Unelected, InMemoryCluster):
-    """A ClusterFeed of objects from a file, whose binds stay in memory."""
+    """Objects from a file, whose binds stay in memory."""
 
     def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
         super().__init__(objects, sink)
@@ -169,17 +118,18 @@ class FileFeed(_Unelected, InMemoryCluster):
         """See Activator: no scheduler waits."""
 
     def stop(self) -> None:
-        """See ClusterFeed."""
+        """Ends everything, calls of the binder and the lister too."""
 
     def revive(self) -> list[str]:
-        """See ClusterFeed: there are none."""
+        """Starts threads again that have ended; returns their names."""
         return []
 
     def missing(self) -> Sequence[str]:
+        """Returns the kinds that the cache does not hold in full."""
         return ()
 
     def survey(self) -> PodSurvey:
-        """See ClusterFeed: it is a PodSurvey too, for the cache is told of everything at once."""
+        """Asks which pods there are, see Expiry: this, for the cache is told of everything at once."""
         return self
 
     def told(self) -> bool:
@@ -190,7 +140,7 @@ class FileFeed(_Unelected, InMemoryCluster):
 
 
 class LiveFeed(_Unelected):
-    """A ClusterFeed of an API server, for the only process that binds there."""
+    """An API server, for the only process that binds there."""
 
     def __init__(
         self, client: KubeClient, kinds: Iterable[Kind], sink: Sink[Object], telemetry: Telemetry, clock: Clock
@@ -202,12 +152,12 @@ class LiveFeed(_Unelected):
         self.revive = self._source.revive
 
     def survey(self) -> PodSurvey:
-        """See ClusterFeed. Pods only: their places are decided here; what others write arrives as for anyone."""
+        """Asks which pods there are. Pods only: what others write arrives as for anyone. Raises ClusterError."""
         return self._source.survey(Pod.__name__)
 
 
 class ElectedFeed:
-    """A ClusterFeed of one of several replicas: all follow the cluster, the leader binds."""
+    """An API server, for one of several replicas: all follow the cluster, the leader binds."""
 
     def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder, self.lister, self.missing, self.survey = feed.binder, feed.lister, feed.missing, feed.survey
@@ -249,7 +199,7 @@ class ElectedFeed:
         return [*self._feed.revive(), *(["leader-election"] if self._elector.revive() else []), *services]
 
     def stop(self) -> None:
-        """See ClusterFeed; the lease is given up before."""
+        """Gives the lease up, and ends everything."""
         if self._service:
             self._service.stop()
         self._elector.stop()
@@ -271,6 +221,19 @@ class ElectedFeed:
         if not self.missing():
             self._complete_at = now
         return now - self._complete_at < RELIST_SECONDS and not self._freshness.waiting_for()
+
+
+ClusterFeed = FileFeed | LiveFeed | ElectedFeed
+"""Keeps a cache filled, and takes its binds.
+
+Attributes:
+    binder: to the API server or to the file's cluster; to be used within `fence`.
+    activator: the leader's, like every write.
+    lister: the cluster as it is at this moment.
+    fence: lets the leader's writes pass only, where there is an election.
+"""
+FeedFactory = Callable[[Sink[Object], Metrics, Clock], ClusterFeed]
+"""Attaches a feed to a cache; it is made before the fork, where a fault ends the command."""
 
 
 def _leader_service(

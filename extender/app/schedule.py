@@ -14,10 +14,9 @@ from importlib.metadata import version
 
 import msgspec
 
-from extender.app.cycles import LoopRules, assumed_pod_of, cycles_of, extenders_of, sent_whole
 from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare
-from extender.app.loop import compose_loop
+from extender.app.loop import LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.process import CacheProcess
 from extender.app.writers import Writers, bucket
 from extender.cache.cache import Cache
@@ -116,7 +115,7 @@ class SchedulerProcess(CacheProcess):
         fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
         self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
-        binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, assumed_pod_of(cache)), feed.fence)
+        binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, cache.placement), feed.fence)
         ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
         waits = (
             Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),

@@ -11,11 +11,10 @@ from extender.app.loop import LoopPorts
 from extender.cache.cache import Cache
 from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller, KubeClient
-from extender.cluster.writers.claims import ApiClaims
+from extender.cluster.writers.claims import ApiClaims, ApiVolumes
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
-from extender.cluster.writers.volumes import ApiVolumes
 from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool
@@ -48,16 +47,9 @@ class Writers:
     def ports(self, binder: Binder, events: Callable[[Events], Events]) -> LoopPorts:
         """Returns them as the loop uses them, with the chain that a bind passes, and what `events` makes of events."""
         return LoopPorts(
-            binder,
-            self.statuses,
-            events(self.events),
-            self.evictor,
-            self.volumes,
-            self.claims,
-            self.binders,
-            self.pre_binders,
-            self.preemptors,
-        )
+            binder, self.statuses, events(self.events), self.evictor, self.volumes, self.claims,
+            self.binders, self.pre_binders, self.preemptors,
+        )  # fmt: skip
 
     def waiting(self) -> Mapping[str, int]:
         """Returns how many writes wait for their turn."""

@@ -11,10 +11,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from extender.cache.placements import PodPlacement
 from extender.errors import ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
 from extender.extender_v1 import client as wire_client
 from extender.extender_v1.client import Filtered, Offer
@@ -44,16 +45,11 @@ Priorities = list[HostPriority]
 IncomingPod = Callable[["Extender"], Priorities]
 
 
-class Transport(Protocol):
-    """The way to one extender."""
+Post = Callable[[str, bytes], bytes]
+"""Sends a verb and a body to one extender, and returns the body of the answer.
 
-    def post(self, verb: str, body: bytes) -> bytes:
-        """Returns the body of the answer.
-
-        Raises:
-            Refused: nothing was done.
-            OutcomeUnknown: what was asked may have been done.
-        """
+Raises Refused: nothing was done; OutcomeUnknown: what was asked may have been done.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +57,11 @@ class Extender:
     """One extender. Every method raises ExtenderError where there is no answer, or none that can be used."""
 
     config: ExtenderConfig
-    transport: Transport
+    post: Post
 
     def filter(self, pod: Pod, table: Table, rows: Rows) -> Filtered:
         """Returns the nodes that can take the pod."""
-        body = self.transport.post(self.config.filter_verb, self._args(pod, table, rows))
+        body = self.post(self.config.filter_verb, self._args(pod, table, rows))
         answer = self._read(lambda: wire_client.decode_filtered(body, names=self.config.node_cache_capable))
         if answer.error:
             raise Refused(answer.error, 200)
@@ -73,7 +69,7 @@ class Extender:
 
     def prioritize(self, pod: Pod, table: Table, rows: Rows) -> Priorities:
         """Returns the scores of the nodes."""
-        body = self.transport.post(self.config.prioritize_verb, self._args(pod, table, rows))
+        body = self.post(self.config.prioritize_verb, self._args(pod, table, rows))
         return self._read(lambda: wire_client.decode_priorities(body))
 
     def preempt(self, pod: Pod, candidates: Mapping[str, Candidate]) -> dict[str, Offer]:
@@ -81,13 +77,13 @@ class Extender:
         names = self.config.node_cache_capable
         offers = {name: _offer(candidate, whole=not names) for name, candidate in candidates.items()}
         asked = wire_client.encode_preemption_args(document_of(pod), offers, names=names)
-        body = self.transport.post(self.config.preempt_verb, asked)
+        body = self.post(self.config.preempt_verb, asked)
         return self._read(lambda: wire_client.decode_preemption_result(body))
 
     def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Has the pod bound. Raises Refused or OutcomeUnknown, as a ports.Binder."""
         asked = wire_client.encode_binding_args(namespace, name, uid, node)
-        body = self.transport.post(self.config.bind_verb, asked)
+        body = self.post(self.config.bind_verb, asked)
         try:
             error = self._read(lambda: wire_client.decode_binding_result(body))
         except MalformedAnswer as malformed:
@@ -112,22 +108,17 @@ class Extender:
             raise self.malformed(str(error)) from None
 
 
-def in_turn(ask: IncomingPod, extenders: Iterable[Extender]) -> Iterator[Priorities]:
-    """Asks the extenders one after the other."""
-    return map(ask, extenders)
-
-
 class Extenders:
     """All extenders, in the order in which they are asked.
 
     Args:
-        side_by_side: asks those that prioritize: `in_turn`, or the map of a pool of threads.
+        side_by_side: asks those that prioritize: one after the other, or by the map of a pool of threads.
     """
 
     def __init__(
         self,
         extenders: Sequence[Extender] = (),
-        side_by_side: Callable[[IncomingPod, Iterable[Extender]], Iterator[Priorities]] = in_turn,
+        side_by_side: Callable[[IncomingPod, Iterable[Extender]], Iterator[Priorities]] = map,
     ) -> None:
         self._extenders, self._side_by_side = extenders, side_by_side
 
@@ -204,18 +195,20 @@ class ExtenderBinder:
 
     Args:
         binder: for all other pods.
-        pod_of: UID -> the pod that is to be bound, if it is still known.
+        placement_of: UID -> the place of the pod that is to be bound, if it is still known.
     """
 
-    def __init__(self, binder: Binder, extenders: Extenders, pod_of: Callable[[str], Pod | None]) -> None:
-        self._binder, self._extenders, self._pod_of = binder, extenders, pod_of
+    def __init__(
+        self, binder: Binder, extenders: Extenders, placement_of: Callable[[str], PodPlacement | None]
+    ) -> None:
+        self._binder, self._extenders, self._placement_of = binder, extenders, placement_of
 
     def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
     ) -> None:
         """See ports.Binder. An extender gets no annotations."""
-        pod = self._pod_of(uid)
-        for extender in self._extenders.binding(pod) if pod else ():
+        placement = self._placement_of(uid)
+        for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:
                 extender.bind(namespace, name, uid, node)
             except ExtenderError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.app.cycles import LoopRules, cycles_of
+from extender.app.loop import LoopRules, cycles_of
 from extender.errors import ConfigurationError
 from extender.plugins.users import reserve
 from extender.policy.library import Library

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.app.cycles import assumed_pod_of, extenders_of, sent_whole
+from extender.app.loop import extenders_of, sent_whole
 from extender.cache.cache import Cache
 from extender.model.extenders import ExtenderConfig
 from extender.runtime.clock import ManualClock
@@ -52,10 +52,10 @@ def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
     cache.assume(pod, "n")
     with FakeExtender(bind={}) as fake:
         extenders = extenders_of([ExtenderConfig(fake.url, bind_verb="bind")])
-        binder = ExtenderBinder(bound, extenders, assumed_pod_of(cache))
+        binder = ExtenderBinder(bound, extenders, cache.placement)
         binder.bind("default", "p", pod.uid, "n")
         binder.bind("default", "other", "another", "n")
         assert [request["PodName"] for request in fake.requests("bind")] == ["p"]
     assert [uid for uid, _ in bound.bound] == ["another"]
-    ExtenderBinder(bound, Extenders(), assumed_pod_of(cache)).bind("default", "p", pod.uid, "n")
+    ExtenderBinder(bound, Extenders(), cache.placement).bind("default", "p", pod.uid, "n")
     assert [uid for uid, _ in bound.bound] == ["another", pod.uid]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodState
 from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ClusterError, OutcomeUnknown, Refused
 from extender.framework.profile import DEFAULT_LIMITS, Profile
@@ -43,7 +45,7 @@ class Started:
         fake = self._stack.enter_context(FakeExtender(**verbs))
         named = {f"{verb}_verb": verb for verb in VERBS if verb in verbs}
         config = ExtenderConfig(fake.url, **{"node_cache_capable": True, "weight": 1, **named, **fields})
-        self.configured.append(Extender(config, HttpExtender(config)))
+        self.configured.append(Extender(config, HttpExtender(config).post))
         self.fakes.append(fake)
         return fake
 
@@ -346,8 +348,9 @@ def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Starte
 def test_bind(started: Started, answer: Any, fields: Any, error: type[ClusterError] | None, by_us: bool) -> None:
     started.add({"filter": all_pass})  # binds nothing
     fake, bound = started.add({"bind": answer}, **fields), FakeBinder()
-    pod = pod_info(make_pod("p", "shop").obj()).pod
-    binder = ExtenderBinder(bound, Extenders(started.configured), lambda uid: pod if uid == pod.uid else None)
+    pod = pod_info(make_pod("p", "shop").obj())
+    placements = {pod.uid: PodPlacement(pod, "a", PodState.ASSUMED)}
+    binder = ExtenderBinder(bound, Extenders(started.configured), placements.get)
     if error is None:
         binder.bind("shop", "p", pod.uid, "a")
     else:

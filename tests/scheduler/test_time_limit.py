@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from extender import Node, Pod, PodInfo, Rows, Table, predicate, priority
-from extender.app.cycles import cycles_of
+from extender.app.loop import cycles_of
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.lines import AttemptLine

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -112,8 +112,13 @@ class ClientConfig:
     material: tuple[object, ...]
 
 
-class Credentials(Protocol):
-    """The source of ClientConfigs."""
+class Kubeconfig:
+    """A kubeconfig file and one of its contexts, by default its current one."""
+
+    def __init__(self, path: Path, context: str | None = None) -> None:
+        self._path, self._context = path, context
+        self._granted: ExecStatus | None = None
+        self._granted_until = 0.0
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
         """Reads them as they are now. The endpoint is that of `before` unless it has changed.
@@ -124,18 +129,6 @@ class Credentials(Protocol):
         Raises:
             ConfigurationError: they cannot be read.
         """
-
-
-class Kubeconfig:
-    """A kubeconfig file and one of its contexts, by default its current one."""
-
-    def __init__(self, path: Path, context: str | None = None) -> None:
-        self._path, self._context = path, context
-        self._granted: ExecStatus | None = None
-        self._granted_until = 0.0
-
-    def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
-        """See Credentials."""
         if not self._path.is_file():
             raise ConfigurationError([f"kubeconfig {self._path}: no such file"])
         import yaml
@@ -182,7 +175,7 @@ class ServiceAccount:
     """The account of the pod that this process runs in."""
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
-        """See Credentials; `rejected` makes no difference, for files are read every time."""
+        """See Kubeconfig; `rejected` makes no difference, for files are read every time."""
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException, load_incluster_config
 
@@ -194,6 +187,9 @@ class ServiceAccount:
             raise ConfigurationError(
                 [f"no kubeconfig was given, and there is no service account to use instead: {one_line(error)}"]
             ) from None
+
+
+Credentials = Kubeconfig | ServiceAccount
 
 
 def credentials_of(kubeconfig: Path | None) -> Credentials:

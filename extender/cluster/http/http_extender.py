@@ -22,7 +22,7 @@ _OK = 200
 
 
 class HttpExtender:
-    """One extender; a scheduler.extenders.Transport. Any number of calls at once, over connections that are kept."""
+    """One extender, for scheduler.extenders. Any number of calls at once, over connections that are kept."""
 
     def __init__(self, config: ExtenderConfig) -> None:
         """Raises ConfigurationError where the certificates cannot be read."""

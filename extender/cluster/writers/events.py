@@ -13,11 +13,11 @@ import msgspec
 from extender.cluster.election.lease import micro_time
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox, TokenBucket
+from extender.cluster.writers.statuses import MERGE
 from extender.errors import NotFound
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
-MERGE = "application/merge-patch+json"
 _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 10_000
 _REMEMBERED = 10_000
