@@ -18,13 +18,14 @@ from extender.app.feed import feed_factory_of
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare
 from extender.app.loop import LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.process import CacheProcess
-from extender.app.writers import Writers, bucket
+from extender.app.writers import Writers
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.binder import PacedBinder
+from extender.cluster.writers.outbox import TokenBucket
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
 from extender.model.pod import Pod
@@ -116,7 +117,7 @@ class SchedulerProcess(CacheProcess):
         self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, cache.placement), feed.fence)
-        ports = writers.ports(PacedBinder(binder, bucket(options.bind_rate), clock), observed.events)
+        ports = writers.ports(PacedBinder(binder, TokenBucket(options.bind_rate), clock), observed.events)
         waits = (
             Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
             options.max_unschedulable_seconds,

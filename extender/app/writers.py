@@ -36,8 +36,8 @@ class Writers:
     def __init__(
         self, client: Caller, status_rate: float, event_rate: float, clock: Clock, dropped: Callable[[str], None]
     ) -> None:
-        self.statuses = ApiStatuses(client, bucket(status_rate), clock, dropped)
-        self._event_bucket = YieldingBucket(event_rate, _burst(event_rate))
+        self.statuses = ApiStatuses(client, TokenBucket(status_rate), clock, dropped)
+        self._event_bucket = YieldingBucket(event_rate)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
         self.evictor, self.volumes = ApiEvictor(client, clock), ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
@@ -81,8 +81,8 @@ class PreemptionWriters:
         limit: TimeLimit,
     ) -> None:
         self._client, fenced, dropped = client, LeaderClient(client, fence), metrics.write_dropped
-        self._statuses = ApiStatuses(fenced, bucket(_PREEMPTION_RATE), clock, dropped)
-        self._events = ApiEvents(fenced, bucket(_PREEMPTION_RATE), clock, _instance(), dropped)
+        self._statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
+        self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
         evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events)
         self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules, limit)
 
@@ -97,14 +97,5 @@ class PreemptionWriters:
         self._client.close()
 
 
-def bucket(per_second: float) -> TokenBucket:
-    """Returns what lets so many pass a second, and as many at once."""
-    return TokenBucket(per_second, _burst(per_second))
-
-
 def _instance() -> str:
     return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-
-
-def _burst(per_second: float) -> int:
-    return max(1, int(per_second))

@@ -59,7 +59,7 @@ def doctor(
     Exit status: 0 where nothing fails, 1 where something does, 2 for wrong usage or input.
     """
     from extender.app.doctor.cluster import SERVE, SERVE_PREEMPTING
-    from extender.app.doctor.diagnosis import Subject, diagnose
+    from extender.app.doctor.diagnosis import diagnose
 
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
@@ -68,9 +68,8 @@ def doctor(
     if not (chosen or url or scheduler_config or policy):
         raise ConfigurationError(["nothing to examine: give --kubeconfig, --scheduler-config, --url or --policy"])
     mode = SERVE_PREEMPTING if preempt_for_rules and mode == SERVE else mode
-    subject = Subject(mode, chosen, context, account, lease, scheduler_config, _extender(url), policy)
     findings = []
-    for finding in diagnose(subject):
+    for finding in diagnose(mode, chosen, context, account, lease, scheduler_config, _extender(url), policy):
         findings.append(finding)
         if output == "text":
             click.echo(_line(finding))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from extender.app.doctor.cluster import SCHEDULE, SERVE, check_cluster, check_rights
+from extender.app.doctor.cluster import SCHEDULE, check_cluster, check_rights
 from extender.app.doctor.endpoint import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.app.doctor.scheduler_config import (
@@ -62,35 +61,33 @@ def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iter
             yield ok("rule-cost", message)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The installation to examine; a part that is None is left out.
+def diagnose(
+    mode: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    account: str,
+    lease: str,
+    scheduler_config: Path | None,
+    url: ExtenderConfig | None,
+    policy_path: Path | None,
+) -> Iterator[Finding]:
+    """Examines an installation, and yields the findings as they are made; what is None is left out.
 
-    Attributes:
+    Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE: whose rights are needed.
         account: NAMESPACE/NAME of the service account that runs it; empty: whoever the kubeconfig speaks for.
         lease: NAMESPACE/NAME of the lease that somebody should hold; empty: no leader election.
         url: the extender's prefix, where no scheduler_config names it.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
     """
-
-    mode: str = SERVE
-    kubeconfig: Path | None = None
-    context: str | None = None
-    account: str = ""
-    lease: str = ""
-    scheduler_config: Path | None = None
-    url: ExtenderConfig | None = None
-    policy: Path | None = None
-
-
-def diagnose(subject: Subject) -> Iterator[Finding]:
-    """Yields the findings as they are made. Raises ConfigurationError where the subject cannot be read."""
     nodes: Sequence[Node] = ()
-    if subject.kubeconfig is not None:
-        client = KubeClient(Kubeconfig(subject.kubeconfig, subject.context))
+    if kubeconfig is not None:
+        client = KubeClient(Kubeconfig(kubeconfig, context))
         try:
-            yield from check_cluster(client, subject.lease)
-            yield from check_rights(client, subject.mode, subject.account, subject.lease.partition("/")[0])
+            yield from check_cluster(client, lease)
+            yield from check_rights(client, mode, account, lease.partition("/")[0])
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]
         except ClusterError as error:
@@ -98,21 +95,21 @@ def diagnose(subject: Subject) -> Iterator[Finding]:
         finally:
             client.close()
     policy = None
-    if subject.policy is not None:
-        policy, finding = _policy(subject.policy, subject.kubeconfig)
+    if policy_path is not None:
+        policy, finding = _policy(policy_path, kubeconfig)
         yield finding
         if policy is not None and nodes:
             yield from check_rule_costs(policy.profiles, nodes)
-    extenders = [subject.url] if subject.url else []
-    if subject.scheduler_config is not None:
-        document = read_scheduler_config(subject.scheduler_config)
+    extenders = [url] if url else []
+    if scheduler_config is not None:
+        document = read_scheduler_config(scheduler_config)
         found, faults = extenders_in(document)
         yield from faults
         extenders = found or extenders
         for config in found:
             yield from check_entry(config)
         yield from check_sampling(document)
-        if subject.mode == SCHEDULE and policy is not None:
+        if mode == SCHEDULE and policy is not None:
             yield from check_names(document, [profile.name for profile in policy.profiles])
     for config in extenders:
         yield from check_endpoint(config, [node.name for node in nodes])

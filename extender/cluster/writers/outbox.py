@@ -28,10 +28,13 @@ _PASSING = (429, 503)  # too many requests; unreachable, or not the leader
 
 
 class TokenBucket:
-    """Tells each caller how long to wait for its turn (client-go's flowcontrol); `burst` may come at once."""
+    """Tells each caller how long to wait for its turn (client-go's flowcontrol); `burst` may come at once.
 
-    def __init__(self, per_second: float, burst: int) -> None:
-        self._seconds_each, self._burst = 1.0 / per_second, burst
+    As many as in a second unless given.
+    """
+
+    def __init__(self, per_second: float, burst: int | None = None) -> None:
+        self._seconds_each, self._burst = 1.0 / per_second, burst or max(1, int(per_second))
         self._lock = threading.Lock()
         self._paid_until = float("-inf")
 
@@ -50,7 +53,7 @@ class YieldingBucket(TokenBucket):
         is_urgent: says so.
     """
 
-    def __init__(self, per_second: float, burst: int) -> None:
+    def __init__(self, per_second: float, burst: int | None = None) -> None:
         super().__init__(per_second, burst)
         self.is_urgent: Callable[[], bool] = lambda: False
 

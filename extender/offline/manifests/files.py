@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
 import msgspec
 
@@ -112,13 +112,7 @@ def _read(file: Path) -> bytes:
     return data
 
 
-class _Readable(Protocol):
-    """A binary stream."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
-def _read_at_most(stream: _Readable, size: int) -> bytes:
+def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
     """Reads piece by piece, for `read(size)` takes the memory of `size` bytes before it has read one."""
     pieces = []
     while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):

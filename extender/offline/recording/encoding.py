@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,8 +19,6 @@ from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,
     CheckpointLine,
-    DroppedLine,
-    EventLine,
     Line,
     NodeNumbers,
     NodesLine,
@@ -31,65 +29,15 @@ from extender.offline.recording.lines import (
 from extender.scheduler.scheduling_cycle import Chosen, Unfit
 from extender.table import PodInfo
 
-
-class PolicyEntry(NamedTuple):
-    """Another policy decides from here on; `text`: it as it is written."""
-
-    text: str
-
-
-class ChangeEntry(NamedTuple):
-    """The cache has noted a change. `present` None: the object is gone."""
-
-    at: float
-    moment: int
-    kind: str
-    key: str
-    present: Present
-
-
-class CheckpointEntry(NamedTuple):
-    """Everything there is, after changes were dropped."""
-
-    at: float
-    moment: int
-    updates: Updates
-    dropped: int
-
-
-class CallEntry(NamedTuple):
-    """A verb was asked; `result` is its answer, None where there is none but `error`."""
-
-    at: float
-    moment: int
-    verb: str
-    outcome: str
-    request: Any
-    result: Any
-    error: str = ""
-
-
-class AttemptEntry(NamedTuple):
-    """The loop has tried a pod. `order`: the names of the table's nodes in its order; None: as before."""
-
-    at: float
-    moment: int
-    info: PodInfo
-    order: Sequence[str] | None
-    draws: list[tuple[int, int]]
-    decided: Chosen | Unfit
-
-
-Entry = ChangeEntry | CheckpointEntry | CallEntry | AttemptEntry | EventLine | DroppedLine
-"""The last two are written as they are."""
-
-
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())
 
 
 class LineEncoder:
-    """The state of one recording: what is there by now, and the numbers of the nodes of the file at hand."""
+    """The state of one recording: what is there by now, and the numbers of the nodes of the file at hand.
+
+    Each method yields the lines of one thing that the recorder was told, one as a rule; in the order of the telling.
+    """
 
     def __init__(self) -> None:
         self._present: dict[tuple[str, str], tuple[int, Present]] = {}
@@ -106,24 +54,17 @@ class LineEncoder:
         for (kind, key), (_, present) in list(self._present.items()):
             yield _object_line(at, self._moment, kind, key, present)
 
-    def lines(self, entry: Entry) -> Iterator[Line]:
-        """Yields the lines of the entry, one as a rule."""
-        match entry:
-            case ChangeEntry(at, moment, kind, key, present):
-                self._keep(moment, kind, key, present)
-                yield _object_line(at, moment, kind, key, present)
-            case CheckpointEntry(at, moment, updates, dropped):
-                self._present.clear()
-                yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
-                for kind, key, present in updates:
-                    self._keep(moment, kind, key, present)
-                    yield _object_line(at, moment, kind, key, present)
-            case CallEntry():
-                yield from self._call_lines(entry)
-            case AttemptEntry():
-                yield from self._attempt_lines(entry)
-            case EventLine() | DroppedLine():
-                yield entry
+    def change(self, at: float, moment: int, kind: str, key: str, present: Present) -> Iterator[Line]:
+        """Yields what the cache has noted. `present` None: the object is gone."""
+        self._keep(moment, kind, key, present)
+        yield _object_line(at, moment, kind, key, present)
+
+    def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
+        """Yields everything there is, after so many changes were dropped."""
+        self._present.clear()
+        yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
+        for kind, key, present in updates:
+            yield from self.change(at, moment, kind, key, present)
 
     def _keep(self, moment: int, kind: str, key: str, present: Present) -> None:
         self._moment = moment
@@ -132,21 +73,21 @@ class LineEncoder:
         else:
             self._present[kind, key] = moment, present
 
-    def _call_lines(self, entry: CallEntry) -> Iterator[Line]:
-        line = CallLine(
-            at=entry.at, moment=entry.moment, verb=entry.verb, result=entry.outcome, error=entry.error
-        )  # fmt: skip
-        request, result = entry.request, entry.result
+    def call(
+        self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str
+    ) -> Iterator[Line]:
+        """Yields a verb's call; `result` is its answer, None where there is none but `error`."""
+        line = CallLine(at=at, moment=moment, verb=verb, result=outcome, error=error)
         if hasattr(request, "pod"):
             line.pod = _raw(request.pod)
         if isinstance(request, ExtenderArgs):
             try:
                 numbers = self._numbers.of(request.names)
             except KeyError:  # as a rule all have a number: to look them up is most of the work
-                yield from self._naming(entry.at, request.names)
+                yield from self._naming(at, request.names)
                 numbers = self._numbers.of(request.names)
             line.nodes, line.whole = as_ranges(np.unique(numbers)), request.node_names is None
-            line.outside = self._outside(request, entry.moment)
+            line.outside = self._outside(request, moment)
         elif line.pod != NULL:
             line.request = msgspec.Raw(_ENCODE(dict(request.victims)))
         else:
@@ -175,19 +116,27 @@ class LineEncoder:
             nodes.setdefault(reason, []).append(name)
         return {reason: as_ranges(np.unique(self._numbers.of(names))) for reason, names in nodes.items()}
 
-    def _attempt_lines(self, entry: AttemptEntry) -> Iterator[Line]:
-        line = AttemptLine(at=entry.at, moment=entry.moment, pod=_raw(entry.info.pod), draws=entry.draws)
-        if entry.order is not None:
-            self._order, self._order_written = entry.order, False
+    def attempt(
+        self,
+        at: float,
+        moment: int,
+        info: PodInfo,
+        order: Sequence[str] | None,
+        draws: list[tuple[int, int]],
+        decided: Chosen | Unfit,
+    ) -> Iterator[Line]:
+        """Yields the loop's attempt. `order`: the names of the table's nodes in its order; None: as before."""
+        line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)
+        if order is not None:
+            self._order, self._order_written = order, False
         if self._order is not None and not self._order_written:
-            yield from self._naming(entry.at, self._order)
+            yield from self._naming(at, self._order)
             line.order, self._order_written = as_ranges(self._numbers.of(self._order)), True
-        if isinstance(entry.decided, Chosen):
-            line.node = entry.decided.node_name
+        if isinstance(decided, Chosen):
+            line.node = decided.node_name
         else:
-            unfit, plan = entry.decided, entry.decided.preemption
-            line.message, line.plugins = unfit.message, sorted(unfit.rejection.rules)
-            if plan is not None:
+            line.message, line.plugins = decided.message, sorted(decided.rejection.rules)
+            if (plan := decided.preemption) is not None:
                 line.nominated_node, line.victims = plan.node_name, [victim.pod.key for victim in plan.victims]
         yield line
 

@@ -8,7 +8,6 @@ from random import Random
 from extender.cache.changes import Changes, Present, Updates
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
 from extender.model.pod import Pod
-from extender.offline.recording.encoding import AttemptEntry, CallEntry
 from extender.offline.recording.lines import EventLine
 from extender.offline.recording.recorder import Recorder
 from extender.scheduler.ports import EventType
@@ -73,8 +72,10 @@ class RecordingObserver:
         self._rows: Rows | None = None
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        entry = CallEntry(self._recorder.now(), self._changes.moment_read, verb, outcome, request, result, error)
-        self._recorder.put(entry, _size_bytes(request))
+        at, moment = self._recorder.now(), self._changes.moment_read
+        self._recorder.put(
+            at, lambda encoder: encoder.call(at, moment, verb, outcome, request, result, error), _size_bytes(request)
+        )
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Unfit) -> None:
         rows, order = table.nodes.rows, None
@@ -83,12 +84,14 @@ class RecordingObserver:
         draws = self._random.take_draws() if self._random else []
         at, moment = self._recorder.now(), self._changes.moment_read
         size_bytes = _POD_BYTES + (len(order) * _NAME_BYTES if order else 0)
-        was_put = self._recorder.put(AttemptEntry(at, moment, info, order, draws, decided), size_bytes)
+        was_put = self._recorder.put(
+            at, lambda encoder: encoder.attempt(at, moment, info, order, draws, decided), size_bytes
+        )
         self._rows = rows if was_put else None
 
     def told(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
         line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
-        self._recorder.put(line, len(note) + _NAME_BYTES)
+        self._recorder.put(line.at, lambda _: iter((line,)), len(note) + _NAME_BYTES)
 
 
 def _size_bytes(request: object) -> int:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from extender.cache.changes import Present, Updates
-from extender.offline.recording.encoding import ChangeEntry, CheckpointEntry, Entry, LineEncoder, PolicyEntry
+from extender.offline.recording.encoding import LineEncoder
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
     DroppedLine,
@@ -37,6 +37,8 @@ _AT_ONCE = 16
 _COMPRESSION = 1
 _PRIVATE = 0o600  # a recording tells what runs in a cluster
 Dropped = Callable[[str, int], object]
+LinesOf = Callable[[LineEncoder], Iterator[Line]]
+"""Makes the lines of what was told, when they are written."""
 CHANGE, DECISION = "change", "decision"
 """The kinds of entries that may be dropped."""
 _log = logging.getLogger(__name__)
@@ -122,7 +124,8 @@ class Recorder:
     ) -> None:
         self._files, self._settings, self._version, self._clock = files, settings, version, clock
         self._dropped, self._limit_bytes = dropped, limit_bytes
-        self._entries: deque[tuple[Entry | PolicyEntry, int]] = deque()
+        # What waits to be written, and its size; a text is that of another policy, which decides from there on.
+        self._entries: deque[tuple[LinesOf | str, int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = self._lost_changes = self._lost_decisions = 0
         self._encoder = LineEncoder()
@@ -147,17 +150,18 @@ class Recorder:
     def now(self) -> float:
         return self._clock.now()
 
-    def put(self, entry: Entry, size_bytes: int) -> bool:
+    def put(self, at: float, lines_of: LinesOf, size_bytes: int) -> bool:
         """Takes a call, an attempt or an event; returns whether there was room."""
         with self._lock:
             if self._waiting_bytes + size_bytes > self._limit_bytes:
                 self._lost_decisions += 1
                 return False
             if self._lost_decisions:
-                self._append(DroppedLine(at=entry.at, entries=self._lost_decisions), 0)
+                line = DroppedLine(at=at, entries=self._lost_decisions)
+                self._append(lambda _: iter((line,)), 0)
                 self._tell_dropped(DECISION, self._lost_decisions)
                 self._lost_decisions = 0
-            self._append(entry, size_bytes)
+            self._append(lines_of, size_bytes)
         return True
 
     def change(self, moment: int, kind: str, key: str, present: Present, everything: Callable[[], Updates]) -> None:
@@ -167,10 +171,10 @@ class Recorder:
             if self._waiting_bytes + CHANGE_BYTES > self._limit_bytes:
                 self._lost_changes += 1
             elif not self._lost_changes:
-                self._append(ChangeEntry(at, moment, kind, key, present), CHANGE_BYTES)
+                self._append(lambda encoder: encoder.change(at, moment, kind, key, present), CHANGE_BYTES)
             elif self._waiting_bytes < self._limit_bytes // 2:
-                updates = everything()
-                self._append(CheckpointEntry(at, moment, updates, self._lost_changes), CHANGE_BYTES)
+                updates, lost = everything(), self._lost_changes
+                self._append(lambda encoder: encoder.checkpoint(at, moment, updates, lost), CHANGE_BYTES)
                 self._tell_dropped(CHANGE, self._lost_changes)
                 self._lost_changes = 0
             else:
@@ -179,7 +183,7 @@ class Recorder:
     def policy_changed(self, text: str) -> None:
         """Has what comes from now on stand in a file of its own, which begins with this policy."""
         with self._lock:
-            self._append(PolicyEntry(text), 0)
+            self._append(text, 0)
 
     def write(self) -> None:
         """Writes everything that waits; a file that cannot be written is tried again, from what there is then."""
@@ -200,11 +204,11 @@ class Recorder:
             with self._lock:
                 entry, size_bytes = self._entries.popleft()
                 self._waiting_bytes -= size_bytes
-            if isinstance(entry, PolicyEntry):
-                self._settings = msgspec.structs.replace(self._settings, policy=entry.text)
+            if isinstance(entry, str):
+                self._settings = msgspec.structs.replace(self._settings, policy=entry)
                 self._begin_file()
             else:
-                self._put_lines(self._encoder.lines(entry))
+                self._put_lines(entry(self._encoder))
         self._files.flush()
 
     def _begin_file(self) -> None:
@@ -220,7 +224,7 @@ class Recorder:
             if number % _AT_ONCE == 0:
                 time.sleep(0)  # calls go first
 
-    def _append(self, entry: Entry | PolicyEntry, size_bytes: int) -> None:
+    def _append(self, entry: LinesOf | str, size_bytes: int) -> None:
         self._entries.append((entry, size_bytes))
         self._waiting_bytes += size_bytes
 
