@@ -14,7 +14,7 @@ from math import inf
 from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.leader_service import LeaderService, ReplicaAddress
+from extender.cluster.election.leader_service import LeaderService
 from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
@@ -241,10 +241,9 @@ def _leader_service(
 ) -> LeaderService | None:
     if not settings.leader_service:
         return None
-    labels = labels_of(settings.own_labels)
     _, port = host_and_port(settings.bind)
-    replica = ReplicaAddress(namespace, settings.leader_service, settings.own_address, port, labels)
-    return LeaderService(client, replica, leading)
+    own = settings.own_address, port, labels_of(settings.own_labels)
+    return LeaderService(client, namespace, settings.leader_service, *own, leading)
 
 
 def _kinds(names: Sequence[str]) -> list[Kind]:

@@ -165,7 +165,7 @@ def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
         ConfigurationError: a rule of the recording cannot be imported here.
     """
     recording = Recording.load(path)
-    judged_by = profiles or Rules.recorded(recording.header.settings).profiles
+    judged_by = profiles or Rules.of(recording.header.settings).profiles
 
     @lru_cache(maxsize=_STEPS_KEPT)
     def at(step: int) -> Look:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -27,24 +26,23 @@ _GROUP_VERSION = "discovery.k8s.io/v1"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaAddress:
-    """This replica as its Service reaches it; `labels` tell the pods of all replicas in the namespace."""
-
-    namespace: str
-    service: str
-    address: str
-    port: int
-    labels: Mapping[str, str]
-
-
 class LeaderService:
-    """Leads the Service here while this process is `leading`, from `start` to `stop`."""
+    """Leads the Service here while this process is `leading`, from `start` to `stop`.
 
-    def __init__(self, client: Caller, replica: ReplicaAddress, leading: Callable[[], bool]) -> None:
-        self._client, self._replica, self._leading = client, replica, leading
-        self._slices = f"/apis/{_GROUP_VERSION}/namespaces/{quote(replica.namespace, '')}/endpointslices"
-        self._core = f"/api/v1/namespaces/{quote(replica.namespace, '')}"
+    Args:
+        name: of the Service.
+        address, port: of this replica.
+        labels: tell the pods of all replicas in the namespace.
+    """
+
+    def __init__(
+        self, client: Caller, namespace: str, name: str, address: str, port: int, labels: Mapping[str, str],
+        leading: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._client, self._leading, self._namespace, self._name = client, leading, namespace, name
+        self._address, self._port, self._labels = address, port, labels
+        self._slices = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/endpointslices"
+        self._core = f"/api/v1/namespaces/{quote(namespace, '')}"
         self._ticker = Ticker("leader-service", LOOK_SECONDS, self._look)
         self.start, self.revive = self._ticker.start, self._ticker.revive
 
@@ -60,21 +58,21 @@ class LeaderService:
         try:
             if successor := self._successor():
                 self._lead_to(successor)
-                logger.info("service %s leads to %s, the successor", self._replica.service, successor)
+                logger.info("service %s leads to %s, the successor", self._name, successor)
                 time.sleep(PROXIES_SECONDS)
         except ClusterError as error:
-            logger.warning("service %s still leads here: %s", self._replica.service, error)
+            logger.warning("service %s still leads here: %s", self._name, error)
 
     def _look(self) -> None:
         try:
             if self._leading():
-                self._lead_to(self._replica.address)
+                self._lead_to(self._address)
         except ClusterError as error:
-            logger.warning("service %s may not lead to the leader: %s", self._replica.service, error)
+            logger.warning("service %s may not lead to the leader: %s", self._name, error)
 
     def _lead_to(self, address: str) -> None:
         """Raises ClusterError; Conflict where another has written meanwhile."""
-        path = f"{self._slices}/{quote(self._replica.service, '')}"
+        path = f"{self._slices}/{quote(self._name, '')}"
         try:
             found = self._get(path)
         except NotFound:
@@ -82,7 +80,7 @@ class LeaderService:
             return
         if [each.get("addresses") for each in found.get("endpoints") or ()] != [[address]]:
             self._client.call("PUT", path, self._encoded(address, found["metadata"]))
-            logger.info("service %s leads to %s", self._replica.service, address)
+            logger.info("service %s leads to %s", self._name, address)
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
         """Returns the EndpointSlice; its port goes by the Service's name for it, without which no proxy takes it."""
@@ -94,34 +92,32 @@ class LeaderService:
                 "metadata": metadata,
                 "addressType": "IPv6" if ":" in address else "IPv4",
                 "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-                "ports": [
-                    {"name": service["spec"]["ports"][0].get("name", ""), "port": self._replica.port, "protocol": "TCP"}
-                ],
+                "ports": [{"name": service["spec"]["ports"][0].get("name", ""), "port": self._port, "protocol": "TCP"}],
             }
         )
 
     def _first_metadata(self) -> dict[str, Any]:
         """Returns what the slice is found by, and the Service with which it goes."""
-        name = self._replica.service
+        name = self._name
         owner = {"apiVersion": "v1", "kind": "Service", "name": name, "uid": self._service()["metadata"]["uid"]}
         labels = {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "extender"}
         return {"name": name, "labels": labels, "ownerReferences": [owner]}
 
     def _service(self) -> Any:
         """Returns the Service. Raises ClusterError where there is none."""
-        name = self._replica.service
+        name = self._name
         # A list, for the account may list all services anyway.
         found = self._get(f"{self._core}/services?{urlencode({'fieldSelector': f'metadata.name={name}'})}")
         if not found["items"]:
-            raise ClusterError(f"there is no service {self._replica.namespace}/{name}")
+            raise ClusterError(f"there is no service {self._namespace}/{name}")
         return found["items"][0]
 
     def _successor(self) -> str:
         """Returns the address of the youngest replica that is ready, but this one; "" where there is none."""
-        selector = ",".join(f"{key}={value}" for key, value in self._replica.labels.items())
+        selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         pods = self._get(f"{self._core}/pods?{urlencode({'labelSelector': selector})}")["items"]
         ready = sorted((pod["metadata"]["creationTimestamp"], address) for pod in pods for address in _ready(pod))
-        return next((address for _, address in reversed(ready) if address != self._replica.address), "")
+        return next((address for _, address in reversed(ready) if address != self._address), "")
 
     def _get(self, path: str) -> Any:
         return self._client.call_for(msgspec.json.decode, "GET", path, b"")

@@ -82,7 +82,25 @@ class Recording:
             MalformedCluster: it is no recording, of a version to come, or broken in the middle.
             OSError: it cannot be read.
         """
-        return _read(Path(path))
+        path = Path(path)
+        lines: list[StepLine] = []
+        numbers, truncated = NodeNumbers(), False
+        with path.open("rb") as file:
+            texts = _texts(file)
+            header = _header(path, next(texts, b""))
+            for number, text in enumerate(texts, 2):
+                try:
+                    line = decode_line(text)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    truncated = next(texts, None) is None
+                    if truncated:  # the end of a file that nobody has ended
+                        break
+                    raise MalformedCluster(f"{path}: line {number}: {error}") from None
+                if isinstance(line, NodesLine):
+                    numbers.add(line.names)
+                elif not isinstance(line, HeaderLine):
+                    lines.append(line)
+        return cls(header, lines, numbers, truncated)
 
     @cached_property
     def steps(self) -> Sequence[RecordedStep]:
@@ -162,27 +180,6 @@ def _take(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:
             state[line.kind, line.key] = line
     elif isinstance(line, CheckpointLine):
         state.clear()
-
-
-def _read(path: Path) -> Recording:
-    lines: list[StepLine] = []
-    numbers, truncated = NodeNumbers(), False
-    with path.open("rb") as file:
-        texts = _texts(file)
-        header = _header(path, next(texts, b""))
-        for number, text in enumerate(texts, 2):
-            try:
-                line = decode_line(text)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                truncated = next(texts, None) is None
-                if truncated:  # the end of a file that nobody has ended
-                    break
-                raise MalformedCluster(f"{path}: line {number}: {error}") from None
-            if isinstance(line, NodesLine):
-                numbers.add(line.names)
-            elif not isinstance(line, HeaderLine):
-                lines.append(line)
-    return Recording(header, lines, numbers, truncated)
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:

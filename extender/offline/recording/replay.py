@@ -123,11 +123,11 @@ def replay(
     settings, path = recording.header.settings, None if policy is None else Path(policy)
     folder = path.parent if path else None
     with _naming("the recording's policy"):
-        first = World(Rules.recorded(settings, folder), recording.numbers)
+        first = World(Rules.of(settings, folder), recording.numbers)
     if path is None:
         return _Replay(recording, first, first).run(progress)
     with _naming(str(path)):
-        second = World(Rules.of(settings, path.read_bytes(), folder), recording.numbers)
+        second = World(Rules.of(settings, folder, path.read_bytes()), recording.numbers)
     return _Replay(recording, first, second).run(progress)
 
 

@@ -50,17 +50,17 @@ class Rules:
     asks_extenders: bool
 
     @classmethod
-    def recorded(cls, settings: RecordedSettings, folder: Path | None = None) -> Rules:
-        """Returns the rules that a recording was made under; `folder`: where modules of users' rules stand.
+    def of(cls, settings: RecordedSettings, folder: Path | None = None, policy_text: bytes | None = None) -> Rules:
+        """Returns the rules that a recording was made under, or those of another policy with its other settings.
+
+        Args:
+            folder: where modules of users' rules stand.
 
         Raises:
-            ConfigurationError: a rule that the policy names cannot be imported here.
+            ConfigurationError: the policy has faults, or a rule that it names cannot be imported here.
         """
-        return cls.of(settings, None if settings.policy is None else settings.policy.encode(), folder)
-
-    @classmethod
-    def of(cls, settings: RecordedSettings, policy_text: bytes | None, folder: Path | None = None) -> Rules:
-        """Returns the rules of a policy with the other settings of a recording. Raises ConfigurationError."""
+        if policy_text is None and settings.policy is not None:
+            policy_text = settings.policy.encode()
         failures = CountedFailures(Telemetry(), lambda _rule, _error: None)
         library = Library(failures=failures, folder=str(folder.resolve()) if folder else "")
         policy = Policy((provider(settings.provider),)) if policy_text is None else load(policy_text, library)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from extender.cluster.election import leader_service
-from extender.cluster.election.leader_service import LeaderService, ReplicaAddress
+from extender.cluster.election.leader_service import LeaderService
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.errors import Conflict, NotFound
 from tests.stock.waiting import wait_until
@@ -77,9 +77,7 @@ def start(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     started: list[LeaderService] = []
 
     def start(address: str = "10.0.0.1", leading: Callable[[], bool] = lambda: True) -> LeaderService:
-        started.append(
-            LeaderService(api, ReplicaAddress("ns", "extender", address, 8888, {"app": "extender"}), leading)
-        )
+        started.append(LeaderService(api, "ns", "extender", address, 8888, {"app": "extender"}, leading))
         started[-1].start()
         return started[-1]
 
