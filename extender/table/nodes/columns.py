@@ -5,19 +5,18 @@ A row is kept while the node or a pod on it is known: pods may be seen before th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.node import Node, Taint
-from extender.model.quantity import INT64_MAX, amounts
+from extender.model.quantity import amounts
 from extender.model.requests import is_counted
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Journal
 from extender.table.labels import LabelColumns, RowIndex, Rows
-from extender.table.nodes.facts import FactColumn, NodeFacts
-from extender.table.nodes.name_index import NameIndex
+from extender.table.nodes.facts import FactColumn, Image, NodeFacts, image_sizes
 from extender.table.podinfo import Footprint
 
 # The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
@@ -25,18 +24,58 @@ from extender.table.podinfo import Footprint
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
 BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
 _FIRST_CAPACITY = 16
+_NO_ROW = 1  # the hash of a row that is free
 F = TypeVar("F", bound=Hashable)
 S = TypeVar("S", bound=np.generic)
-
-ResourceFingerprint = bytes
-"""The allocatable and requested amounts of each resource of one node."""
+ResourceFingerprint = bytes  # the allocatable and requested amounts of each resource of one node
 
 
-class Image(NamedTuple):
-    """An image and the rows that hold it. Its size is the one reported first (upstream ImageStateSummary)."""
+class NameIndex:
+    """Finds rows by the hashes of names (SipHash, 64 bits, keyed anew in every process).
 
-    size_bytes: int
-    rows: set[int]
+    To look 500 names of 5,000 up one after another waits for memory 500 times: keys, entries and values of a dictionary
+    lie far apart, and a scheduler's other work has taken the caches meanwhile. These loads do not wait for each other.
+
+    Args:
+        row_of: the rows by name; the index is to be thrown away when they change.
+        capacity: more than any row.
+    """
+
+    def __init__(self, row_of: Mapping[str, int], capacity: int) -> None:
+        self._row_of, self._capacity = row_of, capacity
+        hashes, rows = _hashes(row_of), np.fromiter(row_of.values(), np.int32, len(row_of))
+        self._mask = (1 << (8 * len(rows)).bit_length()) - 1
+        self._slots = np.zeros(self._mask + 1, np.int32)  # of names that share a slot the last has it
+        self._slots[hashes & self._mask] = rows
+        self._hash_of = np.full(capacity, _NO_ROW, np.int64)
+        self._hash_of[rows] = hashes
+        self._last: tuple[list[str] | None, Rows | None] = None, None
+
+    def rows_of(self, names: list[str]) -> Rows | None:
+        """Returns the rows of names that all have one, each once; None where it is not so.
+
+        Prioritize asks, as a rule, for the very list that filter has let through, which is found at once. One of more
+        names than there are rows is not kept: a table that is seldom lent would hold a stranger's 100,000 for hours.
+        """
+        if len(names) > self._capacity:
+            return None
+        known, rows = self._last
+        if names is not known:
+            rows = self._find(names)
+            self._last = names, rows
+        return rows
+
+    def _find(self, names: list[str]) -> Rows | None:
+        hashes = _hashes(names)
+        rows = self._slots[hashes & self._mask].astype(np.intp)
+        for position in np.flatnonzero(self._hash_of[rows] != hashes).tolist():  # shares its slot, or has no row
+            row = self._row_of.get(names[position])
+            if row is None:
+                return None
+            rows[position] = row
+        met = np.zeros(self._capacity, np.bool_)
+        met[rows] = True
+        return rows if np.count_nonzero(met) == len(rows) else None
 
 
 class NodeColumns:
@@ -68,8 +107,7 @@ class NodeColumns:
         self._free: list[int] = []
         self._rows: Rows | None = None
         self._index: NameIndex | None = None
-        self._journal = journal
-        self._facts = NodeFacts(self.objects, journal)
+        self._journal, self._facts = journal, NodeFacts(self.objects, journal)
 
     @property
     def capacity(self) -> int:
@@ -221,7 +259,7 @@ class NodeColumns:
         return known
 
     def _write_images(self, row: int, old: Node | None, new: Node | None) -> None:
-        before, after = _image_sizes(old), _image_sizes(new)
+        before, after = image_sizes(old), image_sizes(new)
         for name in before.keys() - after.keys():
             self.images[name].rows.discard(row)
             if not self.images[name].rows:
@@ -251,6 +289,5 @@ class NodeColumns:
         self.labels.grow(capacity)
 
 
-def _image_sizes(node: Node | None) -> Mapping[str, int]:
-    images = node.status.images if node else None
-    return {name: min(image.size_bytes, INT64_MAX) for image in images or () for name in image.names or ()}
+def _hashes(names: Collection[str]) -> NDArray[np.int64]:
+    return np.fromiter(map(hash, names), np.int64, len(names))

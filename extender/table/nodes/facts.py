@@ -1,4 +1,4 @@
-"""Columns of facts about nodes that no other column holds: conditions, annotations.
+"""Columns of facts about nodes that no other column holds: conditions, annotations; and what is known of images.
 
 A fact is a function of a node. It is called once per node, and again when the node has changed; equal values share one
 id, so that a rule runs once per distinct value.
@@ -6,12 +6,13 @@ id, so that a rule runs once per distinct value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from extender.model.node import Node
+from extender.model.quantity import INT64_MAX
 from extender.table.journal import NODES, Cursor, Journal
 
 F = TypeVar("F", bound=Hashable)
@@ -59,3 +60,16 @@ class NodeFacts:
             self._columns[fact] = column  # type: ignore[assignment]  # as above
         column.refresh(self._objects, capacity)
         return column
+
+
+class Image(NamedTuple):
+    """An image and the rows that hold it. Its size is the one reported first (upstream ImageStateSummary)."""
+
+    size_bytes: int
+    rows: set[int]
+
+
+def image_sizes(node: Node | None) -> Mapping[str, int]:
+    """Returns the sizes of the images on the node, by each of their names."""
+    images = node.status.images if node else None
+    return {name: min(image.size_bytes, INT64_MAX) for image in images or () for name in image.names or ()}
