@@ -134,8 +134,10 @@ class ClusterState:
     def add(self, obj: Object) -> None:
         if isinstance(obj, Node):
             self.table.set_node(obj)
+        elif isinstance(obj, Pod) and obj.finished:
+            self.finished.add(obj.key)
         elif isinstance(obj, Pod):
-            self._add_pod(obj)
+            self.add_info(PodInfo(obj))
         else:
             self.table.set_object(type(obj).__name__, obj)
 
@@ -225,12 +227,6 @@ class ClusterState:
         if isinstance(obj, Node):
             return self.node(obj.name) if self.table.nodes.has(obj.name) else None
         return self.table.objects.get(type(obj), obj.key)
-
-    def _add_pod(self, pod: Pod) -> None:
-        if pod.finished:
-            self.finished.add(pod.key)
-        else:
-            self.add_info(PodInfo(pod))
 
     def add_info(self, info: PodInfo) -> None:
         """Adds or replaces a pod that has not finished: where it stands, or as one that waits."""

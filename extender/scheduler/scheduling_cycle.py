@@ -239,14 +239,14 @@ class SchedulingCycle:
         volumes = plan_volumes(pod, table, row) if VOLUME_BINDING in reserving else NOTHING_TO_BIND
         if isinstance(volumes, Refusal):
             return Unfit(f"volumes: {', '.join(volumes.reasons)}")
-        new_share_id = self._new_share_id
+
+        def new_share_id() -> str:
+            return str(UUID(int=self._random.getrandbits(128), version=4))
+
         devices = plan_devices(pod, table, row, new_share_id) if DEVICES in reserving else NOTHING_TO_ALLOCATE
         if isinstance(devices, Refusal):
             return Unfit(f"devices: {', '.join(devices.reasons)}")
         return Chosen(table.nodes.names[row], volumes, devices, self._timeouts)
-
-    def _new_share_id(self) -> str:
-        return str(UUID(int=self._random.getrandbits(128), version=4))
 
     def _unfit(self, pod: PodInfo, table: Table, fit: Fit) -> Unfit:
         unfit = self._preempt(pod, table, fit)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from extender.framework.node_affinity import nodes_in_term
 from extender.framework.rules import Scores
-from extender.model.meta import LabelSelector, NodeSelector, NodeSelectorTerm
+from extender.model.meta import LabelSelector, NodeSelector
 from extender.model.selectors import compile_selector
 from extender.table import Table
 from extender.table.journal import TOPOLOGY, Cursor
@@ -94,14 +94,10 @@ def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -
         return np.ones(len(rows), np.bool_)
     selected = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
-        selected |= _nodes_in_nameless_term(term, table, rows)
+        if term.match_fields and not term.match_expressions:
+            return np.ones(len(rows), np.bool_)
+        selected |= nodes_in_term(msgspec.structs.replace(term, match_fields=None), table, rows)
     return selected
-
-
-def _nodes_in_nameless_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
-    if term.match_fields and not term.match_expressions:
-        return np.ones(len(rows), np.bool_)
-    return nodes_in_term(msgspec.structs.replace(term, match_fields=None), table, rows)
 
 
 def _nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolColumn:

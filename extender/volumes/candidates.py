@@ -117,7 +117,9 @@ class StoragePools:
     def __init__(self, capacities: Sequence[CSIStorageCapacity], table: Table) -> None:
         accessible = [capacity for capacity in capacities if capacity.node_topology is not None]
         self.bytes: Scores = np.array([units(capacity.capacity) for capacity in accessible], np.int64)
-        self._largest: Scores = np.array([_largest_volume_bytes(capacity) for capacity in accessible], np.int64)
+        self._largest: Scores = np.array(
+            [_UNKNOWN if each.volume_limit is None else units(each.volume_limit) for each in accessible], np.int64
+        )
         selectors = [capacity.node_topology for capacity in accessible if capacity.node_topology is not None]
         self._access: Accessibility = accessibility_by_label_selector(selectors, table)
 
@@ -152,7 +154,3 @@ class _PoolsByClass:
         for capacity in self._table.objects.all(CSIStorageCapacity).values():
             by_class[capacity.storage_class_name].append(capacity)
         return {name: StoragePools(capacities, self._table) for name, capacities in by_class.items()}
-
-
-def _largest_volume_bytes(capacity: CSIStorageCapacity) -> int:
-    return _UNKNOWN if capacity.volume_limit is None else units(capacity.volume_limit)

@@ -73,13 +73,10 @@ class ApiStatuses:
         patch: dict[str, Any] = {}
         if status.reason is not None:
             condition = {"type": _CONDITION, "status": "False", "reason": status.reason, "message": status.message}
-            patch["conditions"] = [condition | self._transition(status.pod, condition)]
+            patch["conditions"] = [condition | transition(status.pod, _CONDITION, "False", self._clock.now())]
         if status.nominated_node is not None:
             patch["nominatedNodeName"] = status.nominated_node or None
         return patch
-
-    def _transition(self, pod: Pod, condition: dict[str, str]) -> dict[str, str]:
-        return transition(pod, condition["type"], condition["status"], self._clock.now())
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:

@@ -49,10 +49,6 @@ class AllocatingDevices:
             return claims is not None and request.claim in claims
         return bool(claims) or device.id in self._allocated.devices
 
-    def is_held(self, device: DeviceID) -> bool:
-        """Tells whether any claim of the cluster has the device or a share of it."""
-        return self._allocated.holds(device)
-
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
         """Gives the device to the request's claim; returns a function that takes it back, None if it cannot have it.
 
@@ -62,7 +58,8 @@ class AllocatingDevices:
         device, view = candidate
         if self.in_use(request, device) and not (request.admin and device.shareable):
             return None
-        counts = bool(device.counters) and not (device.shareable and self._is_shared(device.id))
+        shared = device.shareable and (self._shares[device.id] or device.id in self._allocated.shares)
+        counts = bool(device.counters) and not shared
         if counts and not self._has_counters(device, view):
             return None
         if any(keeps_away(taint, request.tolerations) for taint in device.taints):
@@ -79,9 +76,6 @@ class AllocatingDevices:
     def _has_room(self, device: PoolDevice, amounts: Amounts) -> bool:
         taken, more = self._allocated.capacity(device.id), self._amounts.get(device.id, _NOTHING)
         return not (taken or more) or has_room(amounts, device.spec.capacity or {}, taken, more)
-
-    def _is_shared(self, device: DeviceID) -> bool:
-        return bool(self._shares[device]) or device in self._allocated.shares
 
     def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
         """Tells whether the pool's counters allow the device. An overdrawn one allows no device that consumes any."""

@@ -62,7 +62,7 @@ def allocate(
 class _Allocator:
     def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit) -> None:
         self._claims, self._views, self._limit = claims, views, limit
-        self._fractional = allocated.fractional
+        self._allocated = allocated
         self._allocating = AllocatingDevices(claims, allocated)
         self._candidates: list[Candidate] = [
             (device, view) for view in views if not view.incomplete and not view.invalid for device in view.devices
@@ -228,7 +228,7 @@ class _Allocator:
         if position not in self._likeness:
             device, view = self._candidates[position]
             data = [each for claim in self._claims for alternatives in claim.requests for each in alternatives]
-            special = device.shareable or self._allocating.is_held(device.id)
+            special = device.shareable or self._allocated.holds(device.id)
             if special or any(each.takes_all or each.admin or self._eligible_for(each) is None for each in data):
                 self._likeness[position] = device.id
             else:
@@ -261,7 +261,7 @@ class _Allocator:
             return device.amounts[0]
         capacity = device.spec.capacity or {}
         try:
-            amounts = consumed(request.capacity, capacity, fractional=self._fractional)
+            amounts = consumed(request.capacity, capacity, fractional=self._allocated.fractional)
         except CapacityError as error:
             raise request.error(f"checking capacity for device {device.id}: {error}") from None
         if amounts is not None and not has_room(amounts, capacity):

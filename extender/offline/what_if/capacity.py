@@ -88,7 +88,8 @@ def capacity(
         if workload.owner is not None:
             copied.add(workload.owner)
         admitted[workload.source] = copied.admit(workload.pod(*workload.names(1)))
-    pods = {name: _patient(each.pod) for name, each in admitted.items()}
+    patient = {"preemption_policy": "Never", "scheduling_gates": None}
+    pods = {name: replace(each.pod, spec=replace(each.pod.spec, **patient)) for name, each in admitted.items()}
     only = next(iter(pods.values()))
     counts = _by_arithmetic(copied, only, most) if len(pods) == 1 and _independent(only, copied) else None
     if counts is None:
@@ -101,10 +102,6 @@ def capacity(
     limited = sum(names.values()) >= most
     notes = [f"{name}: {note}" for name, each in admitted.items() for note in each.notes]
     return Capacity(names, filled, _zones(copied, filled), {} if limited else exhausted, limited, notes)
-
-
-def _patient(pod: Pod) -> Pod:
-    return replace(pod, spec=replace(pod.spec, preemption_policy="Never", scheduling_gates=None))
 
 
 def _nth(pod: Pod, number: int) -> Pod:
