@@ -35,8 +35,8 @@ from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.claims import DeviceClaims
 from extender.scheduler.binding.cycle import BindingCycle
-from extender.scheduler.binding.reservations import WaitingPods
 from extender.scheduler.binding.volumes import Volumes
+from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.event_router import EventRouter
 from extender.scheduler.extenders import Extender, Extenders
 from extender.scheduler.failures import FailureHandler

@@ -24,8 +24,7 @@ from extender.cache.expiry import Expiry
 from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.binder import PacedBinder
-from extender.cluster.writers.outbox import TokenBucket
+from extender.cluster.writers.pacing import PacedBinder, TokenBucket
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
 from extender.model.pod import Pod

@@ -22,7 +22,7 @@ from extender.plugins.users.predicate import CustomPredicate
 from extender.preemption import preempt
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, TimeLimit
-from extender.scheduler.binding.reservations import WaitingPods
+from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.nominations import Nominations
 from extender.scheduler.ports import Events, Evictor, SchedulerTelemetry, Statuses, Workers
 from extender.scheduler.scheduling_cycle import EvictionPlan, eviction_plan

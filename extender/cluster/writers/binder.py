@@ -1,24 +1,17 @@
-"""Binds pods by the API server, at a pace."""
+"""Binds pods by the API server."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import TokenBucket
-from extender.errors import Conflict, Refused
-from extender.runtime.clock import Clock
-from extender.runtime.fibers import in_thread
-from extender.runtime.ports import Binder
+from extender.errors import Conflict
 
 _ENCODE = msgspec.json.Encoder().encode
-_TOO_MANY_REQUESTS, _MOST_TRIES = 429, 11
-_RETRY_AFTER_SECONDS = 1.0  # the API server never says another figure
 _PLAIN = re.compile(r"[a-z0-9.-]*")  # as all names are that an API server lets in
 
 
@@ -54,33 +47,3 @@ class ApiBinder:
             # The precondition comes first: had the pod another UID, the message would be about that.
             if f'is already assigned to node "{node}"' not in str(error):
                 raise
-
-
-class PacedBinder:
-    """A ports.Binder that waits for its turn, and binds again where the API server has too much to do (429).
-
-    As often, and after as long, as client-go does: for a pod given back to the queue the pauses would grow.
-    """
-
-    def __init__(
-        self, binder: Binder, bucket: TokenBucket, clock: Clock, sleep: Callable[[float], object] = time.sleep
-    ) -> None:
-        self._binder, self._bucket, self._clock, self._sleep = binder, bucket, clock, sleep
-
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        """See ports.Binder."""
-        for tries_left in reversed(range(_MOST_TRIES)):
-            self._wait(self._bucket.reserve(self._clock.monotonic()))
-            try:
-                self._binder.bind(namespace, name, uid, node, annotations)
-                return
-            except Refused as error:
-                if error.status != _TOO_MANY_REQUESTS or not tries_left:
-                    raise
-            self._wait(_RETRY_AFTER_SECONDS)
-
-    def _wait(self, seconds: float) -> None:
-        if seconds:
-            in_thread(lambda: self._sleep(seconds))

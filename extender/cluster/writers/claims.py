@@ -1,19 +1,16 @@
-"""Writes allocations and reservations of claims to the API server, and volumes' and their claims' part of a binding.
-
-Source: upstream DynamicResources.bindClaim, volumeBinder.bindAPIUpdate.
-"""
+"""Writes allocations and reservations of claims to the API server. Source: upstream DynamicResources.bindClaim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.statuses import MERGE, STRATEGIC_MERGE, patch_status
+from extender.cluster.writers.statuses import STRATEGIC_MERGE, patch_status
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices.claims import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -22,23 +19,13 @@ from extender.model.devices.claims import (
     RequestMapping,
     ResourceClaim,
 )
-from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.volumes.storage import (
-    BOUND_BY_CONTROLLER_ANNOTATION,
-    SELECTED_NODE_ANNOTATION,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
 from extender.runtime.clock import Clock
 
 _TRIES = 5
 _API = "resource.k8s.io/v1"
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(ResourceClaim).decode
-_DECODE_VOLUME = msgspec.json.Decoder(PersistentVolume).decode
-_DECODE_VOLUME_CLAIM = msgspec.json.Decoder(PersistentVolumeClaim).decode
-T = TypeVar("T", bound=Object)
 
 
 class ApiClaims:
@@ -153,36 +140,3 @@ def _collection(namespace: str) -> str:
 
 def _path(claim: ResourceClaim) -> str:
     return f"{_collection(claim.namespace)}/{quote(claim.name, '')}"
-
-
-class ApiVolumes:
-    """A scheduler.ports.VolumeWriter: merge patches with UID and version as preconditions."""
-
-    def __init__(self, client: Caller) -> None:
-        self._client = client
-
-    def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        # A volume that a user has kept for the claim stays the user's when the claim goes.
-        by_controller = {} if volume.is_bound_to(claim) else {BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
-        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace}
-        reference |= {"name": claim.name, "uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
-        path = f"/api/v1/persistentvolumes/{quote(volume.name, '')}"
-        return self._patch(path, volume, by_controller, {"spec": {"claimRef": reference}}, _DECODE_VOLUME)
-
-    def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-        path = f"/api/v1/namespaces/{quote(claim.namespace, '')}/persistentvolumeclaims/{quote(claim.name, '')}"
-        return self._patch(path, claim, {SELECTED_NODE_ANNOTATION: node_name}, {}, _DECODE_VOLUME_CLAIM)
-
-    def _patch(
-        self,
-        path: str,
-        obj: Object,
-        annotations: dict[str, str],
-        patch: dict[str, Any],
-        decode: Callable[[bytes], T],
-    ) -> T:
-        metadata: dict[str, Any] = {"uid": obj.uid, "resourceVersion": obj.metadata.resource_version}
-        if annotations:
-            metadata["annotations"] = annotations
-        body = _ENCODE({"metadata": metadata, **patch})
-        return self._client.call_for(decode, "PATCH", path, body, content_type=MERGE)

@@ -1,7 +1,4 @@
-"""Writes that must not hold anybody up: they wait for a thread of their own, and what is outdated is never sent.
-
-And limits on calls a second: the client's half of not overrunning an API server.
-"""
+"""Writes that must not hold anybody up: they wait for a thread of their own, and what is outdated is never sent."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import Clock
 from extender.runtime.fibers import in_thread
@@ -23,44 +21,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 MOST_TRIES = 10
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 10.0
-_YIELDED_TURNS = 9
 _PASSING = (429, 503)  # too many requests; unreachable, or not the leader
-
-
-class TokenBucket:
-    """Tells each caller how long to wait for its turn (client-go's flowcontrol); `burst` may come at once.
-
-    As many as in a second unless given.
-    """
-
-    def __init__(self, per_second: float, burst: int | None = None) -> None:
-        self._seconds_each, self._burst = 1.0 / per_second, burst or max(1, int(per_second))
-        self._lock = threading.Lock()
-        self._paid_until = float("-inf")
-
-    def reserve(self, now: float) -> float:
-        """Takes a turn; returns the seconds until it comes. `now` in monotonic seconds."""
-        with self._lock:
-            full = now - self._burst * self._seconds_each
-            self._paid_until = max(self._paid_until, full) + self._seconds_each
-            return max(0.0, self._paid_until - now)
-
-
-class YieldingBucket(TokenBucket):
-    """A bucket whose turns are rarer while something more urgent is to be done, but never cease.
-
-    Attributes:
-        is_urgent: says so.
-    """
-
-    def __init__(self, per_second: float, burst: int | None = None) -> None:
-        super().__init__(per_second, burst)
-        self.is_urgent: Callable[[], bool] = lambda: False
-
-    def reserve(self, now: float) -> float:
-        for _ in range(_YIELDED_TURNS if self.is_urgent() else 0):
-            super().reserve(now)
-        return super().reserve(now)
 
 
 class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait, and make no circles

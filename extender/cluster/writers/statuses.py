@@ -13,7 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox, TokenBucket
+from extender.cluster.writers.outbox import Outbox
+from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.runtime.clock import Clock

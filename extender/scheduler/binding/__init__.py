@@ -2,5 +2,5 @@
 
 In come assumed pods with their reservations, from the scheduling cycle; out go writes to the API server, by the
 protocols of scheduler/ports.py, and pods that failed, to the failure handler. Begin with cycle.py; reservations.py has
-the interface that volumes.py and claims.py implement, and the pods that wait for volumes and devices.
+the interface that volumes.py and claims.py implement, waiting.py the pods that wait for volumes and devices.
 """

@@ -23,7 +23,8 @@ from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binder
-from extender.scheduler.binding.reservations import Awaited, Reservation, WaitingPods, undo
+from extender.scheduler.binding.reservations import Awaited, Reservation, undo
+from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import ERROR, SCHEDULED, Attempt, Events, SchedulerTelemetry, Statuses
 from extender.scheduler.scheduling_cycle import Unfit
 from extender.scheduler.timing import BIND, DEFAULT_BINDER, PRE_BIND, UNTIMED, PodTimer

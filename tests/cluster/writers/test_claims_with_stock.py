@@ -10,7 +10,8 @@ import pytest
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.claims import ApiClaims, ApiVolumes
+from extender.cluster.writers.claims import ApiClaims
+from extender.cluster.writers.volumes import ApiVolumes
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices.claims import (
     AllocationResult,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.writers.binder import PacedBinder
-from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
+from extender.cluster.writers.pacing import PacedBinder, TokenBucket, YieldingBucket
 from extender.errors import Refused
 from extender.runtime.clock import ManualClock
 

@@ -1,0 +1,82 @@
+"""Limits on calls a second: the client's half of not overrunning an API server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from extender.errors import Refused
+from extender.runtime.clock import Clock
+from extender.runtime.fibers import in_thread
+from extender.runtime.ports import Binder
+
+_YIELDED_TURNS = 9
+_TOO_MANY_REQUESTS, _MOST_TRIES = 429, 11
+_RETRY_AFTER_SECONDS = 1.0  # the API server never says another figure
+
+
+class TokenBucket:
+    """Tells each caller how long to wait for its turn (client-go's flowcontrol).
+
+    `burst` may come at once, as many as in a second unless given.
+    """
+
+    def __init__(self, per_second: float, burst: int | None = None) -> None:
+        self._seconds_each, self._burst = 1.0 / per_second, burst or max(1, int(per_second))
+        self._lock = threading.Lock()
+        self._paid_until = float("-inf")
+
+    def reserve(self, now: float) -> float:
+        """Takes a turn; returns the seconds until it comes. `now` in monotonic seconds."""
+        with self._lock:
+            full = now - self._burst * self._seconds_each
+            self._paid_until = max(self._paid_until, full) + self._seconds_each
+            return max(0.0, self._paid_until - now)
+
+
+class YieldingBucket(TokenBucket):
+    """A bucket whose turns are rarer while something more urgent is to be done, but never cease.
+
+    Attributes:
+        is_urgent: says so.
+    """
+
+    def __init__(self, per_second: float, burst: int | None = None) -> None:
+        super().__init__(per_second, burst)
+        self.is_urgent: Callable[[], bool] = lambda: False
+
+    def reserve(self, now: float) -> float:
+        for _ in range(_YIELDED_TURNS if self.is_urgent() else 0):
+            super().reserve(now)
+        return super().reserve(now)
+
+
+class PacedBinder:
+    """A ports.Binder that waits for its turn, and binds again where the API server has too much to do (429).
+
+    As often, and after as long, as client-go does: for a pod given back to the queue the pauses would grow.
+    """
+
+    def __init__(
+        self, binder: Binder, bucket: TokenBucket, clock: Clock, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._binder, self._bucket, self._clock, self._sleep = binder, bucket, clock, sleep
+
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """See ports.Binder."""
+        for tries_left in reversed(range(_MOST_TRIES)):
+            self._wait(self._bucket.reserve(self._clock.monotonic()))
+            try:
+                self._binder.bind(namespace, name, uid, node, annotations)
+                return
+            except Refused as error:
+                if error.status != _TOO_MANY_REQUESTS or not tries_left:
+                    raise
+            self._wait(_RETRY_AFTER_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        if seconds:
+            in_thread(lambda: self._sleep(seconds))
