@@ -79,7 +79,7 @@ class Filter:
         rules: set[str] = set()
         with self._cache.snapshot(self.name) as table:
             place = place_kept_for(info, table)
-            if place in request.names and self._would_keep(place, profile, info, table, deadline):
+            if place and place in request.names and self._would_keep(place, profile, info, table, deadline):
                 return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
