@@ -117,10 +117,12 @@ class ApiClient:
     def _connect(self, timeout_seconds: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=timeout_seconds)
 
-    def watch(self, kind: str, seconds: int, **query: str) -> Iterator[Object]:
-        """Yields events, from what there is at first, until the time is over. The watch is open when this returns."""
+    def watch(self, kind: str, seconds: int, resource_version: str = "0", **query: str) -> Iterator[Object]:
+        """Yields events, from what there is or since a version, until the time is over, or the API server finds the
+        client too slow. The watch is open when this returns.
+        """
         connection = self._connect(seconds + self._timeout_seconds)
-        chosen = urlencode({**query, "watch": 1, "resourceVersion": 0, "timeoutSeconds": seconds})
+        chosen = urlencode({**query, "watch": 1, "resourceVersion": resource_version, "timeoutSeconds": seconds})
         path = f"{RESOURCES[kind].path()}?{chosen}"
         connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
         response = connection.getresponse()
