@@ -48,7 +48,7 @@ class Cpus(Protocol):
 
 
 class LinuxCpus:
-    """What Linux tells of them (proc(5)), and sched_setaffinity(2)."""
+    """The CPUs by proc(5) and sched_setaffinity(2)."""
 
     def __init__(self) -> None:
         self._c_library = ctypes.CDLL(None)

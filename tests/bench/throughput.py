@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -19,7 +18,6 @@ from tests.bench.workloads import (
     standing_pods,
 )
 from tests.running import extender_entry, schedule, serve
-from tests.stock.api_client import ApiClient
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
@@ -137,7 +135,7 @@ def measure(
     with ControlPlane(binaries, directory) as plane:
         plane.client.create_many(backlog_node(number).obj() for number in range(nodes))
         _create_pods(plane, workload, nodes, pods)
-        events = _watch(plane.client, FIRST_SECONDS + seconds)
+        events = plane.client.watch("Pod", FIRST_SECONDS + seconds, fieldSelector="spec.nodeName!=")
         with MODES[mode](Setting(binaries, plane, directory)) as processes:
             processes["apiserver"] = next(each for each in plane.processes if each.name == "kube-apiserver")
             stamps, cpu_seconds, evicted = _count(events, processes, pods, seconds)
@@ -149,25 +147,6 @@ def measure(
     cpu_ms = {name: spent * 1000 / counted for name, spent in cpu_seconds.items()}
     rate = counted / (stamps[-1] - began_at)
     return Throughput(workload, mode, nodes, len(stamps), rate, cpu_ms, len(evicted))
-
-
-def _watch(client: ApiClient, seconds: int) -> Iterator[dict[str, Any]]:
-    """Yields events of bound pods, also after the API server has ended the watch of a client that was too slow."""
-    ends_at = monotonic() + seconds
-    open_watch = partial(client.watch, "Pod", fieldSelector="spec.nodeName!=")
-    events = open_watch(seconds)
-
-    def resumed(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        version = "0"
-        while True:
-            for event in events:
-                version = event["object"]["metadata"]["resourceVersion"]
-                yield event
-            if (left := int(ends_at - monotonic())) <= 0:
-                return
-            events = open_watch(left, version)
-
-    return resumed(events)
 
 
 def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -117,12 +118,26 @@ class ApiClient:
     def _connect(self, timeout_seconds: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=timeout_seconds)
 
-    def watch(self, kind: str, seconds: int, resource_version: str = "0", **query: str) -> Iterator[Object]:
-        """Yields events, from what there is or since a version, until the time is over, or the API server finds the
-        client too slow. The watch is open when this returns.
-        """
+    def watch(self, kind: str, seconds: int, **query: str) -> Iterator[Object]:
+        """Yields events, from what there is at first, until the time is over. The watch is open when this returns."""
+        return self._resumed(self._watch(kind, seconds, "0", query), kind, time.monotonic() + seconds, query)
+
+    def _resumed(
+        self, events: Iterator[Object], kind: str, ends_at: float, query: Mapping[str, str]
+    ) -> Iterator[Object]:
+        """Yields the events, and those after them where the API server ends the watch of a client that is too slow."""
+        version = "0"
+        while True:
+            for event in events:
+                version = event["object"]["metadata"]["resourceVersion"]
+                yield event
+            if (left := int(ends_at - time.monotonic())) <= 0:
+                return
+            events = self._watch(kind, left, version, query)
+
+    def _watch(self, kind: str, seconds: int, version: str, query: Mapping[str, str]) -> Iterator[Object]:
         connection = self._connect(seconds + self._timeout_seconds)
-        chosen = urlencode({**query, "watch": 1, "resourceVersion": resource_version, "timeoutSeconds": seconds})
+        chosen = urlencode({**query, "watch": 1, "resourceVersion": version, "timeoutSeconds": seconds})
         path = f"{RESOURCES[kind].path()}?{chosen}"
         connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
         response = connection.getresponse()

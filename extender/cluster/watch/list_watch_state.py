@@ -46,7 +46,7 @@ class ListWatchFailure(Enum):
 
 
 class _Counted(Enum):
-    """What failures are counted for, each for pauses of its own."""
+    """The requests that failures are counted for, each for pauses of its own."""
 
     LIST = auto()
     WATCH = auto()

@@ -1,4 +1,4 @@
-"""What the recorder is told, and the lines that are written of it."""
+"""The calls, changes and attempts that the recorder is told, and the lines that are written of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes offer and what is asked of them, as priorities weigh it; scores that are kept by it.
+"""The resources that nodes offer and that are asked of them, as priorities weigh them; scores that are kept by these.
 
 Pods of one template come one after another, and between two of them one node has changed, not five thousand. Nodes of
 one kind fill up in the same steps, so the score of a node that has changed is, as a rule, one that was met before.
