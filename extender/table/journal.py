@@ -65,6 +65,12 @@ class Journal:
                 del log.latest[oldest]
                 log.forgotten = position
 
+    def begin(self, topic: str) -> None:
+        """Has every reader of the topic begin anew: from now on its keys stand for something else."""
+        self.now += 1
+        log = self._logs[topic] = _Log()
+        log.position = log.forgotten = self.now
+
     def since(self, cursor: int, *topics: str) -> list[Any] | None:
         """Returns the keys of these topics that have changed after `cursor`; None: that is too long ago to tell.
 

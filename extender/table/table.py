@@ -20,6 +20,7 @@ from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
 from extender.table.nodes.columns import NodeColumns
+from extender.table.nodes.distinct_resources import DistinctResources
 from extender.table.objects import Budgets, Namespaces, Objects, Services
 from extender.table.podinfo import PodInfo
 from extender.table.pods.columns import PodColumns, PortColumns
@@ -45,6 +46,7 @@ class Table:
         self.features = features
         self.journal = Journal()
         self.nodes = NodeColumns(self.journal)
+        self.distinct_resources = DistinctResources(self.nodes, self.journal)
         self.pods = PodColumns()
         self.matches = Matches(self.nodes.capacity)
         self.terms = Terms(self.nodes.capacity)

@@ -16,6 +16,7 @@ from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.journal import BEGINNING, MOST_FOLLOWED, RESOURCES, Cursor
 from extender.table.labels import BoolColumn, IntColumn, RowIndex, Rows
 from extender.table.nodes.columns import PODS, NodeColumns
+from extender.table.nodes.distinct_resources import ResourceColumns
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
@@ -76,15 +77,16 @@ class _Check(Check):
         nodes: NodeColumns = table.nodes
         # What a device class stands behind is left to DynamicResources where no device plugin offers it
         # (upstream shouldDelegateResourceToDRA).
-        self._wanted, self._backed, self._nodes, self._journal = wanted, backed, nodes, table.journal
+        self._wanted, self._backed, self._nodes = wanted, backed, nodes
+        self._distinct = table.distinct_resources
         self._known = [name for name in wanted if name in nodes.resources]
         self._nowhere = wanted.keys() - set(self._known) - backed  # no node has ever had any
         self._indices = np.array([PODS, *[nodes.resources[name] for name in self._known]])
         self._amounts = np.array([1, *[wanted[name] for name in self._known]])[:, np.newaxis]
         self._each = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
         self._met = False
-        self._kept: BoolColumn | None = None  # bool[row]: where anything is short
-        self._cursor = BEGINNING
+        self._kept: BoolColumn | None = None  # bool[id]: where anything is short
+        self._at = BEGINNING
 
     def refuse(self, rows: Rows) -> Verdict:
         if not (self._nowhere or np.count_nonzero(self._lacking(rows))):
@@ -100,38 +102,38 @@ class _Check(Check):
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def _lacking(self, rows: Rows) -> BoolColumn:
-        """Returns bool[len(rows)]: something may be short on the row. Of nodes that have not changed it is known."""
-        nodes, kept = self._nodes, self._kept
-        everywhere = len(nodes.names)
+        """Returns bool[len(rows)]: something may be short on the row. Of amounts that were met it is known."""
+        distinct, kept = self._distinct, self._kept
         if not self._met:
             self._met = True  # perhaps no other pod asks for the same
-            return nodes.worked_out(self._lacking_at, rows)
-        changed = None if kept is None or len(kept) < nodes.capacity else self._journal.since(self._cursor, RESOURCES)
+            return distinct.values(self._lacking_at, rows)
+        distinct.follow()
+        changed = None if kept is None or len(kept) < len(distinct) else distinct.changes.since(self._at, RESOURCES)
         if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
-            self._kept = kept = np.zeros(nodes.capacity, np.bool_)
-            kept[:everywhere] = self._lacking_at(slice(everywhere))
+            self._kept = kept = np.zeros(distinct.requested.shape[1], np.bool_)
+            kept[: len(distinct)] = self._lacking_at(distinct, slice(len(distinct)))
         else:
-            for row in changed:
-                kept[row] = self._is_short(row)
-        self._cursor = self._journal.now
-        return kept[rows]
+            for number in changed:
+                kept[number] = self._is_short(number)
+        self._at = distinct.changes.now
+        return kept[distinct.id_of[rows]]
 
-    def _lacking_at(self, rows: RowIndex) -> BoolColumn:
-        offers, requested = self._nodes.allocatable, self._nodes.requested
+    def _lacking_at(self, columns: ResourceColumns, at: RowIndex) -> BoolColumn:
+        offers, requested = columns.allocatable, columns.requested
         lacking: BoolColumn | None = None
         for position, (index, amount) in enumerate(
             self._each
         ):  # one by one: small arrays stay in the processor's cache
-            short = offers[index, rows] - requested[index, rows] < amount
+            short = offers[index, at] - requested[index, at] < amount
             if position and self._known[position - 1] in self._backed:
-                short &= offers[index, rows] > 0
+                short &= offers[index, at] > 0
             lacking = short if lacking is None else np.logical_or(lacking, short, out=lacking)
         assert lacking is not None, "every pod takes a place"
         return lacking
 
-    def _is_short(self, row: int) -> bool:
-        """`_shortage` of one row, where NumPy would take ten times as long; devices are not looked at."""
-        offers, requests = self._nodes.allocatable[:, row], self._nodes.requested[:, row]
+    def _is_short(self, number: int) -> bool:
+        """`_lacking_at` of one id, where NumPy would take ten times as long; devices are not looked at."""
+        offers, requests = self._distinct.allocatable[:, number], self._distinct.requested[:, number]
         return any(amount > offers[index] - requests[index] for index, amount in self._each)
 
     def _shortage(self, rows: Rows, requested: IntColumn) -> tuple[BoolColumn, NDArray[np.int64]]:

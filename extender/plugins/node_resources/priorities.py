@@ -25,6 +25,7 @@ from extender.plugins.node_resources.allocation import (
 from extender.plugins.node_resources.fit import NAME
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, RowIndex, Rows
+from extender.table.nodes.distinct_resources import ResourceColumns
 
 Strategy = Callable[[Allocation], Scores]
 BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
@@ -96,8 +97,9 @@ class _AllocationScorer(Scorer):
     def map(self, rows: Rows) -> Scores:
         return cached_scores(self._strategy, self._resources, self._wanted, self._table, rows, self._work_out)
 
-    def _work_out(self, rows: RowIndex) -> Scores:
-        return self._strategy(allocation(self._resources, self._wanted, self._table, rows, nonzero=self._nonzero))
+    def _work_out(self, columns: ResourceColumns, at: RowIndex) -> Scores:
+        wanted, table = self._wanted, self._table
+        return self._strategy(allocation(self._resources, wanted, table, columns, at, nonzero=self._nonzero))
 
 
 @dataclass(frozen=True, slots=True)

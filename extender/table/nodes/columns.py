@@ -15,7 +15,7 @@ from extender.model.node import Node, Taint
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Journal
-from extender.table.labels import LabelColumns, RowIndex, Rows
+from extender.table.labels import LabelColumns, Rows
 from extender.table.nodes.facts import FactColumn, Image, NodeFacts, image_sizes
 from extender.table.podinfo import Footprint
 
@@ -140,17 +140,6 @@ class NodeColumns:
         if self._index is None:
             self._index = NameIndex(self.row_of, self.capacity)
         return self._index.rows_of(names)
-
-    def worked_out(self, of: Callable[[RowIndex], NDArray[S]], rows: Rows) -> NDArray[S]:
-        """Returns `of(rows)`, [row], where a row's value depends on that row only.
-
-        If they are most of the nodes, `of` is asked about all: a slice costs NumPy no copies of what is read.
-        """
-        everywhere = len(self.names)
-        if 2 * len(rows) < everywhere or everywhere != len(self.rows):  # rows of no node offer nothing: special cases
-            return of(rows)
-        found: NDArray[S] = of(slice(everywhere))[rows]
-        return found
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
         """Returns the column of `fact`, a function of a module, which is called once per change of a node."""
