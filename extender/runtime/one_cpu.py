@@ -1,7 +1,8 @@
 """One CPU for all threads of a process: they take turns for the interpreter, and so can use no more than one.
 
 Left to itself the kernel spreads them over all CPUs. Where these are busy, each turn begins with a wait for the next
-thread's CPU, while the interpreter stands still, and with caches that hold what another process has just used.
+thread's CPU, while the interpreter stands still, and with caches that hold what another process has just used. And it
+has a thread that is woken by the API server interrupt the one that decides, only to wait for the interpreter.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -46,9 +48,13 @@ class Cpus(Protocol):
         """Has all threads, and those that they start, run on these CPUs only."""
         ...
 
+    def prefer_this_thread(self) -> None:
+        """Has no other thread interrupt this one: they run when it waits, or has had its turn."""
+        ...
+
 
 class LinuxCpus:
-    """The CPUs by proc(5) and sched_setaffinity(2)."""
+    """The CPUs by proc(5), sched_setaffinity(2) and sched(7)."""
 
     def __init__(self) -> None:
         self._c_library = ctypes.CDLL(None)
@@ -69,9 +75,19 @@ class LinuxCpus:
         return time.process_time()
 
     def keep_to(self, cpus: Iterable[int]) -> None:
-        for thread in Path("/proc/self/task").iterdir():
+        for thread in _threads():
             with suppress(ProcessLookupError):  # it has ended
-                os.sched_setaffinity(int(thread.name), cpus)
+                os.sched_setaffinity(thread, cpus)
+
+    def prefer_this_thread(self) -> None:
+        for thread in _threads():
+            if thread != threading.get_native_id():
+                with suppress(OSError):  # it has ended; or it may not be done here, and all are equal as before
+                    os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _threads() -> list[int]:
+    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
 
 
 class OneCpu:
@@ -86,11 +102,12 @@ class OneCpu:
         self._seen: _Reading | None = None
 
     def settle(self) -> None:
-        """Keeps to the CPU that this thread runs on."""
+        """Keeps to the CPU that this thread runs on, where the others that have begun do not interrupt it."""
         try:
             self._allowed = self._cpus.allowed()
             if len(self._allowed) > 1:
                 self._cpus.keep_to([self._cpus.current()])
+                self._cpus.prefer_this_thread()
                 self._seen = self._read()
         except (OSError, AttributeError) as error:  # AttributeError: no Linux
             self._let_go(error)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,7 @@ class FakeCpus:
         self.idle = dict.fromkeys(range(4), 0.0)
         self.used = 0.0
         self.refuses = False
+        self.prefers_one = False
 
     def allowed(self) -> frozenset[int]:
         return self.kept_to
@@ -41,6 +45,9 @@ class FakeCpus:
         self.kept_to = wanted
         if self.running_on not in wanted:
             self.running_on = min(wanted)
+
+    def prefer_this_thread(self) -> None:
+        self.prefers_one = True
 
     def let_pass(self, seconds: float, *, used: float, idle: Mapping[int, float]) -> None:
         self._clock.advance(seconds)
@@ -64,6 +71,7 @@ def settled(cpus: FakeCpus, clock: ManualClock) -> OneCpu:
     one = OneCpu(cpus, clock)
     one.settle()
     assert cpus.kept_to == {1}
+    assert cpus.prefers_one
     return one
 
 
@@ -136,6 +144,29 @@ def test_the_real_ones_keep_threads_that_run_already_and_those_that_they_start()
         real.keep_to(allowed)
     assert len(here) == 1
     assert found == [here, here]
+
+
+def test_the_real_ones_have_threads_that_run_already_not_interrupt_this_one() -> None:
+    begin, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begin.set()
+        go_on.wait(10)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begin.wait(10)
+    before = os.sched_getscheduler(0)
+    try:
+        LinuxCpus().prefer_this_thread()
+        assert os.sched_getscheduler(thread.native_id or 0) == os.SCHED_BATCH
+        assert os.sched_getscheduler(0) == before
+    finally:
+        go_on.set()
+        for each in Path("/proc/self/task").iterdir():
+            with suppress(OSError):
+                os.sched_setscheduler(int(each.name), before, os.sched_param(0))
+        thread.join()
 
 
 def test_the_real_ones_tell_what_is_idle() -> None:
