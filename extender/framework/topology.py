@@ -21,7 +21,9 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
     some nodes are to be left out.
     """
     ids = column.ids if domain is None else domain
-    sums = np.bincount(ids, weights=by_node, minlength=len(column)).astype(np.int64)
+    counted = np.flatnonzero(by_node != 0)  # few, as a rule
+    sums = np.zeros(len(column), np.int64)
+    np.add.at(sums, ids[counted], by_node[counted])
     sums[ABSENT] = 0
     return sums
 

@@ -12,7 +12,7 @@ from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import DomainCounts
 from extender.plugins.inter_pod_affinity.terms import pods_by_domain, pods_meant, pods_meant_by_all, terms_against
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import ABSENT, BoolColumn, Rows
+from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
 
 NAME = "InterPodAffinity"
 NOT_WITH_WANTED = unresolvable(NAME, "node(s) didn't match pod affinity rules")
@@ -60,17 +60,18 @@ class _Wanted:
         """Returns bool[len(rows)]: a key has no pod in the row's domain.
 
         The first pod of a group that has affinity to itself may stand anywhere."""
-        labelled = np.ones(len(rows), np.bool_)
-        met = np.ones(len(rows), np.bool_)
-        anywhere = np.full(len(rows), sum(int(count.pods.sum()) for count in self.counts), np.int64)
+        lacking = np.zeros(len(rows), np.bool_)
+        anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
         for count in self.counts:
-            around = count.around(rows)
-            if gone is not None:
-                left = count.left(rows, gone)
-                around, anywhere = around - left, anywhere - left
-            labelled &= count.domain[rows] != ABSENT
-            met &= around > 0
-        return ~(met | (labelled & (anywhere == 0))) if self.wants_itself else ~met
+            left = 0 if gone is None else count.left(rows, gone)
+            lacking |= count.around(rows) <= left
+            anywhere = anywhere - left
+        if self.wants_itself and np.any(anywhere == 0):
+            labelled = np.ones(len(rows), np.bool_)
+            for count in self.counts:
+                labelled &= count.domain[rows] != ABSENT
+            lacking &= ~(labelled & (anywhere == 0))
+        return lacking
 
 
 class _Check(Check):

@@ -56,13 +56,14 @@ class _Scorer(Scorer):
         by_key: dict[str, IntColumn] = {}
         for key, by_node in weights:
             by_key[key] = by_key[key] + by_node if key in by_key else by_node
-        self._score = np.zeros(table.nodes.capacity, np.int64)
-        for key, by_node in by_key.items():
-            column = table.nodes.labels[key]
-            self._score += summed_by_domain(column, by_node)[column.ids]
+        columns = [(table.nodes.labels[key], by_node) for key, by_node in by_key.items()]
+        self._by_domain = [(column.ids, summed_by_domain(column, by_node)) for column, by_node in columns]
 
     def map(self, rows: Rows) -> Scores:
-        return self._score[rows]
+        scores = np.zeros(len(rows), np.int64)
+        for domain, weights in self._by_domain:
+            scores += weights[domain[rows]]
+        return scores
 
     def reduce(self, raw: Scores) -> Scores:
         if not raw.any():
