@@ -41,6 +41,9 @@ func (f *fake) sync(ctx context.Context, key string) (time.Duration, error) {
 		return 0, nil
 	}
 	pod := o.(*v1.Pod)
+	if !f.names[pod.Spec.NodeName] { // a successor of the same name, which is not bound yet
+		return 0, nil
+	}
 	f.mu.Lock()
 	s := f.by[pod.UID]
 	if s == nil {
