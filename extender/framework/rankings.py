@@ -18,13 +18,11 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, PerNode, PerTemplate, Predicate, Scorer, Scores, Verdict
 from extender.framework.status import Code, Refusal
 from extender.table import PodInfo, Table
-from extender.table.journal import FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
+from extender.table.journal import BEGINNING, FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, Rows
-from extender.table.nodes.columns import ResourceFingerprint
 from extender.table.podinfo import Group
 from extender.table.pods.templates import of_one_template
 
-_MOST_FINGERPRINTS = 2048
 _OUT = np.iinfo(np.int64).min
 # Whatever else changes may change what a rule says of any node.
 _OF_NO_ACCOUNT = frozenset(
@@ -44,6 +42,7 @@ _OF_NO_ACCOUNT = frozenset(
     )
 )
 _MOST_KEPT = 128
+_MOST_KNOWN = 2048  # nodes that fill up together pass by the same amounts at about the same time
 
 
 class Best(NamedTuple):
@@ -73,7 +72,8 @@ class Ranking:
         self._by_resources = all(each.sees_resources_only for each in self._moving_checks) and all(
             scorer.sees_resources_only for scorer, _ in self._moving_scorers
         )
-        self._known: dict[ResourceFingerprint, tuple[bool, int]] = {}
+        self._known: dict[int, tuple[bool, int]] = {}  # by the id of distinct resources
+        self._known_at = BEGINNING
         self._begin()
         self._ask_all_others()
 
@@ -147,14 +147,20 @@ class Ranking:
         """
         if not self._by_resources:
             return self._judged(rows)
-        kinds = [self._table.nodes.fingerprint(row) for row in rows]
-        new = {kind: row for kind, row in zip(kinds, rows, strict=True) if kind not in self._known}
-        judged = dict(zip(new, self._judged(list(new.values())), strict=True)) if new else {}
-        answers = [judged[kind] if kind in judged else self._known[kind] for kind in kinds]
-        if len(self._known) + len(judged) > _MOST_FINGERPRINTS:
-            self._known.clear()  # nodes that fill up together pass by the same ones at about the same time
-        self._known.update(judged)
-        return answers
+        distinct = self._table.distinct_resources
+        distinct.follow()
+        changed = distinct.changes.since(self._known_at, RESOURCES)
+        self._known_at = distinct.changes.now
+        if changed is None or len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        else:
+            for number in changed:
+                self._known.pop(number, None)
+        numbers = distinct.id_of[np.array(rows, np.intp)].tolist()
+        new = {number: row for number, row in zip(numbers, rows, strict=True) if number not in self._known}
+        if new:
+            self._known.update(zip(new, self._judged(list(new.values())), strict=True))
+        return [self._known[number] for number in numbers]
 
     def _judged(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
         at = np.array(rows, np.intp)

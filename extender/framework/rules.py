@@ -53,7 +53,7 @@ class Check:
         only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
         sees_pods: the answer depends on the pods that stand on the nodes; preemption asks such a check again.
         sees_own_pods_only: only pods on the node itself count, and fewer of them are never worse.
-        sees_resources_only: nodes of one `NodeColumns.fingerprint` are all refused, or none is.
+        sees_resources_only: nodes with the same resources (`DistinctResources`) are all refused, or none is.
     """
 
     only: frozenset[str] | None = None
@@ -110,7 +110,7 @@ class Scorer:
 
     Attributes:
         sees_pods: the raw scores depend on the pods that stand on the nodes.
-        sees_resources_only: nodes of one `NodeColumns.fingerprint` have one score.
+        sees_resources_only: nodes with the same resources (`DistinctResources`) have one score.
     """
 
     sees_pods: bool = False

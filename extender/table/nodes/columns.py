@@ -27,7 +27,6 @@ _FIRST_CAPACITY = 16
 _NO_ROW = 1  # the hash of a row that is free
 F = TypeVar("F", bound=Hashable)
 S = TypeVar("S", bound=np.generic)
-ResourceFingerprint = bytes  # the allocatable and requested amounts of each resource of one node
 
 
 class NameIndex:
@@ -208,10 +207,6 @@ class NodeColumns:
         """Adds what a pod on the row requests: int64[resource], negative for one that leaves."""
         self.requested[:, row] += vector
         self._journal.note(RESOURCES, row)
-
-    def fingerprint(self, row: int) -> ResourceFingerprint:
-        """Returns what is equal for nodes that no rule can tell apart by their resources."""
-        return self.allocatable[:, row].tobytes() + self.requested[:, row].tobytes()
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
         """Returns `footprint` as a column of the resource matrices: int64[resource]."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from extender.table.journal import RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
-from extender.table.nodes.columns import NodeColumns, ResourceFingerprint
+from extender.table.nodes.columns import NodeColumns
 
 _MOST_UNUSED = 256  # nodes come by the same amounts again
 _NO_ID = -1  # of a row that has had no node and no pod yet
@@ -70,7 +70,7 @@ class DistinctResources:
             self._begin()
             return
         for row in rows:
-            self._put(row, nodes.fingerprint(row))
+            self._put(row, nodes.allocatable[:, row].tobytes() + nodes.requested[:, row].tobytes())
 
     def _begin(self) -> None:
         nodes, count = self._nodes, len(self._nodes.names)
@@ -88,10 +88,10 @@ class DistinctResources:
         self._unused: dict[int, None] = {}  # the longest unused first
         data, width = np.ascontiguousarray(distinct.T).tobytes(), 8 * len(distinct)
         self._fingerprints = [data[at : at + width] for at in range(0, len(data), width)]
-        self._ids: dict[ResourceFingerprint, int] = {each: number for number, each in enumerate(self._fingerprints)}
+        self._ids: dict[bytes, int] = {each: number for number, each in enumerate(self._fingerprints)}
         self.changes.begin(RESOURCES)
 
-    def _put(self, row: int, fingerprint: ResourceFingerprint) -> None:
+    def _put(self, row: int, fingerprint: bytes) -> None:
         new, old = self._ids.get(fingerprint), int(self.id_of[row])
         if new == old:
             return
@@ -108,7 +108,7 @@ class DistinctResources:
             if not self._uses[old]:
                 self._unused[old] = None
 
-    def _new_id(self, fingerprint: ResourceFingerprint) -> int:
+    def _new_id(self, fingerprint: bytes) -> int:
         if len(self._unused) >= _MOST_UNUSED:
             new = next(iter(self._unused))
             del self._ids[self._fingerprints[new]]
