@@ -69,7 +69,16 @@ def doctor(
         raise ConfigurationError(["nothing to examine: give --kubeconfig, --scheduler-config, --url or --policy"])
     mode = SERVE_PREEMPTING if preempt_for_rules and mode == SERVE else mode
     findings = []
-    for finding in diagnose(mode, chosen, context, account, lease, scheduler_config, _extender(url), policy):
+    for finding in diagnose(
+        mode,
+        chosen,
+        context,
+        account=account,
+        lease=lease,
+        scheduler_config=scheduler_config,
+        extender=_extender(url),
+        policy_path=policy,
+    ):
         findings.append(finding)
         if output == "text":
             click.echo(_line(finding))

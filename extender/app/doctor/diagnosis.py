@@ -65,10 +65,11 @@ def diagnose(
     mode: str,
     kubeconfig: Path | None,
     context: str | None,
+    *,
     account: str,
     lease: str,
     scheduler_config: Path | None,
-    url: ExtenderConfig | None,
+    extender: ExtenderConfig | None,
     policy_path: Path | None,
 ) -> Iterator[Finding]:
     """Examines an installation, and yields the findings as they are made; what is None is left out.
@@ -77,7 +78,7 @@ def diagnose(
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE: whose rights are needed.
         account: NAMESPACE/NAME of the service account that runs it; empty: whoever the kubeconfig speaks for.
         lease: NAMESPACE/NAME of the lease that somebody should hold; empty: no leader election.
-        url: the extender's prefix, where no scheduler_config names it.
+        extender: its entry, where no scheduler_config has one.
 
     Raises:
         ConfigurationError: a file cannot be read.
@@ -100,7 +101,7 @@ def diagnose(
         yield finding
         if policy is not None and nodes:
             yield from check_rule_costs(policy.profiles, nodes)
-    extenders = [url] if url else []
+    extenders = [extender] if extender else []
     if scheduler_config is not None:
         document = read_scheduler_config(scheduler_config)
         found, faults = extenders_in(document)
