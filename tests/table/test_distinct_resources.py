@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -52,12 +52,21 @@ def free(columns: ResourceColumns, at: RowIndex) -> NDArray[np.int64]:
     return columns.allocatable[CPU, at] * 10 - columns.requested[CPU, at] - columns.requested[PODS, at]
 
 
-@given(rounds=st.lists(st.lists(STEPS, max_size=12), min_size=1, max_size=12), most_unused=st.integers(1, 3))
-def test_rows_have_the_amounts_of_their_ids(rounds: list[list[Step]], most_unused: int) -> None:
+@example(rounds=[[], [node("n0", 1, extended=False)]], first=0, most_unused=1, most_followed=1)
+@given(
+    rounds=st.lists(st.lists(STEPS, max_size=12), min_size=1, max_size=12),
+    first=st.sampled_from([0, 1, 8]),
+    most_unused=st.integers(1, 3),
+    most_followed=st.sampled_from([1, 256]),
+)
+def test_rows_have_the_amounts_of_their_ids(
+    rounds: list[list[Step]], first: int, most_unused: int, most_followed: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distinct_resources, "_MOST_UNUSED", most_unused)
+        patch.setattr(distinct_resources, "MOST_FOLLOWED", most_followed)
         table = Table()
-        for name in NAMES[:8]:
+        for name in NAMES[:first]:
             node(name, 2, extended=False)(table)
         distinct, nodes = table.distinct_resources, table.nodes
         kept: dict[int, bytes] = {}

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.table.journal import RESOURCES, Cursor, Journal
+from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
 from extender.table.nodes.columns import NodeColumns
 
@@ -66,7 +66,8 @@ class DistinctResources:
     def follow(self) -> None:
         """Takes in what has changed on the nodes."""
         nodes, rows = self._nodes, self._changed_rows.read()
-        if rows is None or 4 * len(rows) > len(nodes.names) or nodes.requested.shape != self._shape:
+        many = max(MOST_FOLLOWED, len(nodes.names) // 4)
+        if rows is None or len(rows) > many or nodes.requested.shape != self._shape:
             self._begin()
             return
         for row in rows:
@@ -118,7 +119,7 @@ class DistinctResources:
             self._fingerprints.append(fingerprint)
             self._uses.append(0)
             if new == self.requested.shape[1]:
-                self.allocatable = np.pad(self.allocatable, ((0, 0), (0, new)))
-                self.requested = np.pad(self.requested, ((0, 0), (0, new)))
+                more = ((0, 0), (0, max(new, 1)))
+                self.allocatable, self.requested = np.pad(self.allocatable, more), np.pad(self.requested, more)
         self._ids[fingerprint] = new
         return new
