@@ -105,9 +105,9 @@ class OneCpu:
         """Keeps to the CPU that this thread runs on, where the others that have begun do not interrupt it."""
         try:
             self._allowed = self._cpus.allowed()
+            self._cpus.prefer_this_thread()
             if len(self._allowed) > 1:
                 self._cpus.keep_to([self._cpus.current()])
-                self._cpus.prefer_this_thread()
                 self._seen = self._read()
         except (OSError, AttributeError) as error:  # AttributeError: no Linux
             self._let_go(error)

@@ -118,6 +118,16 @@ def test_where_it_may_not_choose_it_runs_on_any(cpus: FakeCpus, clock: ManualClo
     assert cpus.kept_to == {0, 1, 2}
 
 
+def test_on_the_only_one_it_prefers_the_thread_that_decides_all_the_same(cpus: FakeCpus, clock: ManualClock) -> None:
+    cpus.kept_to = frozenset({1})
+    one = OneCpu(cpus, clock)
+    one.settle()
+    cpus.let_pass(1.0, used=0.0, idle={2: 1.0})
+    one.look()
+    assert cpus.kept_to == {1}
+    assert cpus.prefers_one
+
+
 def test_the_real_ones_keep_threads_that_run_already_and_those_that_they_start() -> None:
     real = LinuxCpus()
     allowed = real.allowed()
