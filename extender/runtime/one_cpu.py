@@ -7,7 +7,6 @@ has a thread that is woken by the API server interrupt the one that decides, onl
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import threading
@@ -21,6 +20,9 @@ from extender.runtime.clock import Clock
 
 MORE_ROOM = 0.25
 """For how much more of the time another CPU must have been free: whoever moves leaves warm caches behind."""
+
+_PROCESSOR = 39
+"""The number of the field in /proc/thread-self/stat that tells the CPU; the name, which may hold spaces, is the 2nd."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +59,14 @@ class LinuxCpus:
     """The CPUs by proc(5), sched_setaffinity(2) and sched(7)."""
 
     def __init__(self) -> None:
-        self._c_library = ctypes.CDLL(None)
         self._ticks_a_second = os.sysconf("SC_CLK_TCK")
 
     def allowed(self) -> frozenset[int]:
         return frozenset(os.sched_getaffinity(0))
 
     def current(self) -> int:
-        return int(self._c_library.sched_getcpu())
+        after_the_name = Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()
+        return int(after_the_name[_PROCESSOR - 3])
 
     def idle_seconds(self) -> Mapping[int, float]:
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]

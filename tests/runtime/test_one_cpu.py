@@ -149,10 +149,10 @@ def test_the_real_ones_keep_threads_that_run_already_and_those_that_they_start()
         OneCpu(real, SystemClock()).settle()
         go_on.set()
         thread.join()
-        here = real.allowed()
+        here, on = real.allowed(), real.current()
     finally:
         real.keep_to(allowed)
-    assert len(here) == 1
+    assert here == {on}
     assert found == [here, here]
 
 
