@@ -112,8 +112,9 @@ class VictimEvictor:
     def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str) -> None:
         """Has the victim leave. Raises ClusterError: it may still be there."""
         scheduler = preemptor.pod.spec.scheduler_name
-        if self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod"):
-            self.cache.evicted(victim.uid)  # the preemptor may be tried before the watch tells: it evicts no others
+        found = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority pod")
+        self.cache.evicted(victim.uid)  # the preemptor may be tried before the watch tells: it evicts no others
+        if found:
             self.record(preemptor, victim, f"on node {node_name}")
 
     def record(self, preemptor: PodInfo, victim: PodInfo, where: str) -> None:

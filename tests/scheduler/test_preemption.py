@@ -70,6 +70,22 @@ def test_a_victim_that_is_gone_before_it_is_evicted_has_left_in_silence(world: W
     assert world.node_of("p") == "n1"
 
 
+def test_for_a_victim_that_is_gone_before_the_watch_tells_no_other_goes() -> None:
+    standing = [pod(name).node(f"n-{name}").priority(priority) for priority, name in ((1, "gone"), (2, "other"))]
+    world = World(node("n-gone", cpu="1"), node("n-other", cpu="1"), *standing, pod("p").priority(10))
+    world.attempt()
+    world.delete("Pod", "default/gone")
+    deletion = world.untold.pop()
+    world.preemptors.work()
+    world.queue.activate(["p"])
+    assert world.attempt()
+    assert world.telemetry.victims == [1]
+    world.untold.append(deletion)
+    world.pass_time(3)
+    assert world.node_of("p") == "n-gone"
+    assert evicted(world) == []
+
+
 def test_where_all_victims_terminate_already_nothing_holds_the_preemptor_back(world: World) -> None:
     world.settle()
     world.put(pod("greater").priority(20))
