@@ -49,7 +49,7 @@ def test_the_verdicts_are_the_stock_schedulers(oracle: Oracle) -> None:
     assert found == EXPRESSIONS
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -61,7 +61,7 @@ def test_no_regular_expression_takes_long(expression: str) -> None:
     assert matches(expression, device())
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -85,7 +85,7 @@ def test_an_evaluation_has_a_limit(expression: str) -> None:
         matches(expression, device())
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "expression",
     [
