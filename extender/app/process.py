@@ -59,13 +59,13 @@ class Readiness:
 
 def take_over(cache: Cache, left: Iterable[BindingInFlight]) -> None:
     """Counts pods where a worker before was binding them, until the watch tells, or they expire."""
-    for each in left:
-        info = cache.find_pod(each.uid, f"{each.namespace}/{each.name}")
-        if info is not None and cache.placement(each.uid) is None:
+    for binding, _ in left:
+        info = cache.find_pod(binding.uid, binding.key)
+        if info is not None and cache.placement(binding.uid) is None:
             with suppress(ExtenderError):  # the node is gone
-                cache.assume(info, each.node)
-                cache.finish_binding(each.uid, certain=False)
-                _log.warning("%s/%s may have been bound to %s by the worker before", *each[:2], each.node)
+                cache.assume(info, binding.node)
+                cache.finish_binding(binding.uid, certain=False)
+                _log.warning("%s may have been bound to %s by the worker before", binding.key, binding.node)
 
 
 class Settling:

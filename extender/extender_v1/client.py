@@ -12,6 +12,7 @@ import msgspec
 
 from extender.errors import MalformedAnswer
 from extender.extender_v1.types import ExtenderBindingArgs, HostPriority
+from extender.runtime.ports import Binding
 
 T = TypeVar("T")
 
@@ -81,8 +82,8 @@ def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bo
     return _ENCODE(_PreemptionArgs(raw, whole, None))
 
 
-def encode_binding_args(namespace: str, name: str, uid: str, node: str) -> bytes:
-    return _ENCODE(ExtenderBindingArgs(name, namespace, uid, node))
+def encode_binding_args(binding: Binding) -> bytes:
+    return _ENCODE(ExtenderBindingArgs(binding.name, binding.namespace, binding.uid, binding.node))
 
 
 def decode_filtered(body: bytes, *, names: bool) -> Filtered:

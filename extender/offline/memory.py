@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Iterable, Sequence
 
 from extender.errors import Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.runtime.ports import Sink
+from extender.runtime.ports import Binding, Sink
 
 _NOT_FOUND, _CONFLICT = 404, 409
 
@@ -50,20 +48,18 @@ class InMemoryCluster:
         """See ports.Lister: the sink is told at once."""
         return True
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
+    def bind(self, binding: Binding) -> None:
         """See ports.Binder; refuses what the API server refuses, with its words."""
         with self._lock:
-            pod = self._bindable(f"{namespace}/{name}", uid, node)
+            pod = self._bindable(binding)
             if pod is None:
                 return
-            merged = {**pod.annotations, **annotations} if annotations else pod.metadata.annotations
-            bound = replace(pod.placed_on(node), metadata=replace(pod.metadata, annotations=merged))
+            bound = pod.placed_on(binding.node)
             self._pods[bound.key] = bound
             self._sink.changed(Pod.__name__, bound)
 
-    def _bindable(self, key: str, uid: str, node: str) -> Pod | None:
+    def _bindable(self, binding: Binding) -> Pod | None:
+        key, uid, node = binding.key, binding.uid, binding.node
         pod = self._pods.get(key)
         if pod is None:
             raise NotFound(f'pods "{key}" not found', _NOT_FOUND)

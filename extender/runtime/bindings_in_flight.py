@@ -9,12 +9,12 @@ import mmap
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from extender.errors import OutcomeUnknown
-from extender.runtime.ports import Binder
+from extender.runtime.ports import Binder, Binding
 
 _SLOTS, _SLOT_BYTES, _LENGTH_BYTES = 512, 1024, 2
 KEPT_SECONDS = 60.0  # a Binding of unknown outcome may arrive late, though not for ever
@@ -23,10 +23,7 @@ KEPT_SECONDS = 60.0  # a Binding of unknown outcome may arrive late, though not 
 class BindingInFlight(NamedTuple):
     """A Binding whose outcome is not known; `since` is in monotonic seconds."""
 
-    namespace: str
-    name: str
-    uid: str
-    node: str
+    binding: Binding
     since: float
 
 
@@ -53,12 +50,15 @@ class BindingsInFlight:
         return [each for each in left if each is not None and each.since > oldest]
 
     @contextmanager
-    def noted(self, binding: BindingInFlight) -> Iterator[None]:
-        """Notes the Binding for the block; one of unknown outcome stays noted until its slot is needed."""
+    def noted(self, binding: Binding, since: float) -> Iterator[None]:
+        """Notes the Binding for the block; one of unknown outcome stays noted until its slot is needed.
+
+        `since`: in monotonic seconds.
+        """
         with self._lock:
             slot = self._free.popleft() if self._free else None
         if slot is not None:
-            self._write(slot, binding)
+            self._write(slot, binding, since)
         unknown = False
         try:
             yield
@@ -72,8 +72,8 @@ class BindingsInFlight:
                 with self._lock:
                     self._free.append(slot)
 
-    def _write(self, slot: int, binding: BindingInFlight) -> None:
-        data = "\0".join(map(str, binding)).encode()
+    def _write(self, slot: int, binding: Binding, since: float) -> None:
+        data = "\0".join([*binding, str(since)]).encode()
         at = slot * _SLOT_BYTES
         if len(data) <= _SLOT_BYTES - _LENGTH_BYTES:
             self._memory[at + _LENGTH_BYTES : at + _LENGTH_BYTES + len(data)] = data
@@ -85,8 +85,8 @@ class BindingsInFlight:
         if not length:
             return None
         data = self._memory[at + _LENGTH_BYTES : at + _LENGTH_BYTES + length]
-        namespace, name, uid, node, since = data.decode().split("\0")
-        return BindingInFlight(namespace, name, uid, node, float(since))
+        *binding, since = data.decode().split("\0")
+        return BindingInFlight(Binding(*binding), float(since))
 
     def _clear(self, slot: int) -> None:
         at = slot * _SLOT_BYTES
@@ -99,8 +99,6 @@ class NotedBinder:
     def __init__(self, binder: Binder, in_flight: BindingsInFlight) -> None:
         self._binder, self._in_flight = binder, in_flight
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        with self._in_flight.noted(BindingInFlight(namespace, name, uid, node, time.monotonic())):
-            self._binder.bind(namespace, name, uid, node, annotations)
+    def bind(self, binding: Binding) -> None:
+        with self._in_flight.noted(binding, time.monotonic()):
+            self._binder.bind(binding)

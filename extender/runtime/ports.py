@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 LONG_AGO = float("-inf")
 Object = TypeVar("Object", contravariant=True)
@@ -50,16 +50,25 @@ class Telemetry:
         """The policy was read again; unless it succeeded, the one before is still in force."""
 
 
+class Binding(NamedTuple):
+    """The place of a pod (v1.Binding); the UID keeps it from a pod that was made anew under the name."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+    @property
+    def key(self) -> str:
+        """The pod's `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Binder(Protocol):
     """Writes a pod's place to where the truth is: the API server, or the in-memory cluster."""
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        """Binds the pod of this UID to `node`; a pod that is there already is as good as bound.
-
-        Args:
-            annotations: merged into the pod's in the same write.
+    def bind(self, binding: Binding) -> None:
+        """Binds the pod; one that is there already is as good as bound.
 
         Raises:
             Refused: turned down (Conflict, NotFound among them); nothing was changed.

@@ -27,7 +27,7 @@ from extender.model.documents import document_of
 from extender.model.extenders import ExtenderConfig
 from extender.model.pod import Pod
 from extender.preemption import Candidate, Preemption, candidates_of
-from extender.runtime.ports import Binder
+from extender.runtime.ports import Binder, Binding
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -80,9 +80,9 @@ class Extender:
         body = self.post(self.config.preempt_verb, asked)
         return self._read(lambda: wire_client.decode_preemption_result(body))
 
-    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+    def bind(self, binding: Binding) -> None:
         """Has the pod bound. Raises Refused or OutcomeUnknown, as a ports.Binder."""
-        asked = wire_client.encode_binding_args(namespace, name, uid, node)
+        asked = wire_client.encode_binding_args(binding)
         body = self.post(self.config.bind_verb, asked)
         try:
             error = self._read(lambda: wire_client.decode_binding_result(body))
@@ -203,19 +203,17 @@ class ExtenderBinder:
     ) -> None:
         self._binder, self._extenders, self._placement_of = binder, extenders, placement_of
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        """See ports.Binder. An extender gets no annotations."""
-        placement = self._placement_of(uid)
+    def bind(self, binding: Binding) -> None:
+        """See ports.Binder."""
+        placement = self._placement_of(binding.uid)
         for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:
-                extender.bind(namespace, name, uid, node)
+                extender.bind(binding)
             except ExtenderError as error:
                 self._extenders.pass_over(extender, "bind", error)
             else:
                 return
-        self._binder.bind(namespace, name, uid, node, annotations)
+        self._binder.bind(binding)
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:

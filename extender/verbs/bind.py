@@ -32,7 +32,7 @@ from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
-from extender.runtime.ports import Binder, Telemetry
+from extender.runtime.ports import Binder, Binding, Telemetry
 from extender.table import PodInfo, Table
 from extender.verbs.confirmation import Confirmation
 from extender.verbs.verb import Summary
@@ -162,7 +162,7 @@ class Bind:
     def _confirm(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
         """Binds a pod anew that is bound there by all that is known: a restored API server may have lost that."""
         try:
-            self._binder.bind(request.pod_namespace, request.pod_name, request.pod_uid, request.node)
+            self._binder.bind(_binding(request, request.node))
         except (OutcomeUnknown, Refused) as error:  # or kube-scheduler would try the pod no more
             return self._end("unknown" if isinstance(error, OutcomeUnknown) else "refused", str(error))
         return self._end("already_bound")
@@ -253,7 +253,7 @@ class Bind:
         """Raises Refused, with the pod still assumed."""
         uid = request.pod_uid
         try:
-            self._binder.bind(request.pod_namespace, request.pod_name, uid, node)
+            self._binder.bind(_binding(request, node))
         except OutcomeUnknown as error:
             self._finish(uid, certain=False)
             # The scheduler would write the error into the pod's status, where it stays though the pod is bound.
@@ -282,6 +282,10 @@ class Bind:
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)
         return ExtenderBindingResult(error) if error else BOUND
+
+
+def _binding(request: ExtenderBindingArgs, node: str) -> Binding:
+    return Binding(request.pod_namespace, request.pod_name, request.pod_uid, node)
 
 
 def at_bind(profile: Profile) -> Profile:

@@ -8,7 +8,7 @@ from extender.app.loop import extenders_of, sent_whole
 from extender.cache.cache import Cache
 from extender.model.extenders import ExtenderConfig
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Binding, Telemetry
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
@@ -53,9 +53,9 @@ def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
     with FakeExtender(bind={}) as fake:
         extenders = extenders_of([ExtenderConfig(fake.url, bind_verb="bind")])
         binder = ExtenderBinder(bound, extenders, cache.placement)
-        binder.bind("default", "p", pod.uid, "n")
-        binder.bind("default", "other", "another", "n")
+        binder.bind(Binding("default", "p", pod.uid, "n"))
+        binder.bind(Binding("default", "other", "another", "n"))
         assert [request["PodName"] for request in fake.requests("bind")] == ["p"]
     assert [uid for uid, _ in bound.bound] == ["another"]
-    ExtenderBinder(bound, Extenders(), cache.placement).bind("default", "p", pod.uid, "n")
+    ExtenderBinder(bound, Extenders(), cache.placement).bind(Binding("default", "p", pod.uid, "n"))
     assert [uid for uid, _ in bound.bound] == ["another", pod.uid]

@@ -14,7 +14,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.bindings_in_flight import BindingInFlight
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Binding, Telemetry
 from tests.builders import make_node, make_pod
 from tests.builders.builder import Builder
 
@@ -127,7 +127,7 @@ def test_a_start_waits_for_nothing(cache: Cache, clock: ManualClock, pod: Builde
 def test_pods_are_counted_where_the_worker_before_was_binding_them(cache: Cache) -> None:
     cache.replaced("Pod", [pod_of(make_pod("p").uid("u")), pod_of(make_pod("bound").uid("b").node("n1"))])
     left = [
-        BindingInFlight("default", name, uid, node, 0.0)
+        BindingInFlight(Binding("default", name, uid, node), 0.0)
         for name, uid, node in (("p", "u", "n1"), ("bound", "b", "n1"), ("gone", "g", "n1"))
     ]
     take_over(cache, left)
@@ -141,5 +141,5 @@ def test_pods_are_counted_where_the_worker_before_was_binding_them(cache: Cache)
 
 def test_a_node_that_is_gone_counts_nothing(cache: Cache) -> None:
     cache.replaced("Pod", [pod_of(make_pod("p").uid("u"))])
-    take_over(cache, [BindingInFlight("default", "p", "u", "elsewhere", 0.0)])
+    take_over(cache, [BindingInFlight(Binding("default", "p", "u", "elsewhere"), 0.0)])
     assert cache.placement("u") is None

@@ -300,10 +300,8 @@ class Call(BaseHTTPRequestHandler):
             pod = self.server_state.collections[PODS].get(f"{namespace}/{name}")
             code, message = _refusal(name, pod, binding["metadata"].get("uid"))
             if pod and code == 201:
-                merged = {**pod["metadata"].get("annotations", {}), **binding["metadata"].get("annotations", {})}
-                metadata = {**pod["metadata"], "annotations": merged}
                 spec = {**pod["spec"], "nodeName": binding["target"]["name"]}
-                self.server_state.put(PODS, {**pod, "metadata": metadata, "spec": spec})
+                self.server_state.put(PODS, {**pod, "spec": spec})
         self.status(code, message)
 
     def _named(self) -> Object | None:

@@ -14,6 +14,7 @@ from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
+from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod
 from tests.cluster.writers.recorder import Recorder
 from tests.stock.control_plane import ControlPlane
@@ -48,21 +49,19 @@ def test_binding(control_plane: ControlPlane, tmp_path: Path) -> None:
     uid = pod["metadata"]["uid"]
     binder = ApiBinder(KubeClient(Kubeconfig(control_plane.kubeconfig)))
     with pytest.raises(Conflict, match="UID in precondition"):
-        binder.bind("default", "p", "0-0-0", "n1")
+        binder.bind(Binding("default", "p", "0-0-0", "n1"))
     with pytest.raises(Conflict, match="schedulingGates"):
-        binder.bind("default", "gated", gated["metadata"]["uid"], "n1")
+        binder.bind(Binding("default", "gated", gated["metadata"]["uid"], "n1"))
     with pytest.raises(NotFound):
-        binder.bind("default", "gone", uid, "n1")
-    binder.bind("default", "p", uid, "n1", annotations={"example.com/why": "because"})
-    binder.bind("default", "p", uid, "n1")
+        binder.bind(Binding("default", "gone", uid, "n1"))
+    for _ in range(2):
+        binder.bind(Binding("default", "p", uid, "n1"))
     with pytest.raises(Conflict, match='already assigned to node "n1"'):
-        binder.bind("default", "p", uid, "n2")
-    bound = client.get("Pod", "p")
-    assert bound["spec"]["nodeName"] == "n1"
-    assert bound["metadata"]["annotations"] == {"example.com/why": "because"}
+        binder.bind(Binding("default", "p", uid, "n2"))
+    assert client.get("Pod", "p")["spec"]["nodeName"] == "n1"
 
 
 def test_without_the_right_to_bind(control_plane: ControlPlane) -> None:
     kubeconfig = control_plane.write_kubeconfig("nobody", "no-such-token")
     with pytest.raises(Refused, match="401"):
-        ApiBinder(KubeClient(Kubeconfig(kubeconfig))).bind("default", "p", "u", "n1")
+        ApiBinder(KubeClient(Kubeconfig(kubeconfig))).bind(Binding("default", "p", "u", "n1"))

@@ -13,7 +13,7 @@ from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Binding, Telemetry
 from tests.builders import make_node, make_pod
 
 
@@ -30,13 +30,13 @@ P = make_pod("p").uid("u").annotation({"mine": "1"})
 def test_the_cache_hears_of_everything_and_of_binds() -> None:
     cluster, cache = started(make_node("n").obj(), P.obj())
     assert (cache.size().nodes, cache.size().pods) == (1, 1)
-    cluster.bind("default", "p", "u", "n", annotations={"why": "because"})
+    cluster.bind(Binding("default", "p", "u", "n"))
     placement = cache.placement("u")
     assert placement is not None
     assert placement.node_name == "n"
     assert isinstance(placement.info.pod, Pod)
-    assert placement.info.pod.annotations == {"mine": "1", "why": "because"}
-    cluster.bind("default", "p", "u", "n")
+    assert placement.info.pod.annotations == {"mine": "1"}
+    cluster.bind(Binding("default", "p", "u", "n"))
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_the_cache_hears_of_everything_and_of_binds() -> None:
 def test_what_is_refused(pod: Any, uid: str, error: type[Exception], message: str) -> None:
     cluster, _ = started(make_node("n").obj(), make_node("m").obj(), pod.obj())
     with pytest.raises(error, match=message):
-        cluster.bind("default", "p", uid, "n")
+        cluster.bind(Binding("default", "p", uid, "n"))

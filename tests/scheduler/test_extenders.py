@@ -18,6 +18,7 @@ from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extenders import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
+from extender.runtime.ports import Binding
 from extender.scheduler.extenders import Extender, ExtenderBinder, Extenders
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import Table
@@ -352,10 +353,10 @@ def test_bind(started: Started, answer: Any, fields: Any, error: type[ClusterErr
     placements = {pod.uid: PodPlacement(pod, "a", PodState.ASSUMED)}
     binder = ExtenderBinder(bound, Extenders(started.configured), placements.get)
     if error is None:
-        binder.bind("shop", "p", pod.uid, "a")
+        binder.bind(Binding("shop", "p", pod.uid, "a"))
     else:
         with pytest.raises(error):
-            binder.bind("shop", "p", pod.uid, "a")
+            binder.bind(Binding("shop", "p", pod.uid, "a"))
     assert bound.bound == ([(pod.uid, "a")] if by_us else [])
     if "managed_resources" not in fields:
         assert fake.requests("bind") == [{"PodName": "p", "PodNamespace": "shop", "PodUID": pod.uid, "Node": "a"}]
@@ -363,5 +364,5 @@ def test_bind(started: Started, answer: Any, fields: Any, error: type[ClusterErr
 
 def test_a_pod_that_is_gone_is_left_to_the_api_server(started: Started) -> None:
     fake, bound = started.add({"bind": {}}), FakeBinder()
-    ExtenderBinder(bound, Extenders(started.configured), lambda _: None).bind("default", "p", "uid", "a")
+    ExtenderBinder(bound, Extenders(started.configured), lambda _: None).bind(Binding("default", "p", "uid", "a"))
     assert (bound.bound, fake.asked) == ([("uid", "a")], [])

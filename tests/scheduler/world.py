@@ -22,6 +22,7 @@ from extender.model.pod import Pod
 from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
+from extender.runtime.ports import Binding
 from extender.scheduler.ports import Attempt, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import ProfileTimer
@@ -182,17 +183,15 @@ class World:
 
     # ---- what the loop calls (ports.Binder, scheduler.ports)
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
+    def bind(self, binding: Binding) -> None:
         if self.faults:
             raise self.faults.pop(0)
-        pod = self.objects.get(("Pod", f"{namespace}/{name}"))
-        if not isinstance(pod, Pod) or pod.uid != uid:
-            raise NotFound(f"pods {name} not found", 404)
+        pod = self.objects.get(("Pod", binding.key))
+        if not isinstance(pod, Pod) or pod.uid != binding.uid:
+            raise NotFound(f"pods {binding.name} not found", 404)
         if pod.node_name:
-            raise Conflict(f"pod {name} is already assigned", 409)
-        self.put_object(pod.placed_on(node))
+            raise Conflict(f"pod {binding.name} is already assigned", 409)
+        self.put_object(pod.placed_on(binding.node))
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         self.conditions.append((pod.name, reason, message, nominated_node))

@@ -12,6 +12,7 @@ from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiEvictor
 from extender.model.pod import Pod
+from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod
 from tests.simulation.api_server import NODES, PODS
 from tests.simulation.broken import OpenClient, OpenDoor
@@ -78,18 +79,18 @@ def bind(world: World, replica: Replica, name: str) -> None:
 
 def pausing_door(stopped: Stopped) -> type[LeaderBinder]:
     class PausingDoor(LeaderBinder):
-        def bind(self, namespace: str, name: str, uid: str, node: str, annotations: object = None) -> None:
+        def bind(self, binding: Binding) -> None:
             stopped()
-            super().bind(namespace, name, uid, node)
+            super().bind(binding)
 
     return PausingDoor
 
 
 def pausing_binder(stopped: Stopped) -> type[ApiBinder]:
     class PausingBinder(ApiBinder):
-        def bind(self, namespace: str, name: str, uid: str, node: str, annotations: object = None) -> None:
+        def bind(self, binding: Binding) -> None:
             stopped()
-            super().bind(namespace, name, uid, node)
+            super().bind(binding)
 
     return PausingBinder
 

@@ -14,7 +14,7 @@ from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Binding, Telemetry
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()])
@@ -59,12 +59,10 @@ class FakeBinder:
         self.bound: list[tuple[str, str]] = []
         self.errors = list(errors)
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
+    def bind(self, binding: Binding) -> None:
         if self.errors:
             raise self.errors.pop(0)
-        self.bound.append((uid, node))
+        self.bound.append((binding.uid, binding.node))
 
 
 def answer(verb: Any, body: bytes) -> Any:

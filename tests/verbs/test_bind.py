@@ -14,7 +14,7 @@ from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, R
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Binding, Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.confirmation import PAUSE_SECONDS, PAUSES, Confirmation
 from tests.builders import (
@@ -265,9 +265,9 @@ def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind(error: Ex
     cache = cache_of(NODE, POD)
 
     class Deleting(FakeBinder):
-        def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        def bind(self, binding: Binding) -> None:
             cache.replaced("Pod", [])
-            super().bind(namespace, name, uid, node)
+            super().bind(binding)
 
     answer(bind_with(Deleting(*([error] if error else [])), cache), binding(POD, "n"))
     assert state(cache) is PodState.INITIAL
@@ -278,7 +278,7 @@ def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
     cache = cache_of(NODE, POD)
 
     class Broken:
-        def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        def bind(self, binding: Binding) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -291,10 +291,10 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
     cache, posting, go_on = cache_of(NODE, OTHER, POD), threading.Event(), threading.Event()
 
     class Slow(FakeBinder):
-        def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        def bind(self, binding: Binding) -> None:
             posting.set()
             assert go_on.wait(10)
-            super().bind(namespace, name, uid, node)
+            super().bind(binding)
 
     binder = Slow()
     verb = bind_with(binder, cache)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ import msgspec
 
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
 from extender.errors import NotFound, Refused
-from extender.runtime.ports import Binder
+from extender.runtime.ports import Binder, Binding
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
 
@@ -122,12 +122,10 @@ class LeaderBinder:
     def __init__(self, binder: Binder, fence: Fence) -> None:
         self._binder, self._fence = binder, fence
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
+    def bind(self, binding: Binding) -> None:
         """See ports.Binder; Refused with status 503 where this process does not lead."""
         with self._fence:
-            self._binder.bind(namespace, name, uid, node, annotations)
+            self._binder.bind(binding)
 
 
 class LeaderClient(Caller):

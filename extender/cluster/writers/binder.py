@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
 from extender.errors import Conflict
+from extender.runtime.ports import Binding
 
 _ENCODE = msgspec.json.Encoder().encode
 _PLAIN = re.compile(r"[a-z0-9.-]*")  # as all names are that an API server lets in
@@ -30,19 +30,17 @@ class ApiBinder:
     def __init__(self, client: Caller) -> None:
         self._client = client
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        metadata = {"name": name, "namespace": namespace, "uid": uid}
-        binding = {
+    def bind(self, binding: Binding) -> None:
+        namespace, name, uid, node = binding
+        body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {**metadata, "annotations": annotations} if annotations else metadata,
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
         try:
-            self._client.call("POST", path, _ENCODE(binding))
+            self._client.call("POST", path, _ENCODE(body))
         except Conflict as error:
             # The precondition comes first: had the pod another UID, the message would be about that.
             if f'is already assigned to node "{node}"' not in str(error):

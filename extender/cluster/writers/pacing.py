@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from extender.errors import Refused
 from extender.runtime.clock import Clock
 from extender.runtime.fibers import in_thread
-from extender.runtime.ports import Binder
+from extender.runtime.ports import Binder, Binding
 
 _YIELDED_TURNS = 9
 _TOO_MANY_REQUESTS, _MOST_TRIES = 429, 11
@@ -63,14 +63,12 @@ class PacedBinder:
     ) -> None:
         self._binder, self._bucket, self._clock, self._sleep = binder, bucket, clock, sleep
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
+    def bind(self, binding: Binding) -> None:
         """See ports.Binder."""
         for tries_left in reversed(range(_MOST_TRIES)):
             self._wait(self._bucket.reserve(self._clock.monotonic()))
             try:
-                self._binder.bind(namespace, name, uid, node, annotations)
+                self._binder.bind(binding)
                 return
             except Refused as error:
                 if error.status != _TOO_MANY_REQUESTS or not tries_left:

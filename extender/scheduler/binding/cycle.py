@@ -22,7 +22,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import ERROR as NO_RULE
 from extender.queue.queued_pod import QueuedPod, Rejection
 from extender.runtime.clock import Clock
-from extender.runtime.ports import Binder
+from extender.runtime.ports import Binder, Binding
 from extender.scheduler.binding.reservations import Awaited, Reservation, undo
 from extender.scheduler.binding.waiting import WaitingPods
 from extender.scheduler.ports import ERROR, SCHEDULED, Attempt, Events, SchedulerTelemetry, Statuses
@@ -129,7 +129,7 @@ class BindingCycle:
         try:
             self.statuses.withdraw(pod)  # a bound pod must not be said to be unschedulable
             with assumed.timer.plugin(BIND, DEFAULT_BINDER):
-                self.binder.bind(pod.namespace, pod.name, pod.uid, node_name)
+                self.binder.bind(Binding(pod.namespace, pod.name, pod.uid, node_name))
         except OutcomeUnknown as error:
             _log.warning("bind of %s to %s: %s", pod.key, node_name, error)
             self._leave_to_watch(assumed, error)

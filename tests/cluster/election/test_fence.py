@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Semaphore
 
 import msgspec
@@ -20,6 +20,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.runtime.clock import ManualClock, SystemClock
+from extender.runtime.ports import Binding
 from tests.builders import make_claim, make_pod, make_pv, make_pvc, make_request
 
 
@@ -28,14 +29,12 @@ class Recorded:
 
     def __init__(self) -> None:
         self.fence = Fence()
-        self.calls: list[str] = []
+        self.calls: list[Binding] = []
         self.idle_meanwhile: list[bool] = []
         self.error: Exception | None = None
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        self.calls.append(f"{namespace}/{name} {uid} {node} {annotations}")
+    def bind(self, binding: Binding) -> None:
+        self.calls.append(binding)
         self.idle_meanwhile.append(self.fence.idle())
         if self.error:
             raise self.error
@@ -49,15 +48,16 @@ def fenced(leading: bool) -> tuple[LeaderBinder, Recorded]:
 
 def test_the_leader_binds() -> None:
     binder, inner = fenced(leading=True)
-    binder.bind("default", "p", "u", "n", {"a": "b"})
-    assert inner.calls == ["default/p u n {'a': 'b'}"]
+    binding = Binding("default", "p", "u", "n")
+    binder.bind(binding)
+    assert inner.calls == [binding]
     assert (inner.idle_meanwhile, inner.fence.idle()) == ([False], True)
 
 
 def test_a_standby_binds_nothing() -> None:
     binder, inner = fenced(leading=False)
     with pytest.raises(Refused, match="not the leader"):
-        binder.bind("default", "p", "u", "n")
+        binder.bind(Binding("default", "p", "u", "n"))
     assert (inner.calls, inner.fence.idle()) == ([], True)
 
 
@@ -65,7 +65,7 @@ def test_a_bind_that_failed_is_no_longer_under_way() -> None:
     binder, inner = fenced(leading=True)
     inner.error = OutcomeUnknown("as the test wants it")
     with pytest.raises(OutcomeUnknown):
-        binder.bind("default", "p", "u", "n")
+        binder.bind(Binding("default", "p", "u", "n"))
     assert inner.fence.idle()
 
 

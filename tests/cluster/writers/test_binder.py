@@ -17,6 +17,7 @@ from extender.cluster.http.kube_client import JSON, KubeClient
 from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
+from extender.runtime.ports import Binding
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
 
@@ -50,12 +51,12 @@ class FiberBinder(ApiBinder):
         super().__init__(client)
         self._pool = pool
 
-    def bind(self, *binding: Any, **annotations: Any) -> None:
+    def bind(self, binding: Binding) -> None:
         bound: Future[None] = Future()
 
         def bind() -> None:
             try:
-                bound.set_result(super(FiberBinder, self).bind(*binding, **annotations))
+                bound.set_result(super(FiberBinder, self).bind(binding))
             except ExtenderError as error:
                 bound.set_exception(error)
 
@@ -79,40 +80,38 @@ def node_of_p(api: FakeApiServer) -> str | None:
     return node
 
 
-def test_it_binds_and_merges_annotations(api: FakeApiServer, binder: ApiBinder) -> None:
-    binder.bind("default", "p", "u", "n1", annotations={"extender/decision": "x"})
-    pod = api.collections[PODS]["default/p"]
-    assert pod["spec"]["nodeName"] == "n1"
-    assert pod["metadata"]["annotations"] == {"mine": "1", "extender/decision": "x"}
+def test_it_binds(api: FakeApiServer, binder: ApiBinder) -> None:
+    binder.bind(Binding("default", "p", "u", "n1"))
+    assert node_of_p(api) == "n1"
 
 
 def test_bound_to_the_same_node_already_is_bound(api: FakeApiServer, binder: ApiBinder) -> None:
-    binder.bind("default", "p", "u", "n1")
-    binder.bind("default", "p", "u", "n1")
+    binder.bind(Binding("default", "p", "u", "n1"))
+    binder.bind(Binding("default", "p", "u", "n1"))
     assert node_of_p(api) == "n1"
 
 
 @pytest.mark.parametrize("node", ["n2", "n", "n11"])
 def test_bound_to_another_node_is_a_conflict(binder: ApiBinder, node: str) -> None:
-    binder.bind("default", "p", "u", "n1")
+    binder.bind(Binding("default", "p", "u", "n1"))
     with pytest.raises(Conflict, match='already assigned to node "n1"'):
-        binder.bind("default", "p", "u", node)
+        binder.bind(Binding("default", "p", "u", node))
 
 
 def test_a_pod_made_anew_is_a_conflict(api: FakeApiServer, binder: ApiBinder) -> None:
     with pytest.raises(Conflict, match="UID in precondition: old"):
-        binder.bind("default", "p", "old", "n1")
+        binder.bind(Binding("default", "p", "old", "n1"))
     assert node_of_p(api) is None
 
 
 def test_a_pod_that_is_gone(binder: ApiBinder) -> None:
     with pytest.raises(NotFound):
-        binder.bind("default", "gone", "u", "n1")
+        binder.bind(Binding("default", "gone", "u", "n1"))
 
 
 def test_a_name_cannot_leave_its_place_in_the_path(api: FakeApiServer, binder: ApiBinder) -> None:
     with pytest.raises(NotFound):
-        binder.bind("default", "x/../p", "u", "n1\r\nX: y")
+        binder.bind(Binding("default", "x/../p", "u", "n1\r\nX: y"))
     assert api.calls == ["POST /api/v1/namespaces/default/pods/x%2F..%2Fp/binding"]
 
 
@@ -141,7 +140,7 @@ def test_a_bind_that_ends_otherwise(
 ) -> None:
     api.fail(BINDING, fault)
     with pytest.raises(ExtenderError) as caught:
-        binder.bind("default", "p", "u", "n1")
+        binder.bind(Binding("default", "p", "u", "n1"))
     assert type(caught.value) is error or (error is OutcomeUnknown and isinstance(caught.value, OutcomeUnknown))
     assert node_of_p(api) is None
 
@@ -149,9 +148,9 @@ def test_a_bind_that_ends_otherwise(
 def test_the_answer_is_lost_after_the_bind(api: FakeApiServer, binder: ApiBinder) -> None:
     api.fail(BINDING, accept_and_hang_up)
     with pytest.raises(OutcomeUnknown):
-        binder.bind("default", "p", "u", "n1")
+        binder.bind(Binding("default", "p", "u", "n1"))
     assert node_of_p(api) == "n1"
-    binder.bind("default", "p", "u", "n1")
+    binder.bind(Binding("default", "p", "u", "n1"))
 
 
 def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +158,7 @@ def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: p
     release = threading.Event()
     api.fail(BINDING, hang(release))
     with pytest.raises(OutcomeUnknown, match="no whole answer came in"):
-        binder.bind("default", "p", "u", "n1")
+        binder.bind(Binding("default", "p", "u", "n1"))
     release.set()
     assert len(api.calls) == 1, "a call that may still be under way is not repeated"
 
@@ -173,35 +172,35 @@ def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
     met = threading.Barrier(4)
     api.fail("/api/v1/namespaces/default/pods/p0/binding", *[lambda _: met.wait(5) >= 0] * 4)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: binder.bind("default", "p0", "u0", "n1"), range(4)))
+        list(pool.map(lambda _: binder.bind(Binding("default", "p0", "u0", "n1")), range(4)))
     monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
     api.freeze()
     with pytest.raises(OutcomeUnknown, match="no whole answer came in"):
-        binder.bind("default", "p1", "u1", "n1")
+        binder.bind(Binding("default", "p1", "u1", "n1"))
     for index in range(2, 8):
-        binder.bind("default", f"p{index}", f"u{index}", "n1")
+        binder.bind(Binding("default", f"p{index}", f"u{index}", "n1"))
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
     with fake_api() as api:
         connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
     with pytest.raises(Refused, match="cannot be reached"):
-        ApiBinder(connection).bind("default", "p", "u", "n1")
+        ApiBinder(connection).bind(Binding("default", "p", "u", "n1"))
 
 
 def test_a_kept_connection_that_has_died_is_replaced(api: FakeApiServer, binder: ApiBinder) -> None:
     with pytest.raises(NotFound):
-        binder.bind("default", "warm", "u", "n1")
+        binder.bind(Binding("default", "warm", "u", "n1"))
     api.restart()
-    binder.bind("default", "p", "u", "n1")
+    binder.bind(Binding("default", "p", "u", "n1"))
     assert node_of_p(api) == "n1"
 
 
 def test_one_that_dies_as_the_call_arrives_is_replaced_too(api: FakeApiServer, binder: ApiBinder) -> None:
     with pytest.raises(NotFound):
-        binder.bind("default", "warm", "u", "n1")
+        binder.bind(Binding("default", "warm", "u", "n1"))
     api.fail(BINDING, accept_and_hang_up)
-    binder.bind("default", "p", "u", "n1")
+    binder.bind(Binding("default", "p", "u", "n1"))
     assert [call for call in api.calls if "/p/" in call] == [f"POST {BINDING}"] * 2
     assert node_of_p(api) == "n1"
 
@@ -211,10 +210,10 @@ def test_a_refused_repetition_says_nothing_of_the_call_that_got_no_answer(
     api: FakeApiServer, binder: ApiBinder, status: int
 ) -> None:
     with pytest.raises(NotFound):
-        binder.bind("default", "warm", "u", "n1")
+        binder.bind(Binding("default", "warm", "u", "n1"))
     api.fail(BINDING, accept_and_hang_up, answer(status))
     with pytest.raises(OutcomeUnknown, match=str(status)):
-        binder.bind("default", "p", "u", "n1")
+        binder.bind(Binding("default", "p", "u", "n1"))
     assert node_of_p(api) == "n1"
 
 
@@ -225,7 +224,7 @@ def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:
         connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path, token="first")))
         api.token = "second"
         api.kubeconfig(tmp_path, token="second")
-        ApiBinder(connection).bind("default", "p", "u", "n1")
+        ApiBinder(connection).bind(Binding("default", "p", "u", "n1"))
         assert node_of_p(api) == "n1"
         connection.close()
 
@@ -245,6 +244,6 @@ def test_connections_are_kept_and_shared(
     for pod in pods:
         api.put(PODS, pod)
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda i: binder.bind("default", f"p{i}", f"u{i}", "n1"), range(64)))
+        list(pool.map(lambda i: binder.bind(Binding("default", f"p{i}", f"u{i}", "n1")), range(64)))
     assert all(api.collections[PODS][f"default/p{i}"]["spec"]["nodeName"] == "n1" for i in range(64))
     assert len(opened) <= 16

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from extender.cluster.writers.pacing import PacedBinder, TokenBucket, YieldingBucket
 from extender.errors import Refused
 from extender.runtime.clock import ManualClock
+from extender.runtime.ports import Binding
 
 
 def test_a_burst_comes_at_once_and_the_rest_at_the_rate() -> None:
@@ -53,9 +52,7 @@ class BusyServer:
     def __init__(self, refused: int, status: int) -> None:
         self.refused, self.status, self.asked = refused, status, 0
 
-    def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
+    def bind(self, binding: Binding) -> None:
         self.asked += 1
         if self.asked <= self.refused:
             raise Refused("no", self.status)
@@ -75,7 +72,7 @@ def test_a_bind_is_tried_again_where_the_server_has_too_much_to_do(
     clock, server = ManualClock(), BusyServer(refused, status)
     binder, begin = PacedBinder(server, TokenBucket(100.0, 1), clock, clock.advance), clock.monotonic()
     try:
-        binder.bind("default", "p", "u", "n")
+        binder.bind(Binding("default", "p", "u", "n"))
     except Refused:
         assert not bound
     else:
