@@ -23,6 +23,7 @@ from extender.extender_v1.client import (
     encode_preemption_args,
 )
 from extender.extender_v1.types import HostPriority
+from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod
 
 POD = json.dumps(make_pod("p").obj()).encode()
@@ -60,7 +61,7 @@ def test_victims(names: bool) -> None:
 
 
 def test_a_binding() -> None:
-    args = decoding.decode_binding_args(encode_binding_args("shop", "p", "uid-1", "n"))
+    args = decoding.decode_binding_args(encode_binding_args(Binding("shop", "p", "uid-1", "n")))
     assert (args.pod_namespace, args.pod_name, args.pod_uid, args.node) == ("shop", "p", "uid-1", "n")
 
 
