@@ -50,15 +50,12 @@ class BindingsInFlight:
         return [each for each in left if each is not None and each.since > oldest]
 
     @contextmanager
-    def noted(self, binding: Binding, since: float) -> Iterator[None]:
-        """Notes the Binding for the block; one of unknown outcome stays noted until its slot is needed.
-
-        `since`: in monotonic seconds.
-        """
+    def noted(self, under_way: BindingInFlight) -> Iterator[None]:
+        """Notes the Binding for the block; one of unknown outcome stays noted until its slot is needed."""
         with self._lock:
             slot = self._free.popleft() if self._free else None
         if slot is not None:
-            self._write(slot, binding, since)
+            self._write(slot, under_way)
         unknown = False
         try:
             yield
@@ -72,8 +69,8 @@ class BindingsInFlight:
                 with self._lock:
                     self._free.append(slot)
 
-    def _write(self, slot: int, binding: Binding, since: float) -> None:
-        data = "\0".join([*binding, str(since)]).encode()
+    def _write(self, slot: int, under_way: BindingInFlight) -> None:
+        data = "\0".join([*under_way.binding, str(under_way.since)]).encode()
         at = slot * _SLOT_BYTES
         if len(data) <= _SLOT_BYTES - _LENGTH_BYTES:
             self._memory[at + _LENGTH_BYTES : at + _LENGTH_BYTES + len(data)] = data
@@ -100,5 +97,5 @@ class NotedBinder:
         self._binder, self._in_flight = binder, in_flight
 
     def bind(self, binding: Binding) -> None:
-        with self._in_flight.noted(binding, time.monotonic()):
+        with self._in_flight.noted(BindingInFlight(binding, time.monotonic())):
             self._binder.bind(binding)

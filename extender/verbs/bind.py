@@ -103,11 +103,11 @@ class Bind:
         return decode_binding_args(body)
 
     def decide(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        return self._once(request, checked=True)
+        return self._once(_binding(request), checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
         """Binds without a check: the scheduler leaves binding to the extender, to do nothing would strand the pod."""
-        return self._once(request, checked=False)
+        return self._once(_binding(request), checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
         return ExtenderBindingResult(message)
@@ -118,9 +118,9 @@ class Bind:
     def summary(self, request: ExtenderBindingArgs, result: ExtenderBindingResult) -> Summary:
         return Summary(1, 0 if result.error else 1)
 
-    def _once(self, request: ExtenderBindingArgs, *, checked: bool) -> ExtenderBindingResult:
+    def _once(self, binding: Binding, *, checked: bool) -> ExtenderBindingResult:
         """Binds, or waits for the call that binds the same pod already."""
-        uid, node = request.pod_uid, request.node
+        uid, node = binding.uid, binding.node
         with self._lock:
             other = self._in_progress.get(uid)
             if other is None:
@@ -129,9 +129,9 @@ class Bind:
                 awaited = other.awaited = other.awaited or Future()
         if other is not None:
             return awaited.result() if other.node == node else self._end("refused", f"is being bound to {other.node}")
-        result = ExtenderBindingResult(f"the bind of {request.pod_namespace}/{request.pod_name} broke off")
+        result = ExtenderBindingResult(f"the bind of {binding.key} broke off")
         try:
-            result = self._bind(request, checked)
+            result = self._bind(binding, checked)
         finally:
             with self._lock:
                 del self._in_progress[uid]
@@ -139,39 +139,39 @@ class Bind:
                 mine.awaited.set_result(result)
         return result
 
-    def _bind(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
-        placement = self._cache.placement(request.pod_uid)
-        reason = "" if placement is None or placement.certain else self._reason_against(request.pod_uid, checked)
+    def _bind(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
+        placement = self._cache.placement(binding.uid)
+        reason = "" if placement is None or placement.certain else self._reason_against(binding.uid, checked)
         if reason == GONE:
-            self._forget(request.pod_uid)
+            self._forget(binding.uid)
             placement = None
         if placement is None:
-            return self._bind_first(request, checked)
+            return self._bind_first(binding, checked)
         if not placement.certain:
             # Nobody knows what became of the last attempt, so the API server is asked by trying it again. The pod keeps
             # that place meanwhile: to let go of it is to fill the node over, if the attempt has succeeded.
             if reason:
                 return self._end("unfit", f"{placement.node_name}, where it may be bound, {UNFIT}{reason}")
-            result = self._bind_again(request, placement.node_name)
-            if result.error or placement.node_name == request.node:
+            result = self._bind_again(binding._replace(node=placement.node_name))
+            if result.error or placement.node_name == binding.node:
                 return result
-        elif placement.node_name == request.node:
-            return self._confirm(request)
+        elif placement.node_name == binding.node:
+            return self._confirm(binding)
         return self._end("refused", f"is bound to {placement.node_name} already")
 
-    def _confirm(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
+    def _confirm(self, binding: Binding) -> ExtenderBindingResult:
         """Binds a pod anew that is bound there by all that is known: a restored API server may have lost that."""
         try:
-            self._binder.bind(_binding(request, request.node))
+            self._binder.bind(binding)
         except (OutcomeUnknown, Refused) as error:  # or kube-scheduler would try the pod no more
             return self._end("unknown" if isinstance(error, OutcomeUnknown) else "refused", str(error))
         return self._end("already_bound")
 
-    def _bind_first(self, request: ExtenderBindingArgs, checked: bool) -> ExtenderBindingResult:
-        node, key, deadline = request.node, f"{request.pod_namespace}/{request.pod_name}", self._limit.begin()
-        info = self._cache.find_pod(request.pod_uid, key)
+    def _bind_first(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
+        node, deadline = binding.node, self._limit.begin()
+        info = self._cache.find_pod(binding.uid, binding.key)
         if info is None and checked:
-            return self._end("refused", f"no pod of UID {request.pod_uid} is known under {key}")
+            return self._end("refused", f"no pod of UID {binding.uid} is known under {binding.key}")
         profile = None if info is None else self._profile_of(info.pod)
         try:
             reason = info and self._cache.assume(
@@ -184,9 +184,9 @@ class Bind:
         try:
             if info is not None and profile is not None and checked:
                 self._permit(info, profile, node, deadline)
-            return self._post(request, node)
+            return self._post(binding)
         except (BindingFailed, Refused) as error:
-            self._forget(request.pod_uid)
+            self._forget(binding.uid)
             return self._end("refused", str(error))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
@@ -201,17 +201,17 @@ class Bind:
             self._forget(info.uid)
             raise
 
-    def _bind_again(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
+    def _bind_again(self, binding: Binding) -> ExtenderBindingResult:
         try:
-            self._cache.finish_binding(request.pod_uid, certain=False)
+            self._cache.finish_binding(binding.uid, certain=False)
         except IllegalTransition:
             return self._end("refused", "its last bind has just been given up: try again")
         try:
-            return self._post(request, node)
+            return self._post(binding)
         except (Conflict, NotFound) as error:
             if _BEING_DELETED in str(error):  # which the API server says first, bound or not
                 return self._end("unknown", str(error))
-            self._forget(request.pod_uid)
+            self._forget(binding.uid)
             return self._end("refused", str(error))
         except Refused as error:  # says nothing of the attempt before
             return self._end("unknown", str(error))
@@ -249,11 +249,11 @@ class Bind:
             with table.hypothetically(removed=[uid]):
                 return self._check(info, node, table, self._limit.begin()) if checked else ""
 
-    def _post(self, request: ExtenderBindingArgs, node: str) -> ExtenderBindingResult:
+    def _post(self, binding: Binding) -> ExtenderBindingResult:
         """Raises Refused, with the pod still assumed."""
-        uid = request.pod_uid
+        uid, node = binding.uid, binding.node
         try:
-            self._binder.bind(_binding(request, node))
+            self._binder.bind(binding)
         except OutcomeUnknown as error:
             self._finish(uid, certain=False)
             # The scheduler would write the error into the pod's status, where it stays though the pod is bound.
@@ -284,8 +284,8 @@ class Bind:
         return ExtenderBindingResult(error) if error else BOUND
 
 
-def _binding(request: ExtenderBindingArgs, node: str) -> Binding:
-    return Binding(request.pod_namespace, request.pod_name, request.pod_uid, node)
+def _binding(request: ExtenderBindingArgs) -> Binding:
+    return Binding(request.pod_namespace, request.pod_name, request.pod_uid, request.node)
 
 
 def at_bind(profile: Profile) -> Profile:

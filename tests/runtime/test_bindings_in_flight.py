@@ -12,14 +12,15 @@ from contextlib import ExitStack
 import pytest
 
 from extender.errors import OutcomeUnknown, Refused
-from extender.runtime.bindings_in_flight import KEPT_SECONDS, BindingsInFlight
+from extender.runtime.bindings_in_flight import KEPT_SECONDS, BindingInFlight, BindingsInFlight
 from extender.runtime.ports import Binding
 
 FORK = multiprocessing.get_context("fork")
 
 
-def binding(uid: str) -> Binding:
-    return Binding("default", f"pod-{uid}", uid, "n1")
+def binding(uid: str, since: float | None = None, namespace: str = "default") -> BindingInFlight:
+    where = Binding(namespace, f"pod-{uid}", uid, "n1")
+    return BindingInFlight(where, time.monotonic() if since is None else since)
 
 
 def in_a_worker(work: Callable[[], object]) -> None:
@@ -49,16 +50,16 @@ def left_by(work: Callable[[BindingsInFlight], object]) -> list[str]:
     return sorted(each.binding.uid for each in left)
 
 
-def dying_within(in_flight: BindingsInFlight, *bindings: Binding, since: float | None = None) -> None:
+def dying_within(in_flight: BindingsInFlight, *bindings: BindingInFlight) -> None:
     with ExitStack() as stack:
         for each in bindings:
-            stack.enter_context(in_flight.noted(each, time.monotonic() if since is None else since))
+            stack.enter_context(in_flight.noted(each))
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def with_outcome(in_flight: BindingsInFlight, uid: str, error: Exception | None) -> None:
     try:
-        with in_flight.noted(binding(uid), time.monotonic()):
+        with in_flight.noted(binding(uid)):
             if error is not None:
                 raise error
     except (OutcomeUnknown, Refused):
@@ -66,12 +67,8 @@ def with_outcome(in_flight: BindingsInFlight, uid: str, error: Exception | None)
 
 
 def test_what_was_under_way_is_left() -> None:
-    assert left_by(lambda it: dying_within(it, binding("a"), binding("b"))) == ["a", "b"]
-
-
-def test_what_was_under_way_long_ago_is_left_no_more() -> None:
-    long_ago = time.monotonic() - KEPT_SECONDS - 1
-    assert left_by(lambda it: dying_within(it, binding("old"), since=long_ago)) == []
+    long_ago = binding("old", time.monotonic() - KEPT_SECONDS - 1)
+    assert left_by(lambda it: dying_within(it, binding("a"), binding("b"), long_ago)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -96,4 +93,4 @@ def test_more_than_can_be_noted_are_bound_all_the_same() -> None:
 
 
 def test_a_binding_that_is_too_long_to_note_is_left_out() -> None:
-    assert left_by(lambda it: dying_within(it, Binding("n" * 2000, "p", "u", "n1"))) == []
+    assert left_by(lambda it: dying_within(it, binding("u", namespace="n" * 2000))) == []

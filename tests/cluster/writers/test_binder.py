@@ -33,7 +33,7 @@ def raw(status: int, body: bytes, before: bytes = b"") -> Fault:
 @pytest.fixture
 def api() -> Iterator[FakeApiServer]:
     with fake_api() as api:
-        api.put(PODS, make_pod("p").uid("u").annotation({"mine": "1"}).obj())
+        api.put(PODS, make_pod("p").uid("u").obj())
         yield api
 
 
