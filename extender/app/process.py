@@ -151,7 +151,8 @@ class CacheProcess:
         self._comparing = Ticker("comparer", settings.compare_seconds, self._if_ready(lambda: compare(comparer)))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
         self._giving_back = Ticker("memory", memory.GIVE_BACK_SECONDS, memory.give_back)
-        self._following = (self._comparing, self._reloading, self._giving_back)
+        self._collecting = Ticker("collector", memory.COLLECT_SECONDS, memory.collect_young)
+        self._following = (self._comparing, self._reloading, self._giving_back, self._collecting)
 
     def _start_following(self) -> None:
         limit_process()
@@ -160,6 +161,7 @@ class CacheProcess:
         self._feed.start()
         self._comparing.start()
         self._giving_back.start()
+        self._collecting.start()
         if self._settings.policy is not None:
             self._reloading.start()
 

@@ -74,7 +74,11 @@ class Cache:
 
         It is taken in part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
         """
-        steps, under_way = self._state.replace(kind, objects, self._all_readable, asked_at), True
+        listed = {id_of(kind, obj): obj for obj in objects}
+        with self._locked("watch"):
+            known = self._state.known(kind)
+        gone = [key for key in known if key not in listed]  # without the lock: of 200,000 pods it takes 0.1 s
+        steps, under_way = self._state.replace(kind, gone, listed.values(), self._all_readable, asked_at), True
         while under_way:
             with self._notifying("watch"):
                 under_way = next(steps, False)

@@ -5,8 +5,9 @@ Every change is noted twice: in `changes`, for the tables, and among the notific
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -69,18 +70,25 @@ class CacheState:
 
     # ---- what the watches tell of any kind; pods go by UID, all else by key
 
-    def replace(self, kind: str, listed: Sequence[Object], read: Read, asked_at: float) -> Iterator[bool]:
+    def known(self, kind: str) -> list[str]:
+        """Returns the UIDs or keys of all objects of the kind."""
+        return list(self.pods.known() if kind == POD else self.objects.of(kind))
+
+    def replace(
+        self, kind: str, gone: Iterable[str], listed: Iterable[Object], read: Read, asked_at: float
+    ) -> Iterator[bool]:
         """A list, see ports.Sink, tells of all objects of the kind: takes a part of it in before each True.
 
-        `read` leaves out what makes no sense; nothing is known of such an object from then on.
+        `gone`: what is known and not in it. `read` leaves out what makes no sense; nothing is known of such an object
+        from then on.
         """
-        known = self.pods.known() if kind == POD else self.objects.of(kind).keys()
-        for number, key in enumerate(known - {id_of(kind, obj) for obj in listed}, start=1):
+        for number, key in enumerate(gone, start=1):
             self.remove(kind, key)
             if number % _LISTED_AT_ONCE == 0:
                 yield True
-        for begin in range(0, len(listed), _LISTED_AT_ONCE):
-            news = [obj for obj in listed[begin : begin + _LISTED_AT_ONCE] if self._is_news(kind, obj, asked_at)]
+        objects = iter(listed)
+        while part := tuple(islice(objects, _LISTED_AT_ONCE)):
+            news = [obj for obj in part if self._is_news(kind, obj, asked_at)]
             readable = read(kind, news)
             for key in {id_of(kind, obj) for obj in news} - readable.keys():
                 self.remove(kind, key)

@@ -129,7 +129,8 @@ def test_rules_that_cannot_be_adopted_change_nothing(serving: Serving, file: str
     assert serving.client.get("/livez").status_code == 200
 
 
-def test_it_gives_back_what_requests_have_left(serving: Serving) -> None:
-    assert "memory" in {thread.name for thread in threading.enumerate()}
+@pytest.mark.parametrize("thread", ["memory", "collector"])
+def test_it_looks_after_its_memory_as_long_as_it_serves(serving: Serving, thread: str) -> None:
+    assert thread in {each.name for each in threading.enumerate()}
     serving.app.lifecycle.stop()
-    assert "memory" not in {thread.name for thread in threading.enumerate()}
+    assert thread not in {each.name for each in threading.enumerate()}

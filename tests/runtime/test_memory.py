@@ -89,6 +89,25 @@ def test_what_is_in_use_moves_to_huge_pages() -> None:
     assert moved > 32 * 1024
 
 
+# New versions take the place of old ones, as in a cache: how many objects the next collection has to visit.
+_VERSIONS = """
+import gc
+from extender.runtime import memory
+gc.set_threshold(*memory.GC_THRESHOLDS)
+versions = [[[number]] for number in range(100_000)]
+gc.freeze()
+for number in range(100_000):
+    versions[number] = [[number]]
+{then}
+print(len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
+"""
+
+
+def test_what_takes_the_place_of_something_old_does_not_pile_up_among_the_young() -> None:
+    left, collected = (printed(_VERSIONS.format(then=then)) for then in ("", "memory.collect_young()"))
+    assert collected < 1_000 < 100_000 < left
+
+
 def test_the_longest_collection_is_kept() -> None:
     pauses = memory.CollectionPauses()
     pauses.start()
