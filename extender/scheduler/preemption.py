@@ -171,7 +171,7 @@ class PreemptionExecutor:
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         try:
             self.nominations.withdraw(plan.outranked)
-            victims = _staying(plan)
+            victims = _staying(plan) if self._waits(preemptor) else []
             self._evict_all(preemptor, victims, plan.node_name)
         except Exception as error:  # whatever it was, the preemptor must not wait for ever
             unexpected = None if isinstance(error, ClusterError) else error
@@ -181,9 +181,15 @@ class PreemptionExecutor:
             self.queue.activate(uid for uid in held_back if uid != preemptor.uid)
         else:
             self.queue.activate(self.in_progress.end(preemptor))
-            # One that is still there wakes the preemptor as it leaves; till then each attempt would choose it again.
-            if not any(self.cache.placement(victim.uid) for victim in victims):
+            # One that is still there, or terminated already, wakes the preemptor as it leaves; till then each attempt
+            # would choose it again.
+            if victims and not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
+
+    def _waits(self, preemptor: PodInfo) -> bool:
+        """Returns False for a pod that is gone, leaves or has a place by now: its victims would go in vain."""
+        known = self.cache.find_pod(preemptor.uid, preemptor.pod.key)
+        return known is not None and not known.pod.terminating and self.cache.placement(preemptor.uid) is None
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], node_name: str) -> None:
         for victim in victims:

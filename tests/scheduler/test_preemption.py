@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.errors import OutcomeUnknown, Refused
@@ -98,6 +101,19 @@ def test_where_all_victims_terminate_already_nothing_holds_the_preemptor_back(wo
     assert world.node_of("greater") == "n1"
     assert world.nominations() == {}
     assert evicted(world) == ["victim"]
+
+
+def test_while_others_have_all_victims_leave_the_preemptor_is_not_tried_again_and_again() -> None:
+    world = World(node("n1", cpu="1"), pod("victim").node("n1").priority(1))
+    victim = world.pod("victim")
+    leaving = msgspec.structs.replace(victim.metadata, deletion_timestamp=datetime.now(UTC))
+    world.put_object(msgspec.structs.replace(victim, metadata=leaving))
+    world.put(pod("p").priority(10))
+    world.settle()
+    assert len(world.telemetry.results) == 1
+    world.delete("Pod", "default/victim")
+    world.pass_time(3)
+    assert (world.node_of("p"), evicted(world)) == ("n1", [])
 
 
 class Hasty(World):
@@ -233,6 +249,23 @@ def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
     world.settle()
     assert evicted(world) == []
     assert world.scheduler.failures.preemption.in_progress.admits(popped.info)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda world: world.delete("Pod", "default/p"), id="deleted"),
+        pytest.param(lambda world: world.put_object(world.pod("p").placed_on("n2")), id="bound by another"),
+    ],
+)
+def test_a_preemptor_that_needs_no_room_any_more_when_its_turn_comes_has_nobody_evicted(
+    world: World, happens: Callable[[World], object]
+) -> None:
+    world.attempt()
+    happens(world)
+    world.watch()
+    world.settle()
+    assert evicted(world) == []
 
 
 def test_a_pod_that_must_not_preempt_waits() -> None:

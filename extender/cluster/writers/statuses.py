@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
 _REMEMBERED = 100_000
 _CONDITION = "PodScheduled"
+# rest.BeforeDelete, storage.Preconditions, ValidateObjectMetaUpdate; a policy's refusal may name any pod, "druid" too.
+_OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
 
 
@@ -162,4 +165,4 @@ class ApiEvictor:
 
 def _is_about_uid(error: Refused) -> bool:
     """Returns whether another pod stands under the name: a patch is called invalid then, a deletion a conflict."""
-    return error.status in (409, 422) and "uid" in str(error).lower()
+    return error.status in (409, 422) and _OF_UID.search(str(error)) is not None

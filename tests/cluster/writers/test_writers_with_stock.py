@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
 from extender.cluster.writers.statuses import ApiActivator, ApiEvictor, ApiStatuses
+from extender.errors import Refused
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from tests.builders import PodBuilder, make_pod
+from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -120,6 +123,44 @@ def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connect
     created(control_plane, make_pod("p"))
     assert not victims.evict(old, "to make room")
     assert "deletionTimestamp" not in control_plane.client.get("Pod", "p")["metadata"]
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+@contextmanager
+def kept_by_a_policy(plane: ControlPlane, name: str) -> Iterator[None]:
+    """A ValidatingAdmissionPolicy is in force, under which the API server deletes no pod of that name."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
+    validation = {"expression": f"oldObject.metadata.name != '{name}'", "message": "it stays"}
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    made = {"policies": policy, "policybindings": {"policyName": "stays", "validationActions": ["Deny"]}}
+
+    def is_in_force() -> bool:
+        try:
+            plane.client.request("DELETE", f"/api/v1/namespaces/default/pods/{name}?dryRun=All")
+        except ApiError:
+            return True
+        return False
+
+    for resource, spec in made.items():
+        plane.client.request(
+            "POST", f"{ADMISSION}/validatingadmission{resource}", {"metadata": {"name": "stays"}, "spec": spec}
+        )
+    try:
+        assert wait_until(is_in_force, 30)
+        yield
+    finally:
+        for resource in made:
+            plane.client.request("DELETE", f"{ADMISSION}/validatingadmission{resource}/stays")
+        assert wait_until(lambda: not is_in_force(), 30)
+
+
+def test_a_victim_that_may_not_be_deleted_is_still_there(control_plane: ControlPlane, connection: KubeClient) -> None:
+    """Its name has the letters that tell of a UID."""
+    victim = created(control_plane, make_pod("druid-0").grace(60))
+    with kept_by_a_policy(control_plane, "druid-0"), pytest.raises(Refused, match="it stays"):
+        ApiEvictor(connection, SystemClock()).evict(victim, "to make room")
 
 
 def test_what_happens_again_becomes_a_series(control_plane: ControlPlane, events: ApiEvents) -> None:
