@@ -80,15 +80,10 @@ Step = Sleep | Read | Write
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One reign without a gap: its number, and when it ends unless it is renewed, in monotonic seconds.
-
-    Attributes:
-        settled_at: from then on no write of a leader before can be in flight.
-    """
+    """One reign without a gap: its number, and when it ends unless it is renewed, in monotonic seconds."""
 
     term: int
     until: float
-    settled_at: float
 
 
 class _Phase(Enum):
@@ -114,7 +109,7 @@ class Election:
         self._tenure: Tenure | None = None
         self._reconciled_term = 0
         self._resigned = False
-        self._expelling = False
+        self._settled_at = float("-inf")  # from then on no write of a leader that was expelled can be in flight
 
     # ---- for whoever acts on it
 
@@ -129,9 +124,8 @@ class Election:
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
 
     def unsettled_seconds(self, now: float) -> float:
-        """Returns for how long yet a write of the leader before may be in flight."""
-        tenure = self._tenure
-        return max(0.0, tenure.settled_at - now) if tenure is not None else 0.0
+        """Returns for how long yet a write may be in flight of a leader that did not give the lease up."""
+        return max(0.0, self._settled_at - now)
 
     def leading(self, now: float) -> bool:
         """Returns whether this candidate holds the lease, and has reconciled since it was won."""
@@ -159,8 +153,11 @@ class Election:
         self._lease = lease
         if lease.holder != self.identity:
             self._tenure = None
-        if lease.holder in ("", self.identity) or self._expired(now):
-            self._expelling = lease.holder not in ("", self.identity)
+        mine_or_free = lease.holder in ("", self.identity)
+        if mine_or_free or self._expired(now):
+            if not mine_or_free:  # it had to stop some time before its lease has expired
+                margin_seconds = self._timing.lease_duration_seconds - self._timing.renew_deadline_seconds
+                self._settled_at = self._expires_at + max(0.0, self._timing.settle_seconds - margin_seconds)
             self._phase = _Phase.WRITE
         else:
             self._pause(now, STANDBY_SHARE)
@@ -168,15 +165,9 @@ class Election:
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
         """Takes the lease as it was written: asked for at `asked_at`, answered at `now`."""
         self._lease, self._observed_at = lease, now
-        settled_at = self._tenure.settled_at if self._tenure else now
         if not self.term(now):
             self._terms += 1
-            if self._expelling:  # it had to stop some time before its lease has expired
-                timing = self._timing
-                margin_seconds = timing.lease_duration_seconds - timing.renew_deadline_seconds
-                settled_at = now + max(0.0, timing.settle_seconds - margin_seconds)
-        self._expelling = False
-        self._tenure = Tenure(self._terms, asked_at + self._timing.renew_deadline_seconds, settled_at)
+        self._tenure = Tenure(self._terms, asked_at + self._timing.renew_deadline_seconds)
         self._pause(now)
         self._phase = _Phase.RENEW
 
@@ -201,16 +192,23 @@ class Election:
         """Leads no more, from this moment on and for good, whatever becomes of a write under way."""
         self._resigned = True
 
-    def released(self, lease: Lease, wall: float) -> Lease | None:
-        """Returns the lease without its holder, so that others need not wait; None where it is another's."""
-        if lease.holder != self.identity:
+    def released(self, lease: Lease, now: float, wall: float) -> Lease | None:
+        """Returns the lease without its holder, so that others need not wait.
+
+        None where it is another's, or others have to wait: for the writes of one whom this candidate has expelled.
+        """
+        if lease.holder != self.identity or self.unsettled_seconds(now):
             return None
         time = micro_time(wall)
         return _with(lease, LeaseSpec("", _RELEASED_SECONDS, time, time, lease.spec.lease_transitions))
 
-    def _expired(self, now: float) -> bool:
+    @property
+    def _expires_at(self) -> float:
         duration = self._lease.spec.lease_duration_seconds
-        return now >= self._observed_at + (self._timing.lease_duration_seconds if duration is None else duration)
+        return self._observed_at + (self._timing.lease_duration_seconds if duration is None else duration)
+
+    def _expired(self, now: float) -> bool:
+        return now >= self._expires_at
 
     def _claimed(self, wall: float) -> Lease:
         spec, time = self._lease.spec, micro_time(wall)

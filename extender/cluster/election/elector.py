@@ -165,7 +165,7 @@ class LeaderElector:
     def _release(self) -> None:
         for _ in range(_RELEASES):
             try:
-                released = self._election.released(self._lease.get(), self._clock.now())
+                released = self._election.released(self._lease.get(), self._clock.monotonic(), self._clock.now())
                 if released is not None:
                     self._lease.put(released)
                     logger.info("released the lease %s", self._lease.key)

@@ -20,12 +20,12 @@ def stored(spec: LeaseSpec, version: int = 1) -> Lease:
     return Lease(spec, {"name": "extender", "resourceVersion": str(version)})
 
 
-def candidate(jitter: float = 0.0) -> Election:
+def candidate(jitter: float = 0.0, timing: Timing = TIMING) -> Election:
     class Fixed(Random):
         def random(self) -> float:
             return jitter
 
-    return Election("me", TIMING, Fixed())
+    return Election("me", timing, Fixed())
 
 
 def step(election: Election, now: float) -> Step:
@@ -205,9 +205,9 @@ def test_who_has_abdicated_leads_no_more_and_may_win_the_lease_again() -> None:
 
 
 def test_a_release_empties_the_holder_and_keeps_the_transitions() -> None:
-    released = candidate().released(stored(LeaseSpec("me", 15, "a", "b", 4), 7), WALL)
+    released = candidate().released(stored(LeaseSpec("me", 15, "a", "b", 4), 7), 0.0, WALL)
     assert released == stored(LeaseSpec("", 1, micro_time(WALL), micro_time(WALL), 4), 7)
-    assert candidate().released(stored(OTHERS), WALL) is None
+    assert candidate().released(stored(OTHERS), 0.0, WALL) is None
 
 
 def test_a_time_has_microseconds_and_a_zone() -> None:
@@ -219,21 +219,63 @@ def test_a_call_never_waits_past_the_deadline(deadline: float, seconds: float) -
     assert Timing(renew_deadline_seconds=deadline).call_seconds == seconds
 
 
+def settling() -> Election:
+    return candidate(timing=Timing(15, 10, 2, settle_seconds=10))
+
+
+def expelling() -> tuple[Election, Write]:
+    """One that saw another's last renewal at 0, whose writes may be in flight till 20, and asks for the lease at 16."""
+    election = settling()
+    election.read(stored(OTHERS), 0.0)
+    election.read(stored(OTHERS), 16.0)
+    asked = step(election, 16.0)
+    assert isinstance(asked, Write)
+    return election, asked
+
+
 @pytest.mark.parametrize(
     ("found", "seconds"),
     [
-        pytest.param(stored(OTHERS), 5, id="another's, that has expired"),
+        pytest.param(stored(OTHERS), 4, id="another's, that has expired"),
         pytest.param(stored(LeaseSpec()), 0, id="released, when nothing was under way"),
         pytest.param(stored(replace(OTHERS, holder_identity="me")), 0, id="my own"),
         pytest.param(Lease(), 0, id="none"),
     ],
 )
 def test_writes_of_a_leader_that_did_not_give_up_its_lease_may_be_in_flight(found: Lease, seconds: float) -> None:
-    election = Election("me", Timing(15, 10, 2, settle_seconds=10), Random(1))
+    election = settling()
     election.read(found, 0.0)
     election.read(found, 16.0)
-    asked = step(election, 20.0)
-    election.written(stored(written_spec(asked)), 20.0, 20.0)
-    assert election.unsettled_seconds(20.0) == seconds
-    election.written(stored(written_spec(asked)), 22.0, 22.0)
-    assert election.unsettled_seconds(22.0) == max(0, seconds - 2)
+    asked = step(election, 16.0)
+    election.written(stored(written_spec(asked)), 16.0, 16.0)
+    assert election.unsettled_seconds(16.0) == seconds
+    election.written(stored(written_spec(asked)), 18.0, 18.0)
+    assert election.unsettled_seconds(18.0) == max(0, seconds - 2)
+
+
+def test_they_may_be_in_flight_though_the_answer_to_the_write_that_expelled_it_was_lost() -> None:
+    election, asked = expelling()
+    election.failed(16.1)
+    election.read(stored(asked.lease.spec, 2), 18.1)
+    again = step(election, 18.1)
+    election.written(stored(written_spec(again), 3), 18.1, 18.2)
+    assert election.unsettled_seconds(19.0) == 1
+
+
+def test_they_may_be_in_flight_though_who_expelled_it_has_abdicated_and_won_again() -> None:
+    election, asked = expelling()
+    election.written(stored(asked.lease.spec, 2), 16.0, 16.1)
+    election.abdicate()
+    election.read(stored(asked.lease.spec, 2), 18.1)
+    again = step(election, 18.1)
+    election.written(stored(written_spec(again), 3), 18.1, 18.2)
+    assert election.unsettled_seconds(19.0) == 1
+
+
+def test_while_they_may_be_in_flight_the_lease_is_not_released() -> None:
+    election, asked = expelling()
+    mine = stored(asked.lease.spec, 2)
+    election.written(mine, 16.0, 16.1)
+    election.resign()
+    assert election.released(mine, 17.0, WALL) is None
+    assert election.released(mine, 20.0, WALL) is not None

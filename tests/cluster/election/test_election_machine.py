@@ -140,7 +140,7 @@ class Candidates(RuleBasedStateMachine):
     def restarts_after_a_release(self, i: int) -> None:
         candidate = self.candidates[i]
         candidate.election.resign()
-        released = candidate.election.released(self.api.lease, self.true_seconds)
+        released = candidate.election.released(self.api.lease, candidate.clock(self.true_seconds), self.true_seconds)
         if released is not None:
             self.api.put(released)
         self.retired.append(candidate)
@@ -154,7 +154,7 @@ class Candidates(RuleBasedStateMachine):
             return
         candidate.election.abdicate()
         self.at_most_one_holds_the_lease()
-        released = candidate.election.released(self.api.lease, self.true_seconds)
+        released = candidate.election.released(self.api.lease, candidate.clock(self.true_seconds), self.true_seconds)
         if released is not None:
             self.api.put(released)
 
