@@ -69,10 +69,11 @@ def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
 def settle(permits: Permits, cache: Cache) -> None:
     """Finishes or unreserves the pods with rules of Reserve whose bindings ended without an answer."""
 
-    def is_bound(uid: str) -> bool | None:
+    def is_bound(uid: str, node_name: str) -> bool | None:
         placement = cache.placement(uid)
-        confirmed = placement is not None and placement.state is PodState.ADDED
-        return None if placement is not None and not confirmed else confirmed
+        if placement is not None and placement.state is not PodState.ADDED:
+            return None
+        return placement is not None and placement.node_name == node_name
 
     permits.settle(is_bound)
 

@@ -70,15 +70,13 @@ class Cache:
             self._state.remove(kind, id_of(kind, obj))
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """A full list: what is not in it is gone, and so is what was written before it was asked for.
-
-        It is taken in part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
-        """
+        """A full list: what is not in it is gone, and so is what was written before it was asked for."""
         listed = {id_of(kind, obj): obj for obj in objects}
         with self._locked("watch"):
             known = self._state.known(kind)
         gone = [key for key in known if key not in listed]  # without the lock: of 200,000 pods it takes 0.1 s
         steps, under_way = self._state.replace(kind, gone, listed.values(), self._all_readable, asked_at), True
+        # Part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
         while under_way:
             with self._notifying("watch"):
                 under_way = next(steps, False)
@@ -196,10 +194,10 @@ class Cache:
         with self._locked("expire"):
             return self._state.overdue(now)
 
-    def expire(self, uids: Iterable[str]) -> list[str]:
-        """Lets go of those of the pods that no watch has confirmed meanwhile; returns their `namespace/name`."""
+    def expire(self, uids: Iterable[str], now: float) -> list[str]:
+        """Lets go of those of the pods that are overdue at `now` still; returns their `namespace/name`."""
         with self._notifying("expire"):
-            return self._state.expire(uids)
+            return self._state.expire(uids, now)  # one may have been confirmed, or bound again, meanwhile
 
     def evicted(self, uid: str) -> None:
         """The pod was evicted for the sake of another, and will be leaving, whatever the watch has told by now."""

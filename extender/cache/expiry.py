@@ -56,4 +56,4 @@ class Expiry:
         expired = [uid for uid, told in over.items() if not survey.missed(uid, told)]
         if len(expired) == len(over):
             self._ask_from = now
-        return self._cache.expire(expired)
+        return self._cache.expire(expired, self._asked_at)

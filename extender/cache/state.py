@@ -198,8 +198,8 @@ class CacheState:
         self.nominations.told(info)
         self.remembered.drop(info.uid)
         placed = self.placements.get(info.uid)
-        if placed and placed.state is PodState.ADDED and placed.node_name != info.pod.node_name:
-            self.displace(info.uid, PodEvent.REMOVE)  # the API server was restored from a copy, or the cache was wrong
+        if placed and placed.node_name != info.pod.node_name and (info.pod.node_name or placed.state is PodState.ADDED):
+            self.displace(info.uid, PodEvent.REMOVE)  # bound by another, or the API server was restored from a copy
         if info.pod.node_name:
             self.placements.confirm(info)
         self._note_pod(info.uid)
@@ -244,10 +244,10 @@ class CacheState:
         over = self.placements.overdue(now)
         return {uid: info.pod if (info := self.pods.get(uid)) else None for uid in over}
 
-    def expire(self, uids: Iterable[str]) -> list[str]:
-        """Takes those of the pods off their nodes that no watch has confirmed; returns their `namespace/name`."""
-        placements = self.placements.by_uid()
-        over = [uid for uid in uids if uid in placements and placements[uid].expires_at]
+    def expire(self, uids: Iterable[str], now: float) -> list[str]:
+        """Takes those of the pods off their nodes that are overdue at `now`; returns their `namespace/name`."""
+        placements, overdue = self.placements.by_uid(), set(self.placements.overdue(now))
+        over = [uid for uid in uids if uid in overdue]
         for uid in over:
             self.displace(uid, PodEvent.EXPIRE)
         return [placements[uid].info.pod.key for uid in over]

@@ -72,6 +72,7 @@ class BindingsInFlight:
     def _write(self, slot: int, under_way: BindingInFlight) -> None:
         data = "\0".join([*under_way.binding, str(under_way.since)]).encode()
         at = slot * _SLOT_BYTES
+        self._clear(slot)  # of what an unknown outcome has left, and half of this, nobody could read anything
         if len(data) <= _SLOT_BYTES - _LENGTH_BYTES:
             self._memory[at + _LENGTH_BYTES : at + _LENGTH_BYTES + len(data)] = data
             self._memory[at : at + _LENGTH_BYTES] = len(data).to_bytes(_LENGTH_BYTES)  # last: now it is whole

@@ -161,6 +161,8 @@ class Bind:
 
     def _confirm(self, binding: Binding) -> ExtenderBindingResult:
         """Binds a pod anew that is bound there by all that is known: a restored API server may have lost that."""
+        with suppress(IllegalTransition):  # it must not expire meanwhile
+            self._cache.finish_binding(binding.uid)
         try:
             self._binder.bind(binding)
         except (OutcomeUnknown, Refused) as error:  # or kube-scheduler would try the pod no more

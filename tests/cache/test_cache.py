@@ -150,7 +150,7 @@ class CacheMachine(RuleBasedStateMachine):
         now = self.clock.monotonic()
         over = {u for u, (_, expiry) in self.assumed.items() if expiry is not None and expiry <= now}
         assert bool(self.cache.overdue(now)) == bool(over)
-        assert len(self.cache.expire(self.cache.overdue(now))) == len(over)
+        assert len(self.cache.expire(self.cache.overdue(now), now)) == len(over)
         self.assumed = {u: v for u, v in self.assumed.items() if u not in over}
 
     @invariant()
@@ -205,14 +205,14 @@ def test_a_bind_without_a_time_to_live_waits_for_ever() -> None:
     cache.assume(PodInfo(pod("p")), "n", fits)
     cache.finish_binding(pod("p").uid)
     clock.advance(1e9)
-    assert cache.expire(cache.overdue(clock.monotonic())) == []
+    assert cache.expire(cache.overdue(clock.monotonic()), clock.monotonic()) == []
 
 
 def test_an_assumed_pod_does_not_expire_while_its_bind_is_under_way() -> None:
     cache, clock = cache_with("n")
     cache.assume(PodInfo(pod("p")), "n", fits)
     clock.advance(1e9)
-    assert cache.expire(cache.overdue(clock.monotonic())) == []
+    assert cache.expire(cache.overdue(clock.monotonic()), clock.monotonic()) == []
     placement = cache.placement(pod("p").uid)
     assert placement is not None
     assert placement.state is PodState.ASSUMED

@@ -133,6 +133,15 @@ def test_a_pod_that_was_over_only_after_the_question_waits_for_the_next(
     assert (expiry.sweep(), cache.size().assumed_pods) == ([], 0)
 
 
+def test_a_pod_that_is_bound_again_while_it_is_asked_about_keeps_its_place(
+    cache: Cache, expiry: Expiry, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind(cache, "p")
+    clock.advance(TTL)
+    monkeypatch.setattr(Asked, "missed", lambda _self, uid, _told: cache.finish_binding(uid, certain=False))
+    assert (expiry.sweep(), cache.size().assumed_pods) == ([], 1)
+
+
 def test_while_nobody_can_tell_every_pod_keeps_its_place(
     cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
 ) -> None:

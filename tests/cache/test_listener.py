@@ -97,7 +97,7 @@ def test_every_way_to_lose_a_place(cache: Cache, heard: Heard, clock: ManualCloc
     cache.changed("Pod", pod(make_pod("confirmed").node("n").resource_version("1")))
     clock.advance(31)
     cache.changed("Pod", pod(make_pod("confirmed").node("n").resource_version("2")))
-    cache.expire(cache.overdue(clock.monotonic()))
+    cache.expire(cache.overdue(clock.monotonic()), clock.monotonic())
     assert heard.displaced_pods == [("forgotten", "n", PodEvent.FORGET), ("expired", "n", PodEvent.EXPIRE)]
 
 

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,28 @@ def test_more_than_can_be_noted_are_bound_all_the_same() -> None:
         dying_within(in_flight, *[binding("last")] * 600)
 
     assert "last" in left_by(work)
+
+
+def test_one_that_was_being_noted_where_another_had_been_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(in_flight: BindingsInFlight) -> None:
+        with_outcome(in_flight, "long" * 9, OutcomeUnknown("no answer"))
+        monkeypatch.setattr(in_flight, "_memory", Fatal(in_flight._memory))
+        for _ in range(2000):
+            with_outcome(in_flight, "u", None)
+
+    assert left_by(work) == []
+
+
+class Fatal:
+    """Memory whose process is killed once a note is written, and before its length is."""
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+
+    def __setitem__(self, at: slice, data: bytes) -> None:
+        self._memory[at] = data
+        if len(data) > 2 and at.start < 10:  # a note, and in the first place
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_binding_that_is_too_long_to_note_is_left_out() -> None:

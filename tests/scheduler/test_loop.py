@@ -175,6 +175,19 @@ def test_a_bind_of_unknown_outcome_keeps_the_place_until_the_watch_tells() -> No
     assert world.queue.pods_in_flight() == []
 
 
+def test_the_place_of_a_pod_that_turns_out_to_be_elsewhere_goes_to_those_that_wait_for_it() -> None:
+    world = World(node("n1", cpu="1"), node("n2", cpu="2").taint("dedicated"), pod("first"))
+    world.attempt()
+    world.put(pod("second"))
+    world.watch()
+    world.attempt()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["second"]
+    world.put_object(world.pod("first").placed_on("n2"))
+    world.settle()
+    world.pass_time(3)
+    assert (world.node_of("first"), world.node_of("second")) == ("n2", "n1")
+
+
 def test_a_bind_that_never_happened_expires_and_is_tried_again() -> None:
     world = World(node("n1"), pod("p"))
     world.faults = [OutcomeUnknown("no answer")]

@@ -242,7 +242,8 @@ class World:
         """Second by second, with all that is due in each."""
         for _ in range(int(seconds)):
             self.clock.advance(1)
-            self.cache.expire(self.cache.overdue(self.clock.monotonic()))
+            now = self.clock.monotonic()
+            self.cache.expire(self.cache.overdue(now), now)
             self.queue.flush_backoff()
             self.queue.flush_unschedulable()
             self.device_claims.resolve()

@@ -73,6 +73,17 @@ def test_a_repeated_bind_is_success_and_takes_no_second_place(seen: bool) -> Non
     assert binder.bound == [(UID, "n"), (UID, "n")]  # of which an API server restored from a copy may have lost one
 
 
+def test_a_repeated_bind_begins_the_time_to_live_anew() -> None:
+    clock = ManualClock()
+    cache = cache_of(NODE, POD, clock=clock)
+    verb = bind_with(FakeBinder(), cache)
+    answer(verb, binding(POD, "n"))
+    clock.advance(60)
+    assert list(cache.overdue(clock.monotonic())) == [UID]
+    answer(verb, binding(POD, "n"))
+    assert cache.overdue(clock.monotonic()) == {}
+
+
 @pytest.mark.parametrize(
     "error",
     [Conflict('pod p is already assigned to node "m"', 409), NotFound("gone", 404), OutcomeUnknown("timed out")],
@@ -113,7 +124,7 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
     assert "Insufficient cpu" in answer(verb, binding(rival, "n"))["Error"]
     clock.advance(31)
     tell(cache, [rival])
-    cache.expire(cache.overdue(clock.monotonic()))
+    cache.expire(cache.overdue(clock.monotonic()), clock.monotonic())
     assert answer(verb, binding(rival, "n")) == {"Error": ""}
 
 

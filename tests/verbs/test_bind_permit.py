@@ -191,7 +191,7 @@ def test_what_is_reserved_for_an_unknown_outcome_is_taken_back_when_the_pod_expi
     settle(given.permits, given.cache)
     assert licences.held == ["p on n"]
     clock.advance(31)
-    given.cache.expire(given.cache.overdue(clock.monotonic()))
+    given.cache.expire(given.cache.overdue(clock.monotonic()), clock.monotonic())
     settle(given.permits, given.cache)
     assert licences.held == []
 

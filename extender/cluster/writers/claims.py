@@ -58,6 +58,8 @@ class ApiClaims:
             current = self._read(claim)
             if _is_done(current, pod, allocation):  # of two sendings the second met what the first has written
                 return current
+            if allocation is None and current.allocation is not None and _place(current) != _place(claim):
+                raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
         raise AssertionError("unreachable")
 
     def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
@@ -132,6 +134,10 @@ def _is_done(claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None
     if not claim.is_reserved_for(pod.uid) or claim.allocation is None:
         return False
     return allocation is None or claim.allocation.devices == allocation.devices
+
+
+def _place(claim: ResourceClaim) -> object:
+    return claim.allocation and (claim.allocation.devices, claim.allocation.node_selector)
 
 
 def _collection(namespace: str) -> str:

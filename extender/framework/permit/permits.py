@@ -248,18 +248,20 @@ class Permits:
             elif uid in self._permits:
                 self._permits[uid].is_uncertain = True
 
-    def settle(self, is_bound: Callable[[str], bool | None]) -> None:
+    def settle(self, is_bound: Callable[[str, str], bool | None]) -> None:
         """Finishes the pods that are bound after all, and unreserves those that are not; None: nobody knows yet.
 
         Rules that were late and have ended are asked to take back what they did.
         """
         self._settle_late()
         with self._lock:
-            uncertain = [uid for uid, permit in self._permits.items() if permit.is_uncertain]
-        for uid in uncertain:
-            bound = is_bound(uid)
+            uncertain = {uid: permit for uid, permit in self._permits.items() if permit.is_uncertain}
+        for uid, permit in uncertain.items():
+            bound = is_bound(uid, permit.node_name)
             if bound is not None:
-                self.finish(uid, certain=True) if bound else self.unreserve(uid)
+                with self._turn:
+                    if self._permits.get(uid) is permit:
+                        self.finish(uid, certain=True) if bound else self._unreserve(uid)
 
     def _settle_late(self) -> None:
         with self._turn:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
@@ -130,6 +131,16 @@ def test_a_claim_that_is_no_longer_to_be_had(
     happens(client, claims)
     with pytest.raises(error, match=told):
         claims.bind(claim, pod, ALLOCATION)
+
+
+def test_a_claim_that_was_allocated_elsewhere_cannot_be_reserved(client: ApiClient, claims: ApiClaims) -> None:
+    first, second = make(client, "first"), make(client, "second")
+    allocated = claims.bind(make_one(client), first, ALLOCATION)
+    claims.release(allocated, first, deallocate=True)
+    elsewhere = AllocationResult(devices=DeviceAllocationResult(results=[replace(RESULT, pool="n2")]))
+    claims.bind(read(client), first, elsewhere)
+    with pytest.raises(Refused, match="allocated elsewhere"):
+        claims.bind(allocated, second, None)
 
 
 def test_a_claim_that_was_deallocated_cannot_be_reserved(client: ApiClient, claims: ApiClaims) -> None:

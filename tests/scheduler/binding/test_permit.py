@@ -188,9 +188,42 @@ def test_what_was_reserved_for_a_pod_that_is_not_bound_after_all_is_taken_back(
     world.binders.work()
     settle(world.permits, world.cache)
     assert (rules.calls == ASKED) is bool(undone_after)
-    world.cache.expire(world.cache.overdue(world.clock.monotonic() + undone_after))
+    over_at = world.clock.monotonic() + undone_after
+    world.cache.expire(world.cache.overdue(over_at), over_at)
     settle(world.permits, world.cache)
     assert rules.calls == [*ASKED, *UNDONE]
+
+
+def test_what_was_reserved_on_another_node_than_the_pod_turns_out_to_be_bound_to_is_taken_back() -> None:
+    rules = Rules()
+    world = world_with(node("n1"), pod("p"), rules=rules.rules)
+    world.faults = [OutcomeUnknown("silence")]
+    world.settle()
+    world.put(node("n2"))
+    world.put_object(world.pod("p").placed_on("n2"))
+    world.settle()
+    settle(world.permits, world.cache)
+    assert rules.calls == [*ASKED, *UNDONE]
+
+
+def test_what_the_next_attempt_has_reserved_is_not_taken_back_for_the_last_one() -> None:
+    rules = Rules()
+    world = world_with(node("n1"), pod("p"), rules=rules.rules)
+    world.faults = [OutcomeUnknown("silence")]
+    world.settle()
+    over_at = world.clock.monotonic() + 40
+    world.cache.expire(world.cache.overdue(over_at), over_at)
+    world.clock.advance(40)
+    world.queue.flush_backoff()
+
+    def is_bound(_uid: str, _node_name: str) -> bool:
+        assert world.attempt()  # just now
+        return False
+
+    world.permits.settle(is_bound)
+    world.settle()
+    assert world.node_of("p") == "n1"
+    assert rules.calls == [*ASKED, *UNDONE, *ASKED]
 
 
 def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it() -> None:
