@@ -103,4 +103,4 @@ def _extender(url: str | None) -> ExtenderConfig | None:
     try:
         return ExtenderSpec.model_validate({"urlPrefix": url, "weight": 1, "nodeCacheCapable": True, **verbs}).config
     except ValidationError as error:
-        raise ConfigurationError([f"--url {url}: {error.errors()[0]['msg']}"]) from None
+        raise ConfigurationError([f"--url {url}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"]) from None

@@ -60,8 +60,10 @@ def main() -> None:
         cli()
     except ConfigurationError as error:
         _fail(error.faults, USAGE_ERROR)
-    except (ExtenderError, OSError) as error:
+    except ExtenderError as error:
         _fail([str(error)], FAILURE)
+    except OSError as error:
+        _fail([f"{error.filename}: {error.strerror}" if error.filename else str(error)], FAILURE)
     except MemoryError:
         _fail(["out of memory: the input stands for more than fits"], FAILURE)
 

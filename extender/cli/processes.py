@@ -13,6 +13,7 @@ import click
 
 from extender.config.settings import OPTIONS, Option
 from extender.config.sources import load
+from extender.errors import ConfigurationError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
@@ -156,6 +157,8 @@ def schedule(
     it are asked as kube-scheduler asks them. /livez, /readyz, /metrics and, for this machine only, /debug/pods are
     served at the address of --bind; `extender status` reads the last.
     """
+    if scheduler_name == "":
+        raise ConfigurationError(["--scheduler-name: want the schedulerName of the pods to place"])
     given = {name: value for name, value in {**flags, "bind": address}.items() if value is not None}
     settings = load(config, os.environ, given)
     from extender.app.schedule import Options  # --help, and a fault in the settings, need not wait for NumPy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,11 +12,13 @@ import yaml
 
 from extender.cli.answers.sources import Source, show, source_options
 from extender.errors import ConfigurationError
+from extender.offline.text import printable
 
 if TYPE_CHECKING:
     from extender.offline.rule_trial import RuleTrial
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_WIDEST = 200  # letters of a reason
 _SKELETON = '''"""Rules for `extender serve --policy policy.yaml`; `extender rule test {name}.py` tries them."""
 
 from extender import Node, Pod, predicate, priority
@@ -134,7 +137,9 @@ def _text(trial: RuleTrial) -> str:
         pairs = trial.pods * trial.nodes
         passed = pairs - sum(trial.refused.values())
         lines.append(f"  lets {passed} of {pairs} pairs of a pod and a node pass")
-        lines += [f"  refuses {count}: {reason}" for reason, count in trial.refused.most_common()]
+        lines += [
+            f"  refuses {count}: {shorten(printable(reason), _WIDEST)}" for reason, count in trial.refused.most_common()
+        ]
     elif trial.scores is not None:
         low, middle, high = trial.scores
         lines.append(f"  scores {low} to {high}, half of them up to {middle}; nodes differ for {trial.differs} pods")

@@ -54,6 +54,8 @@ class Source:
         """
         from extender.offline.cluster import Cluster, state_of
 
+        if self.cluster is not None and self.context is not None:
+            raise ConfigurationError(["--context names a context of a kubeconfig: give it or --cluster"])
         if self.cluster is not None and self.kubeconfig is None:
             return Cluster.load(self.cluster, self.profiles()), []
         if self.cluster is None:
@@ -158,9 +160,11 @@ def profiles_of(policy: Path | None, kubeconfig: Path | None = None) -> Profiles
 
 
 def pod_key(given: str, namespace: str) -> str:
-    """`namespace/name` of NAMESPACE/NAME, NAME, pod/NAME or NAMESPACE/pod/NAME."""
+    """`namespace/name` of NAMESPACE/NAME, NAME, pod/NAME or NAMESPACE/pod/NAME. Raises ConfigurationError."""
     *before, name = given.split("/")
     named = [part for part in before if part not in _POD_PREFIXES]
+    if len(named) > 1 or not name:
+        raise ConfigurationError([f"{given}: want NAME, NAMESPACE/NAME or pod/NAME"])
     return f"{named[-1] if named else namespace}/{name}"
 
 

@@ -209,6 +209,8 @@ def _scenario(
 ) -> Scenario:
     from extender.offline.what_if.scenario import Scenario
 
+    if replicas is not None and not filenames:
+        raise ConfigurationError(["--replicas says how many pods of each -f: give -f, or --scale KIND/NAME=N"])
     namespace = source.default_namespace()
     return Scenario(
         cordon=cordon,
@@ -222,13 +224,13 @@ def _scenario(
 
 
 def _workloads(filenames: Sequence[Path], source: Source) -> list[Workload]:
+    from extender.offline.manifests.files import read
     from extender.offline.manifests.templates import read_workloads
 
     source.check_standard_input(map(str, filenames))
     found = []
     for path in filenames:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        found += read_workloads(data, str(path), source.default_namespace())
+        found += read_workloads(read(path), str(path), source.default_namespace())
     return found
 
 

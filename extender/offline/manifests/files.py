@@ -28,6 +28,7 @@ MOST_YAML_BYTES = 128 * 1024 * 1024
 _PIECE_BYTES = 16 * 1024 * 1024
 STDIN = Path("-")
 _BLANK = re.compile(r"\s*")
+_EMPTY = "it is empty: want YAML or JSON, as `kubectl get -o yaml` prints it"
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def _plain_suffix(file: Path) -> str:
 
 
 def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
-    data = _read(file)
+    data = read(file)
     if data.lstrip()[:1] == b"{":
         try:
             for document in _json_documents(data):
@@ -94,7 +95,8 @@ def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
     yield from _from_yaml(file, data, left_out)
 
 
-def _read(file: Path) -> bytes:
+def read(file: Path) -> bytes:
+    """Returns what is in the file, unpacked, or on standard input (`-`). Raises MalformedCluster and OSError."""
     if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: {file.stat().st_size} bytes are more than {MOST_JSON_BYTES}")
     with sys.stdin.buffer if file == STDIN else file.open("rb") as stream:
@@ -108,7 +110,7 @@ def _read(file: Path) -> bytes:
     if len(data) > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: more than {MOST_JSON_BYTES} bytes")
     if not data.strip():
-        raise MalformedCluster(f"{file}: it is empty: want YAML or JSON, as `kubectl get -o yaml` prints it")
+        raise MalformedCluster(f"{file}: {_EMPTY}")
     return data
 
 
@@ -164,7 +166,10 @@ def _from_json(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Foun
             yield from _one_from_json(str(file), data, head, left_out)
         for number, item in enumerate(items or ()):
             place = f"{file}: items[{number}]"
-            own = _HEAD.decode(item)
+            try:
+                own = _HEAD.decode(item)
+            except msgspec.ValidationError as error:
+                raise MalformedCluster(f"{place}: {error}") from None
             kind = own.kind or head.kind.removesuffix("List")
             yield from _one_from_json(place, item, _Head(kind, own.api_version or head.api_version), left_out)
     except msgspec.ValidationError as error:
@@ -193,8 +198,10 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, left_out:
 
 
 def _from_yaml(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Found]:
+    is_empty = True
     try:
         for number, document in enumerate(strict_yaml.load_all(data), 1):
+            is_empty = is_empty and document is None
             place = f"{file}: document {number}"
             for item_place, item in _items(place, document):
                 obj = to_object(item, item_place)
@@ -206,6 +213,8 @@ def _from_yaml(file: Path, data: bytes, left_out: Counter[str]) -> Iterator[Foun
         raise
     except MalformedInput as error:
         raise MalformedCluster(f"{file}: {error}") from None
+    if is_empty:
+        raise MalformedCluster(f"{file}: {_EMPTY}")
 
 
 def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, object]]]:

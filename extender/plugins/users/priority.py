@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -89,10 +90,16 @@ class CustomPriority:
         return answers
 
 
+def _shown(answer: object) -> str:
+    """Returns what was answered; of nodes, one after another, for the first that got no number."""
+    answers = answer if isinstance(answer, list) else []
+    return reprlib.repr(next((each for each in answers if np.asarray(each).dtype.kind not in "biuf"), answer))
+
+
 def _numbers(answer: object, rows: int) -> Floats:
     column = np.asarray(answer)
     if column.dtype.kind not in "biuf" or column.shape != (rows,):
-        raise TypeError(f"a priority answers a number for each of {rows} nodes, not {column.dtype}{list(column.shape)}")
+        raise TypeError(f"a priority answers a number for each of {rows} nodes, not {_shown(answer)}")
     numbers = column.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("a priority answers finite numbers")

@@ -44,7 +44,7 @@ def log_start(
         "version": version("extender"),
         "policy": str(settings.policy or settings.provider),
         "profiles": [profile.name for profile in profiles],
-        "rules": sorted({rule.name for profile in profiles for rule in users_rules(profile)}),
+        "rules": sorted({rule.name for profile in profiles for rule in (*users_rules(profile), *profile.permit)}),
         "addresses": list(_addresses(command, settings)),
         "off": [*_switched_off(command, settings), *_gates_off(features), *_plugins_off(profiles)],
     }

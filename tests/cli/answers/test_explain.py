@@ -157,6 +157,8 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["--cluster", "x", "--node", "n"], "give one pod", id="no pod"),
         pytest.param(["p", "-f", "-", "--cluster", "x"], "give one pod", id="two pods"),
         pytest.param(["p", "--cluster", "x", "--kubeconfig", "x"], "give one cluster", id="two clusters"),
+        pytest.param(["p", "--cluster", "x", "--context", "c"], "--context names a context", id="context of a file"),
+        pytest.param(["a/b/c", "--cluster", "{cluster}"], "a/b/c: want NAME, NAMESPACE/NAME", id="pod of three parts"),
         pytest.param(["--batch", "--cluster", "x"], "--batch reads", id="batch and cluster"),
         pytest.param(["-f", "-", "--cluster", "-"], "cannot both read standard input", id="standard input twice"),
         pytest.param(["p", "--cluster", "/none"], "/none", id="no file"),

@@ -48,6 +48,13 @@ def test_json_counts_what_is_refused(tmp_path: Path) -> None:
     assert trial["refused"] == {"another node": 6 * 19}
 
 
+def test_a_reason_stays_one_short_line(tmp_path: Path) -> None:
+    result = tried(tmp_path / "r.py", "@predicate\ndef r(pod, node):\n    return 'no\\nroom ' * 100_000\n")
+    (line,) = (line for line in result.stdout.splitlines() if "refuses" in line)
+    assert line.startswith("  refuses 120: no\\nroom")
+    assert len(line) < 250
+
+
 @pytest.mark.parametrize(
     ("text", "failure"),
     [

@@ -93,6 +93,7 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
         pytest.param(["simulate", "--scale", "web"], "--scale web: want [NAMESPACE/]KIND/NAME=N", id="scale"),
         pytest.param(["simulate", "--scale", "deploy/x=2"], "no pod of default/deploy/x", id="workload"),
         pytest.param(["simulate", "-f", "/none"], "/none", id="no file"),
+        pytest.param(["simulate", "--replicas", "5"], "--replicas says how many", id="replicas of none"),
         pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: want NODE=N", id="no number"),
         pytest.param(["simulate", "--add-node", "{cluster}"], "want a file with one Node, not 2", id="two nodes"),
         pytest.param(["capacity"], "give a template with -f FILE", id="no template"),

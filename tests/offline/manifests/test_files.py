@@ -117,6 +117,9 @@ def odd(field: str, value: Any) -> dict[str, Any]:
         pytest.param("c.json", json.dumps(odd("spec", 5)), "items[1]: Expected `object`", id="type in JSON"),
         pytest.param("c.json", json.dumps(odd("kind", "")), "", id="no kind in JSON"),
         pytest.param(
+            "c.json", json.dumps({**POD_LIST, "items": [POD, 3]}), "items[1]: Expected `object`", id="a number in JSON"
+        ),
+        pytest.param(
             "c.json", json.dumps({"kind": "Node", "apiVersion": "v1"}), "name is missing", id="no name in JSON"
         ),
         pytest.param("c.json", '{"kind":"Node","apiVersion":"v1","x":' + "[" * 200_000, "", id="deep JSON"),
@@ -141,6 +144,7 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, text: str | byt
         pytest.param(gzip.compress(as_yaml(NODE).encode())[:-20], "it is cut off or damaged", id="broken gzip"),
         pytest.param(b"\x7fELF\0\0\1", "it is no text: want YAML or JSON", id="a program"),
         pytest.param(b" \n", "it is empty: want YAML or JSON", id="nothing"),
+        pytest.param(b"---\n# all gone\n---\nnull\n", "it is empty: want YAML or JSON", id="no document"),
     ],
 )
 def test_a_file_that_nobody_can_read(data: bytes, told: str, tmp_path: Path) -> None:

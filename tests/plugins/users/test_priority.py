@@ -71,6 +71,25 @@ def test_what_fails_is_no_opinion_and_is_told_once(function: Callable[..., objec
     assert len(failures.told) == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        pytest.param(10**30, "not 1000000000000000000000000000000", id="more than 64 bits"),
+        pytest.param(None, "not None", id="nothing"),
+        pytest.param("x" * 1000, "not 'xxxxxxxxxxxx...xxxxxxxxxxxxx'", id="a long text"),
+    ],
+)
+def test_what_fails_names_the_answer(answer: object, told: str) -> None:
+    messages: list[str] = []
+
+    class Listening(Remembered):
+        def failed(self, rule: str, error: Exception) -> None:
+            messages.append(str(error))
+
+    scores(priority(lambda pod, node: answer).rule("mine", {}, Listening()), POD, *NODES)
+    assert messages == [f"a priority answers a number for each of {len(NODES)} nodes, {told}"]
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
 @example([-1.5e308, 1.5e308])
 def test_normalised_scores_keep_the_order_and_use_the_whole_scale(answers: list[float]) -> None:

@@ -18,7 +18,17 @@ from extender.table.features import DEFAULT_FEATURES
 from extender.web.telemetry import log
 from extender.web.telemetry.start_log import Command, log_start
 
-RULE = "from extender import predicate\n\n\n@predicate\ndef own(pod, node):\n    return None\n"
+RULE = """
+from extender import predicate, reserve
+
+@predicate
+def own(pod, node):
+    return None
+
+@reserve(woken_by={"StatefulSet": "Add"})
+def taken(pod, node):
+    return None
+"""
 POLICY = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -27,6 +37,7 @@ profiles:
 - schedulerName: mine
   plugins:
     filter: {enabled: [{name: "started_rules:own"}]}
+    reserve: {enabled: [{name: "started_rules:taken"}]}
     score: {disabled: [{name: ImageLocality}]}
     postFilter: {disabled: [{name: DefaultPreemption}]}
 """
@@ -47,7 +58,8 @@ def test_it_tells_the_cluster_the_versions_and_the_rules(tmp_path: Path) -> None
     line = started(tmp_path)
     assert (line["msg"], line["command"], line["cluster"]) == ("start", "serve", "https://api:6443")
     assert (line["kubernetes"], line["version"]) == ("v1.37.1", version("extender"))
-    assert (line["policy"], line["profiles"], line["rules"]) == ("policy.yaml", ["mine"], ["started_rules:own"])
+    assert (line["policy"], line["profiles"]) == ("policy.yaml", ["mine"])
+    assert line["rules"] == ["started_rules:own", "started_rules:taken"]
 
 
 @pytest.mark.parametrize(
