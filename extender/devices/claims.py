@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from extender.devices.allocations import devices_of
 from extender.devices.extended_resources import claim_for, class_behind, may_be_backed
+from extender.framework.node_affinity import is_well_formed
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.devices.claims import DeviceRequest, PendingClaim, ResourceClaim
 from extender.model.devices.slices import DeviceClass
@@ -62,7 +63,7 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
     if not user and not backed:
         return None
     for claim in user:
-        refusal = _unready(claim, table) if claim.allocation is None else None
+        refusal = _unready(claim, table) if claim.allocation is None else _unreadable(claim)
         if refusal is not None:
             return refusal
     unbacked = [name for name, amount in pod.requests.items() if amount and may_be_backed(name) and name not in backed]
@@ -119,6 +120,14 @@ def _existing(pod: Pod, name: str, owned: bool, find: FindClaim) -> ResourceClai
     if owned and (claim.controller is None or claim.controller.uid != pod.uid):
         return unresolvable(NAME, f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")
     return claim
+
+
+def _unreadable(claim: ResourceClaim) -> Refusal | None:
+    """A Refusal if the scheduler cannot read where the allocated claim is available (upstream NewNodeSelector)."""
+    selector = claim.allocation.node_selector if claim.allocation else None
+    if selector is None or all(map(is_well_formed, selector.node_selector_terms or ())):
+        return None
+    return failed(NAME, f'running PreFilter plugin "{NAME}": claim {claim.key}: cannot parse its node selector')
 
 
 def _unready(claim: ResourceClaim, table: Table) -> Refusal | None:

@@ -188,12 +188,11 @@ class ClassUsage:
         self.capacity: Scores = np.zeros(rows, np.int64)
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
-    def bind(self, binding: StaticBinding) -> None:
-        """Adds the claim, and the volume it is bound to."""
-        here = binding.picked != NONE
+    def bind(self, binding: StaticBinding, here: BoolColumn) -> None:
+        """Adds the claim, and the volume it is bound to on these nodes."""
         self.counts |= here
         self.requested += np.where(here, units(binding.claim.requested_storage), 0)
-        self.capacity += binding.bytes
+        self.capacity += np.where(here, binding.bytes, 0)
 
     def provision(self, provision: DynamicProvision, here: BoolColumn, left: Scores) -> None:
         """Adds the claim. All claims of the class are provisioned from one pool, which is not added up."""
@@ -207,13 +206,22 @@ def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
     found = np.zeros(len(volumes.rows), np.bool_)
     for binding in volumes.static_bindings:
-        usage[binding.claim.class_name].bind(binding)
+        for class_name, here in _nodes_by_class(binding).items():
+            usage[class_name].bind(binding, here)
         found |= binding.picked != NONE
     for provision in volumes.dynamic_provisions:
         if provision.bytes_left is not None:
             here = provision.needed & ~found
             usage[provision.claim.class_name].provision(provision, here, provision.bytes_left)
     return usage
+
+
+def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
+    """By the class of the volume that is picked there: that of its spec, whatever the annotation of old says."""
+    picked: defaultdict[str, list[int]] = defaultdict(list)
+    for index in np.unique(binding.picked[binding.picked != NONE]).tolist():
+        picked[binding.volumes[index].volume.spec.storage_class_name].append(index)
+    return {class_name: np.isin(binding.picked, indices) for class_name, indices in picked.items()}
 
 
 class VolumeBindingArgs(Arguments):

@@ -17,5 +17,12 @@ def decide(case: Object) -> Decision:
 
 
 def disagreements(case: Object, stock: Object) -> list[Difference]:
-    """Returns what we decide otherwise; nothing too where stock itself cannot decide."""
-    return [] if "error" in stock else differences(case, stock, decide(case))
+    """Returns what we decide otherwise.
+
+    Where stock cannot decide there is nothing to compare, unless it is an error of PreFilter: then no node is feasible.
+    """
+    if "error" not in stock:
+        return differences(case, stock, decide(case))
+    if stock.get("prefilter", {}).get("code") != "Error":
+        return []
+    return [Difference("feasible", node, False, True) for node in decide(case).feasible]

@@ -70,6 +70,6 @@ class Image(NamedTuple):
 
 
 def image_sizes(node: Node | None) -> Mapping[str, int]:
-    """Returns the sizes of the images on the node, by each of their names."""
+    """Returns the sizes of the images on the node, by each of their names; of a name that is there twice the first."""
     images = node.status.images if node else None
-    return {name: min(image.size_bytes, INT64_MAX) for image in images or () for name in image.names or ()}
+    return {name: min(image.size_bytes, INT64_MAX) for image in reversed(images or ()) for name in image.names or ()}
