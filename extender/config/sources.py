@@ -73,6 +73,8 @@ def _missing_files(settings: Settings) -> Iterator[str]:
             yield f"{OPTIONS[name].key}: there is no file {str(path)!r}"
     if settings.record is not None and not settings.record.parent.is_dir():
         yield f"record: there is no folder {str(settings.record.parent)!r}"
+    elif settings.record is not None and settings.record.exists() and not settings.record.is_file():
+        yield f"record: {str(settings.record)!r} is no file, name one to write"
 
 
 def _tls_contradictions(settings: Settings) -> Iterator[str]:

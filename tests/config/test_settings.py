@@ -122,6 +122,8 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
             "renewDeadlineSeconds: want more than 1.2 times retryPeriodSeconds",
         ),
         ({"cluster": "/nowhere"}, "cluster: there is no file '/nowhere'"),
+        ({"record": "/nowhere/r"}, "record: there is no folder '/nowhere'"),
+        ({"record": "/"}, "record: '/' is no file, name one to write"),
         ({"client_names": ("a",)}, "clientNames: names are checked only with a clientCa"),
         ({"tls_cert": __file__}, "tlsCert, tlsKey: HTTPS needs both"),
         ({"client_ca": __file__}, "clientCa: client certificates need HTTPS, give tlsCert and tlsKey too"),
