@@ -18,7 +18,7 @@ from extender.errors import ConfigurationError
 from extender.framework.rules import Check, Predicate, Priority
 from extender.offline.cluster import Cluster, state_of
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction
-from extender.plugins.users.failures import described
+from extender.plugins.users.failures import described, is_ctrl_c
 from extender.table import PodInfo, Table
 
 Rule = PredicateFunction[..., object] | PriorityFunction[..., object]
@@ -69,7 +69,9 @@ def rules_in(path: Path) -> dict[str, Rule]:
         spec.loader.exec_module(module)
     except FileNotFoundError as error:
         raise ConfigurationError([f"{path}: {error.strerror}"]) from None
-    except (Exception, SystemExit) as error:  # importing runs it, and it may raise anything
+    except BaseException as error:  # importing runs it, and it may raise anything
+        if is_ctrl_c(error):
+            raise
         raise ConfigurationError([described(error)]) from None
     found = {
         name: value

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
-from extender.plugins.users.failures import RAISED_BY_RULES, described
+from extender.plugins.users.failures import described, is_ctrl_c
 from extender.policy.faults import Faults
 
 
@@ -109,7 +109,9 @@ class Library:
             return None
         try:
             found = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
-        except RAISED_BY_RULES as error:  # importing a user's module runs it, and it may raise anything
+        except BaseException as error:  # importing a user's module runs it, and it may raise anything
+            if is_ctrl_c(error):
+                raise
             faults.add(path, f"{name} cannot be imported: {described(error)}")
             if module not in sys.modules:
                 self._not_importable.add(module)

@@ -231,6 +231,13 @@ def test_a_mounted_config_map_changes_by_its_link(running: Running, tmp_path: Pa
             "reloaded_rules.py:3: SystemExit: 3",
             id="sys.exit",
         ),
+        pytest.param(
+            "reloaded_rules.py",
+            "class Own(BaseException): ...\n\nraise Own(3)\n",
+            "profiles[0].plugins.filter.enabled[0].name: reloaded_rules:rule cannot be imported: "
+            "reloaded_rules.py:3: Own: 3",
+            id="an error of its own base",
+        ),
         pytest.param("policy.yaml", None, "No such file or directory", id="no file"),
     ],
 )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from asyncio import CancelledError
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Protocol
 
 from extender.runtime.ports import Telemetry
@@ -34,8 +34,9 @@ def _meant(error: BaseException) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-RAISED_BY_RULES = (Exception, SystemExit, GeneratorExit, CancelledError)
-"""What a user's code may raise; all but Ctrl-C."""
+def is_ctrl_c(error: BaseException) -> bool:
+    """Returns whether somebody wants the process to end; all else that a user's code raises is a failure of its own."""
+    return isinstance(error, KeyboardInterrupt) and current_thread() is main_thread()
 
 
 def sendable(reason: str) -> str:

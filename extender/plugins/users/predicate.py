@@ -14,7 +14,7 @@ from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
-from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
+from extender.plugins.users.failures import RuleFailures, is_ctrl_c, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
 from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
@@ -159,7 +159,9 @@ class _PlainCheck(_CustomCheck):
             deadline.check(rest)
             try:
                 reason = self._reason(row)
-            except RAISED_BY_RULES as error:
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
                 first_error = first_error or error
                 broken.append(position)
             else:
@@ -188,7 +190,9 @@ class _ColumnsCheck(_CustomCheck):
             return self._verdict(self._rule.function(self._pod, self._table, rows), len(rows))
         except DeadlineExceeded:
             raise
-        except RAISED_BY_RULES as error:
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
 
     def _verdict(self, answer: object, rows: int) -> Verdict:

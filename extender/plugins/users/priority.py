@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from extender.errors import DeadlineExceeded
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
-from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures
+from extender.plugins.users.failures import RuleFailures, is_ctrl_c
 from extender.plugins.users.function import BoundFunction, RuleFunction
 from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
@@ -76,7 +76,9 @@ class CustomPriority:
             return RowScorer(lambda _: np.rint(points).astype(np.int64))  # asked by now: it may have no opinion
         except DeadlineExceeded:
             raise
-        except RAISED_BY_RULES as error:
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             self.failures.failed(self.name, error)
             return None
 

@@ -13,7 +13,7 @@ from extender.framework.permit import Handle, ReserveRule, Wait
 from extender.framework.plugin import PERMIT, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.failures import RAISED_BY_RULES, RuleFailures, sendable
+from extender.plugins.users.failures import RuleFailures, is_ctrl_c, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
 from extender.plugins.users.unanswered import answer_of
 from extender.runtime.clock import Deadline
@@ -132,7 +132,9 @@ class CustomReserve:
             seconds = self._seconds(answer)
         except RuleUnanswered:
             raise
-        except RAISED_BY_RULES as error:
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             self.failures.failed(self.name, error)
             raise BindingFailed(f"rule {self.name} failed") from None
         if seconds is None:
@@ -147,7 +149,9 @@ class CustomReserve:
         except RuleUnanswered as error:
             self.failures.failed(self.name, error)
             raise
-        except RAISED_BY_RULES as error:  # the others, and the pod itself, must be given back all the same
+        except BaseException as error:  # the others, and the pod itself, must be given back all the same
+            if is_ctrl_c(error):
+                raise
             self.failures.failed(self.name, error)
 
     def _seconds(self, answer: object) -> float | None:

@@ -59,6 +59,7 @@ def test_a_reason_stays_one_short_line(tmp_path: Path) -> None:
     ("text", "failure"),
     [
         pytest.param("return pod.lables", MISSPELT, id="misspelt"),
+        pytest.param("raise GeneratorExit(1)", "r.py:4: RuntimeError: the rule raised GeneratorExit(1)", id="ends"),
         pytest.param("import sys; sys.exit(1)", "r.py:4: RuntimeError: the rule called sys.exit(1)", id="exit"),
         pytest.param("return 3", NO_ANSWER, id="answer"),
     ],
@@ -74,6 +75,7 @@ def test_a_rule_that_fails(tmp_path: Path, text: str, failure: str) -> None:
     [
         pytest.param("def r(:", (), "r.py:2: SyntaxError: invalid syntax", id="syntax"),
         pytest.param("import sys; sys.exit(3)", (), "r.py:2: SystemExit: 3", id="exit"),
+        pytest.param("raise GeneratorExit(3)", (), "r.py:2: GeneratorExit: 3", id="ends"),
         pytest.param(
             "import no_such_module", (), "r.py:2: ModuleNotFoundError: No module named 'no_such_module'", id="import"
         ),

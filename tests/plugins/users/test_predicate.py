@@ -19,7 +19,7 @@ from extender.plugins.users.predicate import MOST_REASONS
 from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
-from tests.plugins.users.failures import Remembered
+from tests.plugins.users.failures import OfItsOwnBase, Remembered
 
 NODES = [make_node(f"n{i}").label(i=str(i)).obj() for i in range(3)]
 POD = make_pod("p").obj()
@@ -101,7 +101,7 @@ def test_what_raises_on_one_node_refuses_that_node() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(3), GeneratorExit(), CancelledError()], ids=lambda error: type(error).__name__
+    "error", [SystemExit(3), GeneratorExit(), CancelledError(), OfItsOwnBase()], ids=lambda error: type(error).__name__
 )
 def test_what_would_end_the_asker_is_a_failure_like_any_other(error: BaseException) -> None:
     def ends(pod: object, node: object) -> None:
@@ -110,6 +110,14 @@ def test_what_would_end_the_asker_is_a_failure_like_any_other(error: BaseExcepti
     assert refused(ends) == dict.fromkeys(["n0", "n1", "n2"], FAILED)
     with pytest.raises(RuntimeError, match=r"the rule (called|raised)"):
         refusals(predicate(ends).rule("mine", {}, RaisedFailures()), POD, *NODES)
+
+
+def test_ctrl_c_is_no_failure_of_the_rule() -> None:
+    def interrupted(pod: object, node: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        refused(interrupted)
 
 
 def test_a_failure_on_many_nodes_is_told_once() -> None:

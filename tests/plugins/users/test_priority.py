@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.plugins.users import priority
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
-from tests.plugins.users.failures import Remembered
+from tests.plugins.users.failures import OfItsOwnBase, Remembered
 
 NODES = [make_node(f"n{i}").label(i=str(i)).obj() for i in range(3)]
 POD = make_pod("p").obj()
@@ -57,11 +57,16 @@ def test_what_is_no_number_is_no_opinion(answers: list[object]) -> None:
     assert scored(answers) == []
 
 
+def _ends(pod: object, node: object) -> float:
+    raise OfItsOwnBase
+
+
 @pytest.mark.parametrize(
     "function",
     [
         pytest.param(lambda pod, node: 1 / int(node.labels["i"]), id="raises on one node"),
         pytest.param(lambda pod, table, rows: table.nonesuch, id="raises on columns"),
+        pytest.param(_ends, id="raises what ends a process"),
         pytest.param(lambda pod, table, rows: np.zeros(2), id="too few"),
     ],
 )

@@ -20,7 +20,7 @@ from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
-from tests.plugins.users.failures import Remembered
+from tests.plugins.users.failures import OfItsOwnBase, Remembered
 from tests.scheduler.world import NAME, World
 from tests.stock.waiting import wait_until
 
@@ -59,7 +59,7 @@ class Rules:
         def rule(pod: Pod, node: Node) -> object:
             self.calls.append(f"{name} {pod.name} on {node.name}")
             answer = self.answers.get(name)
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise answer
             return answer
 
@@ -93,6 +93,7 @@ def test_reserve_and_permit_run_in_their_order_and_the_pod_is_bound() -> None:
         ),
         pytest.param({"last": "not now"}, 3, "0/1 nodes are available: 1 not now.", Tier.UNSCHEDULABLE, id="permit"),
         pytest.param({"last": KeyError("x")}, 3, "rule last failed", Tier.BACKOFF, id="raises"),
+        pytest.param({"last": OfItsOwnBase()}, 3, "rule last failed", Tier.BACKOFF, id="raises what ends a process"),
         pytest.param({"last": 5}, 3, "rule last failed", Tier.BACKOFF, id="a number"),
         pytest.param({"first": Wait(5)}, 1, "rule first failed", Tier.BACKOFF, id="Reserve cannot wait"),
     ],
@@ -226,9 +227,10 @@ def test_what_the_next_attempt_has_reserved_is_not_taken_back_for_the_last_one()
     assert rules.calls == [*ASKED, *UNDONE, *ASKED]
 
 
-def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("unreachable"), OfItsOwnBase()], ids=["an error", "of its own base"])
+def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it(error: BaseException) -> None:
     def fails(pod: Pod, node: Node) -> None:
-        raise RuntimeError("unreachable")
+        raise error
 
     rules, failures = Rules(last=False), Remembered()
     rules.rules["second"].unreserve(fails)
