@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, show, source_options
+from extender.cli.files import write_whole
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
 
@@ -46,9 +47,13 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
     cluster, unread = source.load()
     data = cluster.snapshot(redact=redact, compress=output.suffix == ".gz")
     if str(output) == "-":
+        if sys.stdout is None:
+            raise ConfigurationError(["-o -: standard output is closed, give a file with -o FILE"])
         sys.stdout.buffer.write(data)
-    else:
+    elif output.exists() and not output.is_file():  # /dev/stdout, a pipe
         output.write_bytes(data)
+    else:
+        write_whole(output, data)
     for note in unread:
         click.echo(f"note: {note}", err=True)
 

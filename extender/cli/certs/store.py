@@ -5,7 +5,6 @@ It needs the extra `certs`, which only `extender certs` does: who imports this m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from extender.cli.files import write_whole
 from extender.errors import ConfigurationError
 
 _AUTHORITY_DAYS = 3650
@@ -177,12 +177,7 @@ class Store:
         return self._directory / f"{name}.{suffix}"
 
     def _write(self, name: str, data: bytes, mode: int = 0o644) -> None:
-        """Writes the file in one step, so that a fault leaves the old one."""
-        partial = self._directory / f".{name}.partial"
-        partial.unlink(missing_ok=True)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-        partial.replace(self._directory / name)
+        write_whole(self._directory / name, data, mode)
 
 
 def _new_key() -> EllipticCurvePrivateKey:

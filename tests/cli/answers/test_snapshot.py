@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.builders import make_node, make_pod
 from tests.cli.test_main import extender
+
+MAIN = "import sys; from extender.cli.main import main; sys.argv[0] = 'extender'; main()"
 
 
 @pytest.fixture
@@ -38,3 +42,29 @@ def test_a_place_that_cannot_be_written(cluster: str) -> None:
     told = extender("snapshot", "--cluster", cluster, "-o", "/nowhere/s.json")
     assert told.returncode == 2
     assert len(told.stderr.splitlines()) == 1
+
+
+def test_a_write_that_fails_half_way_leaves_the_old_file(cluster: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text("what was there")
+    command = f'ulimit -f 0; exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o "{path}"'
+    told = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stderr) == (2, f"error: {path}: File too large\n")
+    assert path.read_text() == "what was there"
+    assert {each.name for each in tmp_path.iterdir()} == {"c.json", "s.json"}
+
+
+def test_a_file_that_is_written_over_is_shown_to_nobody_else_than_before(cluster: str, tmp_path: Path) -> None:
+    path, link = tmp_path / "s.json", tmp_path / "link.json"
+    path.touch(0o600)
+    link.symlink_to(path)
+    assert extender("snapshot", "--cluster", cluster, "-o", str(link)).returncode == 0
+    assert (path.stat().st_mode & 0o777, link.is_symlink()) == (0o600, True)
+    assert b"secret-pod" in path.read_bytes()
+
+
+def test_a_standard_output_that_is_closed_is_told_of_in_one_line(cluster: str) -> None:
+    command = f'exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o - >&-'
+    told = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert told.returncode == 2
+    assert told.stderr == "error: -o -: standard output is closed, give a file with -o FILE\n"
