@@ -70,7 +70,9 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     """
     state, notes = simulation.state, list[str]()
     # Selected before there are new nodes: a copy has the labels of the node that it is to replace.
-    drained, removed = _selected(state, scenario.drain), _selected(state, scenario.remove_nodes)
+    removed = _selected(state, scenario.remove_nodes)
+    # What is removed has lost its pods before there is anything to drain.
+    drained = [name for name in _selected(state, scenario.drain) if name not in removed]
     cordoned = [*_selected(state, scenario.cordon), *drained]
     for wanted, count in scenario.add_nodes:
         _add_nodes(state, wanted, _sensible("new nodes", count))

@@ -135,6 +135,13 @@ def test_a_drain_waits_for_budgets_round_by_round() -> None:
     assert blocked.kept == {f"default/w{n}": "na" for n in range(3)}
 
 
+def test_a_node_may_be_drained_and_removed_beside_others() -> None:
+    pods = [owned("w1").node("na").obj(), owned("w2").node("nb").obj()]
+    result = simulated(*NODES, *pods, drain=["na", "nb"], remove_nodes=["na"])
+    assert homes(result) == {"default/w1": "nc", "default/w2": "nc"}
+    assert {each.cause for each in result.evictions} == {"node na removed", "drain"}
+
+
 def test_what_does_not_fit_elsewhere_is_left_over() -> None:
     pods = [owned(f"w{n}").req(cpu="2").node("na").obj() for n in range(2)]
     result = simulated(NODES[0], make_node("small").capacity(cpu="2").obj(), *pods, drain=[f"{ZONE}=a"])
