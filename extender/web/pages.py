@@ -112,6 +112,14 @@ def is_local_call(address: str, host: str, is_loopback: Callable[[str], bool] = 
     return is_loopback(address) and (name == "localhost" or is_loopback(name.strip("[]")) or name == "")
 
 
+def listener_at(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens there. Raises OSError, which names the address."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
+
+
 class PageServer:
     """Serves `pages` by path from `start` to `stop`. Raises OSError where it cannot listen on `host`:`port`.
 
@@ -137,11 +145,7 @@ class PageServer:
         self._pages, self._actions, self._is_loopback = pages, actions or {}, is_loopback
         self._authorizer = ClientAuthorizer(certificate_required=tls_context is not None)
         self._takers, limits = takers or {}, Limits(body_bytes=_QUESTION_BYTES if takers else _BODY_BYTES)
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from None
+        listener = listener_at(host, port)
         self.port = int(listener.getsockname()[1])
         lifecycle = Lifecycle(self._admit, _nothing, _nothing, refuse, _nothing, limits, drain_seconds=0.0)
         self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS, tls_context)

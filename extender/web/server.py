@@ -13,8 +13,10 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
-from extender.config.settings import Settings
+from extender.config.settings import Settings, host_and_port
+from extender.errors import ConfigurationError
 from extender.web.app import ExtenderApp
+from extender.web.pages import listener_at
 from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
@@ -77,8 +79,36 @@ def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
 
     On SIGTERM readiness goes down at once; `settings.drain_seconds` later no connection is accepted; calls in flight
     have `settings.graceful_seconds` more to end.
+
+    Raises:
+        ConfigurationError: the certificates cannot be used.
+        OSError: it cannot listen at the address for metrics.
     """
+    _check_certificates(settings)
     Server(settings, build).run()
+
+
+def _check_certificates(settings: Settings) -> None:
+    """Raises ConfigurationError before there is a worker, which would only end, and be started again for ever."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    pair = str(settings.tls_cert), str(settings.tls_key)
+    authorities = {"clientCa": settings.client_ca, "metricsClientCa": settings.metrics_client_ca}
+    what = f"tlsCert, tlsKey: {pair[0]} and {pair[1]} are no certificate with its key (PEM)"
+    try:
+        server_context(*pair, None)
+        for name, authority in authorities.items():
+            if authority is not None:
+                what = f"{name}: {authority} holds no certificate (PEM)"
+                server_context(*pair, str(authority))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError([f"{what}: {getattr(error, 'strerror', None) or error}"]) from None
+
+
+def _try_metrics_bind(settings: Settings) -> None:
+    """Raises OSError where the worker, which listens there, could not: the address is taken, by `bind` perhaps."""
+    if settings.metrics_bind:
+        listener_at(*host_and_port(settings.metrics_bind)).close()
 
 
 def _gunicorn(settings: Settings) -> dict[str, Any]:
@@ -94,6 +124,7 @@ def _gunicorn(settings: Settings) -> dict[str, Any]:
         "logger_class": GunicornLog,
         "loglevel": settings.log_level,
         "proc_name": "extender",
+        "when_ready": lambda _arbiter: _try_metrics_bind(settings),
         "worker_tmp_dir": _MEMORY_DIRECTORY if os.access(_MEMORY_DIRECTORY, os.W_OK) else None,
     }
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+import trustme
 
 from extender.cli.main import cli
 from extender.cli.processes import settings_options
 from extender.config.settings import OPTIONS
+from tests.stock.process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
 
@@ -65,6 +68,34 @@ def test_wrong_usage(arguments: list[str], status: int, error: str) -> None:
     assert error in told.stderr
     assert "Traceback" not in told.stderr
     assert told.stdout == ""
+
+
+@pytest.mark.parametrize("authority", [(), ("--client-ca", str(EXAMPLE))], ids=["no key", "no authority"])
+def test_certificates_that_are_none_are_refused_before_anything_is_served(
+    authority: tuple[str, ...], tmp_path: Path
+) -> None:
+    pair, issued = tmp_path / "pair.pem", trustme.CA().issue_cert("extender")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(pair))
+    given = pair if authority else EXAMPLE
+    told = extender("serve", "--cluster", str(EXAMPLE), "--tls-cert", str(given), "--tls-key", str(given), *authority)
+    faults = [line for line in told.stderr.splitlines() if line.startswith("error: ")]
+    setting = f"clientCa: {EXAMPLE} holds no" if authority else f"tlsCert, tlsKey: {EXAMPLE} and {EXAMPLE} are no"
+    assert (told.returncode, len(faults)) == (2, 1)
+    assert faults[0].startswith(f"error: {setting} certificate")
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["by itself", "by another"])
+def test_an_address_for_metrics_that_is_taken(own: bool) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{free_port() if own else other.getsockname()[1]}"
+        bind = address if own else "127.0.0.1:0"
+        told = extender("serve", "--cluster", str(EXAMPLE), "--bind", bind, "--metrics-bind", address)
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1] == f"error: cannot listen on {address}: Address already in use"
+    assert "Traceback" not in told.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_told_nothing() -> None:
