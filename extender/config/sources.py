@@ -16,6 +16,9 @@ from extender.runtime import strict_yaml
 # What Kubernetes sets in every pod for a Service called extender, or extender-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")
 
+_OWN_PATHS = {"livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui"}
+_OWN_FOLDERS = ("debug/", "ui/")
+
 _Given = dict[str, tuple[str, object]]  # setting -> (where it was said, its value)
 
 
@@ -61,6 +64,10 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     verbs = ("filter", "prioritize", "preempt", "bind")
     if len({settings.verb_path(verb).strip("/") for verb in verbs}) < len(verbs):
         yield ", ".join(f"{verb}Verb" for verb in verbs) + ": every verb needs a path of its own"
+    for verb in verbs:
+        path = "/".join(part for given in (settings.prefix, settings.verb_path(verb)) if (part := given.strip("/")))
+        if path in _OWN_PATHS or path.startswith(_OWN_FOLDERS):
+            yield f"prefix, {verb}Verb: /{path} is a path of the extender's own, choose another"
     if settings.leader_elect or settings.leader_service:
         yield from _election_contradictions(settings)
     yield from _missing_files(settings)

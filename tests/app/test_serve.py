@@ -16,6 +16,7 @@ from extender import Cluster
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application, serve
 from extender.config.settings import Settings
+from extender.config.sources import load
 from extender.errors import ConfigurationError
 from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.web import server
@@ -58,6 +59,15 @@ def test_a_client_ca_without_names_is_warned_of(
     serve(settings(tls_cert="c", tls_key="k", client_ca="ca", client_names=names))
     assert ("clientCa without clientNames" in "".join(capfd.readouterr())) is warned
     assert len(served) == 1
+
+
+def test_no_verb_takes_the_place_of_a_page() -> None:
+    app = application(settings(simulate=True), feed_factory_of(settings()), BindingsInFlight())
+    pages = [rule.rule for rule in app.url_map.iter_rules() if not rule.rule.startswith("/scheduler/")]
+    assert {"/metrics", "/simulate", "/configz"} <= set(pages)
+    for page in pages:
+        with pytest.raises(ConfigurationError, match="a path of the extender's own"):
+            load(None, {}, {"prefix": "/", "filter_verb": page.partition("<")[0] + "x" * ("<" in page)})
 
 
 POLICY = """\

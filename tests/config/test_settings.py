@@ -92,6 +92,14 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
             {"filter_verb": "bind"},
             "filterVerb, prioritizeVerb, preemptVerb, bindVerb: every verb needs a path of its own",
         ),
+        (
+            {"prefix": "/", "filter_verb": "metrics"},
+            "prefix, filterVerb: /metrics is a path of the extender's own, choose another",
+        ),
+        (
+            {"prefix": "/", "bind_verb": "debug/cache/dump"},
+            "prefix, bindVerb: /debug/cache/dump is a path of the extender's own, choose another",
+        ),
         ({"leader_elect": "true"}, "leaseNamespace: needed with leaderElect, unless ownNamespace is given"),
         (
             {"leader_service": "extender", "own_namespace": "x", "own_address": "10.0.0.1", "own_labels": ["a=b"]},
