@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -63,7 +64,7 @@ def _path(value: str) -> str:
 
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]  # a thread can wait for no longer
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: value and _address(value))]
 UrlPath = Annotated[str, AfterValidator(_path)]
@@ -157,7 +158,7 @@ class Settings(BaseModel):
     lease_namespace: str = setting("", "namespace of the lease; none given: ownNamespace")
     lease_name: str = setting("extender", "name of the lease")
     lease_duration_seconds: int = setting(
-        15, "how long standbys wait, after they last saw the lease renewed, before they take it", gt=0
+        15, "how long standbys wait, after they last saw the lease renewed, before they take it", gt=0, le=2**31 - 1
     )
     renew_deadline_seconds: Seconds = setting(
         10.0, "how long a leader leads on after it last renewed the lease; less than its duration", gt=0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any
 
 import pytest
@@ -85,6 +86,10 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         ({"body_limit": "0"}, "--body-limit: want greater than 0, not '0'"),
         ({"head_seconds": "nan"}, "--head-seconds: want a finite number, not 'nan'"),
         ({"drain_seconds": "inf"}, "--drain-seconds: want a finite number, not 'inf'"),
+        (
+            {"compare_seconds": "1e300"},
+            f"--compare-seconds: want less than or equal to {TIMEOUT_MAX:.0f}, not '1e300'",
+        ),
         ({"prefix": "a?b"}, "--prefix: want a URL path of letters, digits and . _ ~ - /, not 'a?b'"),
         ({"own_labels": ("app",)}, "--own-labels[0]: want KEY=VALUE, not 'app'"),
         ({"own_name": "x"}, "ownNamespace: needed with ownName and ownLabels"),
