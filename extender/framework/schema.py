@@ -79,7 +79,7 @@ def label_key(value: str) -> str:
 LabelKey = Annotated[str, AfterValidator(label_key)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
 NonNegative = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
 
 class UtilizationShapePoint(Strict):

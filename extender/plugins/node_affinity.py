@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from extender.errors import RuleFailed
 from extender.framework.events.cluster_events import Action, Change, Resource
@@ -78,7 +78,7 @@ class NodeSelectorSpec(Strict):
 
 
 class PreferredSchedulingTermSpec(Strict):
-    weight: int = 0
+    weight: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
     preference: NodeSelectorTermSpec = NodeSelectorTermSpec()
 
 

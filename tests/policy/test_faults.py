@@ -211,6 +211,22 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             id="selector",
         ),
         pytest.param(
+            configured(
+                "PodTopologySpread", defaultConstraints=[{**CONSTRAINT, "maxSkew": 2**31}], defaultingType="List"
+            ),
+            f"{ARGS}.defaultConstraints[0].maxSkew: want less than or equal to 2147483647, not 2147483648",
+            id="more than an int32 holds",
+        ),
+        pytest.param(
+            configured(
+                "NodeAffinity",
+                addedAffinity={"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 2**31}]},
+            ),
+            f"{ARGS}.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: want less than or equal "
+            "to 2147483647, not 2147483648",
+            id="a weight that is more than an int32 holds",
+        ),
+        pytest.param(
             configured("PodTopologySpread", defaultConstraints=[CONSTRAINT, CONSTRAINT], defaultingType="List"),
             f"{ARGS}.defaultConstraints: want every pair of topologyKey and whenUnsatisfiable once",
             id="constraint twice",
