@@ -151,7 +151,12 @@ class Kubeconfig:
         plugin = user.pop("exec", None) if not user.get("token") and not user.get("tokenFile") else None
         configuration = Configuration()
         loader = KubeConfigLoader(document, self._context, config_base_path=str(self._path.parent.resolve()))  # type: ignore[no-untyped-call]  # the client ships a marker but few types
-        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # as above
+        try:
+            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # as above
+        except (AttributeError, KeyError, TypeError) as error:
+            if "auth-provider" not in user:
+                raise
+            raise ValueError(f"users: auth-provider gives no token, use exec in its place: {one_line(error)}") from None
         url = split_http_url(configuration.host)
         if plugin is None:
             # What a provider's own client has fetched is fetched again when the API server says so.
@@ -198,13 +203,27 @@ def credentials_of(kubeconfig: Path | None) -> Credentials:
 
 
 def _chosen(document: Any, context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the context's user and cluster; an empty user where it has none. Raises as files of odd form do."""
-    name = context or document["current-context"]
-    chosen = next((each["context"] for each in document["contexts"] if each["name"] == name), dict[str, Any]())
-    users, clusters = document.get("users") or (), document["clusters"]
-    user = next((each.get("user") for each in users if each["name"] == chosen.get("user")), None)
-    cluster = next((each["cluster"] for each in clusters if each["name"] == chosen.get("cluster")), dict[str, Any]())
-    return user or {}, cluster
+    """Returns the context's user and cluster; an empty user where it names none. Raises ValueError with the field."""
+    if not isinstance(document, dict):
+        raise ValueError("want a mapping with clusters, users, contexts and current-context")
+    if not (name := context or document.get("current-context")):
+        raise ValueError("current-context: required")
+    chosen = _named(document, "context", name)
+    user = _named(document, "user", chosen["user"]) if chosen.get("user") else {}
+    return user, _named(document, "cluster", chosen.get("cluster"))
+
+
+def _named(document: Mapping[str, Any], kind: str, name: object) -> dict[str, Any]:
+    """Returns the `user` of this name under `users`, and the like. Raises ValueError where there is none."""
+    entries = document.get(field := f"{kind}s")
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise ValueError(f"{field}: want a list of entries with name and {kind}")
+    found = next((each for each in entries if each.get("name") == name), None)
+    if found is None:
+        raise ValueError(f"{field}: there is no {name!r}")
+    if isinstance(said := found.get(kind) or {}, dict):
+        return said
+    raise ValueError(f"{field}: {name!r}: {kind}: want a mapping")
 
 
 def _config(configuration: Any, before: ClientConfig | None, valid_until: float, pem: bytes = b"") -> ClientConfig:

@@ -45,7 +45,8 @@ def test_the_current_context_unless_another_is_named(tmp_path: Path) -> None:
 
 def test_the_token(tmp_path: Path) -> None:
     assert Kubeconfig(write(tmp_path)).load().authorization == "Bearer secret"
-    assert Kubeconfig(write(tmp_path, users=[])).load().authorization is None
+    nobody = [{"name": "one", "context": {"cluster": "one"}}]
+    assert Kubeconfig(write(tmp_path, users=[], contexts=nobody)).load().authorization is None
 
 
 def test_a_token_file(tmp_path: Path) -> None:
@@ -81,7 +82,31 @@ def test_a_kubeconfig_that_does_not_do(tmp_path: Path, changes: dict[str, Any]) 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "[", "- 1", "just text", "{}", "\0", "[" * 100_000])
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"current-context": None}, "current-context: required", id="no context"),
+        pytest.param({"contexts": None}, "contexts: want a list of entries with name and context", id="none at all"),
+        pytest.param({"clusters": {"a": 1}}, "clusters: want a list of entries with name and cluster", id="a mapping"),
+        pytest.param({"clusters": [1]}, "clusters: want a list of entries with name and cluster", id="numbers"),
+        pytest.param({"clusters": []}, "clusters: there is no 'one'", id="no clusters"),
+        pytest.param({"users": []}, "users: there is no 'me'", id="a user who is not there"),
+        pytest.param({"users": [{"name": "me", "user": "me"}]}, "users: 'me': user: want a mapping", id="a text"),
+        pytest.param(
+            {"users": [{"name": "me", "user": {"auth-provider": {"name": "gcp"}}}]},
+            "users: auth-provider gives no token, use exec in its place: ",
+            id="a provider that is no more",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_field(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    path = write(tmp_path, **changes)
+    with pytest.raises(ConfigurationError) as caught:
+        Kubeconfig(path).load()
+    assert str(caught.value).startswith(f"kubeconfig {path}: {told}")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[", "- 1", "just text", "{}", "\0", "[" * 100_000])
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     (tmp_path / "kubeconfig").write_text(text)
     with pytest.raises(ConfigurationError, match="kubeconfig"):
@@ -233,7 +258,9 @@ def test_a_proxy(tmp_path: Path) -> None:
 
     with listening(proxy) as port:
         server = {"server": "http://api.internal:6443", "proxy-url": f"http://127.0.0.1:{port}"}
-        config = Kubeconfig(write(tmp_path, clusters=[{"name": "one", "cluster": server}], users=[])).load()
+        config = Kubeconfig(
+            write(tmp_path, clusters=[{"name": "one", "cluster": server}], users=[{"name": "me", "user": {}}])
+        ).load()
         with config.endpoint.dial(5.0) as connection:
             connection.sendall(b"hello")
             assert connection.recv(5) == b"HELLO"
