@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -51,6 +54,7 @@ profiles:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
+_TAKEN = {*dir(builtins), "Node", "Pod", "predicate", "priority"}  # the skeleton means something else by them
 
 
 @click.group()
@@ -71,8 +75,10 @@ def new(name: str, folder: Path) -> None:
       extender rule test team_nodes.py --cluster cluster.yaml
       extender serve --policy policy.yaml --kubeconfig ~/.kube/config
     """
-    if not name.isidentifier():
+    if not name.isidentifier() or iskeyword(name):
         raise ConfigurationError([f"{name}: want a name of Python, like team_nodes"])
+    if name in _TAKEN or name in sys.modules or find_spec(name):  # which would be found in its place
+        raise ConfigurationError([f"{name}: taken by Python or an installed module, want another, like team_nodes"])
     texts = {folder / f"{name}.py": _SKELETON, folder / "policy.yaml": _POLICY}
     there = [str(path) for path in texts if path.exists()]
     if there:

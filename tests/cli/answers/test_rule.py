@@ -41,6 +41,14 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
 
 
+@pytest.mark.parametrize("name", ["class", "team-nodes", "json", "yaml", "wsgiref", "__main__", "str", "predicate"])
+def test_a_name_that_could_not_be_loaded_is_refused(tmp_path: Path, name: str) -> None:
+    result = run("new", name, "--folder", str(tmp_path / "rules"))
+    assert isinstance(result.exception, ConfigurationError)
+    assert str(result.exception).startswith(f"{name}: ")
+    assert not (tmp_path / "rules").exists()
+
+
 def test_json_counts_what_is_refused(tmp_path: Path) -> None:
     text = "@predicate\ndef only(pod, node, *, name: str):\n    return node.name == name or 'another node'\n"
     result = tried(tmp_path / "only.py", text, "--arg", "name=arm-a1", "-o", "json")
