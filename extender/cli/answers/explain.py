@@ -18,6 +18,7 @@ from extender.cli.answers.sources import (
     known_key,
     pod_key,
     print_answer,
+    say,
     show,
     source_options,
 )
@@ -135,7 +136,7 @@ def _past(server: str, key: str | None, output: str) -> None:
         outcome = f"{each['outcome']}{f' ({reasons})' if reasons else ''}{victims}"
         time = datetime.fromtimestamp(each["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
         lines.append((time, key or each["pod"], each["what"], outcome))
-    click.echo("\n".join(aligned(lines)))
+    say("\n".join(aligned(lines)))
 
 
 def _list(source: Source, namespace: str, output: str) -> None:
@@ -166,7 +167,7 @@ def _explain(
         if output in ("json", "yaml", "html"):
             continue
         lines = list(_lines(explanation, node, nodes, changes))
-        click.echo("\n".join(["", *lines] if number else lines))
+        say("\n".join(["", *lines] if number else lines))
     if output in ("json", "yaml"):
         documents = [each.to_dict(changes=changes) for each in explanations]
         if node:
@@ -176,7 +177,7 @@ def _explain(
     if output == "html":
         if len(explanations) > 1:
             raise ConfigurationError([f"-o html shows one pod, and these are {len(explanations)}"])
-        click.echo(explanations[0].to_html(changes=changes))
+        say(explanations[0].to_html(changes=changes))
     return _status(explanations)
 
 
@@ -215,5 +216,5 @@ def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool
     failed = False
     for answer in answers(lines, profiles, changes=changes):
         failed |= "error" in answer
-        click.echo(json.dumps(answer, separators=(",", ":")))
+        say(json.dumps(answer, separators=(",", ":")))
     return FAILURE if failed else 0

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, show, source_options
+from extender.cli.answers.sources import (
+    DOES_NOT_FIT,
+    Progress,
+    Source,
+    answer_stream,
+    answering,
+    say,
+    show,
+    source_options,
+)
 from extender.cli.files import write_whole
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
@@ -47,9 +56,9 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
     cluster, unread = source.load()
     data = cluster.snapshot(redact=redact, compress=output.suffix == ".gz")
     if str(output) == "-":
-        if sys.stdout is None:
+        if (stdout := answer_stream()) is None:
             raise ConfigurationError(["-o -: standard output is closed, give a file with -o FILE"])
-        sys.stdout.buffer.write(data)
+        stdout.buffer.write(data)
     elif output.exists() and not output.is_file():  # /dev/stdout, a pipe
         output.write_bytes(data)
     else:
@@ -126,7 +135,8 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: st
     Exit status: 0 none differs, 3 some do, 2 wrong usage or input, 1 failure.
     """
     try:
-        sys.exit(_replay(files, policy, steps, output))
+        with answering():
+            sys.exit(_replay(files, policy, steps, output))
     except (MalformedInput, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             raise  # of the terminal
@@ -149,10 +159,10 @@ def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: s
             documents.append({"file": str(file), **found})
             continue
         if len(files) > 1:
-            click.echo(f"{'' if number == 0 else chr(10)}{file}:")
+            say(f"{'' if number == 0 else chr(10)}{file}:")
         lines = steps_text(recording.steps) if result is None else as_text(result, every=output == "wide")
         for line in lines:
-            click.echo(line)
+            say(line)
     if documents:
         show(documents[0] if len(documents) == 1 else documents, output)
     return DIFFERS if differs else 0

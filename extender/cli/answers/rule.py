@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.answers.sources import Source, show, source_options
+from extender.cli.answers.sources import Source, say, show, source_options
 from extender.errors import ConfigurationError
 from extender.offline.text import printable
 
@@ -118,7 +118,7 @@ def test(source: Source, file: Path, arguments: tuple[str, ...], output: str) ->
         for name, each in rules.items()
     ]
     if output == "text":
-        click.echo("\n\n".join(map(_text, trials)))
+        say("\n\n".join(map(_text, trials)))
     else:
         show({"rules": [trial.to_dict() for trial in trials]}, output)
     sys.exit(int(any(trial.failure for trial in trials)))

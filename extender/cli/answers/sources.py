@@ -6,11 +6,12 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -25,6 +26,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
 _POD_PREFIXES = ("pod", "pods", "po")
 _PROGRESS_SECONDS = 1.0
+_STDOUT = f"{__name__}.stdout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         if isinstance(policy, tuple):
             others["policies"], policy = policy, None
         try:
-            return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
+            with answering():
+                return command(Source(cluster, kubeconfig, context, namespace, policy), **others)
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
         except BrokenPipeError:
@@ -202,16 +205,36 @@ class Progress:
             click.echo(f"\r{self._what}: {done} of {total}" + ("\r\x1b[K" if done == total else ""), err=True, nl=False)
 
 
+@contextmanager
+def answering() -> Iterator[None]:
+    """Has stdout to the answer alone: what users' rules print meanwhile goes to stderr."""
+    click.get_current_context().meta[_STDOUT] = sys.stdout
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def answer_stream() -> TextIO | None:
+    """Returns where the answer goes; None: it is closed."""
+    stream: TextIO | None = click.get_current_context().meta.get(_STDOUT, sys.stdout)
+    return stream
+
+
+def say(text: str) -> None:
+    """Prints a part of the answer."""
+    if (stream := answer_stream()) is not None:
+        click.echo(text, file=stream)
+
+
 def show(document: Any, output: str) -> None:
     """Prints a document as JSON or YAML."""
     import json
 
     if output == "json":
-        click.echo(json.dumps(document, indent=2))
+        say(json.dumps(document, indent=2))
         return
     import yaml
 
-    click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).rstrip())
+    say(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
 
 def print_answer(
@@ -222,9 +245,9 @@ def print_answer(
     if output == "html":
         from extender.offline.html import rendering
 
-        click.echo(rendering.file(template, told, **context))
+        say(rendering.file(template, told, **context))
     elif output in ("json", "yaml"):
         show(told, output)
     else:
         for line in (*(f"note: {note}" for note in unread), *lines):
-            click.echo(line)
+            say(line)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from extender.cli.answers.sources import Progress, Source, profiles_of, source_options
+from extender.cli.answers.sources import Progress, Source, profiles_of, say, source_options
 from extender.errors import ConfigurationError
 
 
@@ -61,5 +61,5 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
         look,
         Choices(name, compared, progress=Progress("pods")),
         port,
-        lambda address: click.echo(f"serving {address} until Ctrl-C"),
+        lambda address: say(f"serving {address} until Ctrl-C"),
     )

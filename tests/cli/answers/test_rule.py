@@ -114,3 +114,18 @@ def test_wrong_input(tmp_path: Path, text: str, flags: tuple[str, ...], fault: s
     result = tried(tmp_path / "r.py", text, *flags)
     assert isinstance(result.exception, ConfigurationError)
     assert fault in " ".join(result.exception.faults)
+
+
+def test_what_rules_print_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    text = "print('imported')\n@predicate\ndef printing(pod, node):\n    print('asked')\n    return True\n"
+    result = tried(tmp_path / "printing.py", text, "-o", "json")
+    assert json.loads(result.stdout)["rules"][0]["failure"] == ""
+    assert {"imported", "asked"} <= {*result.stderr.splitlines()}
+    profile = {"plugins": {"filter": {"enabled": [{"name": "printing:printing"}]}}}
+    config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    (tmp_path / "policy.yaml").write_text(json.dumps({**config, "profiles": [profile]}))
+    policy = ["--policy", str(tmp_path / "policy.yaml"), "-o", "json"]
+    for command in (["explain"], ["explain", "shop/api-58b9c-w8x5n"], ["simulate"]):
+        result = CliRunner().invoke(cli, [*command, "--cluster", str(EXAMPLE), *policy])
+        assert json.loads(result.stdout)
+        assert "asked" in result.stderr.splitlines()
