@@ -9,12 +9,11 @@ from random import Random
 
 from msgspec.structs import replace
 
-from extender.devices.extended_resources import CLAIM_NAME
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.topology import ZONE
-from extender.model.devices.claims import ConsumerReference
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
+from extender.offline.claims import release, reserve
 from extender.offline.state import ClusterState, naming, rule_errors
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
@@ -23,8 +22,6 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from extender.scheduler.binding.claims import pending_claim
-from extender.scheduler.binding.volumes import bound, selected
 from extender.scheduler.event_router import free_on
 from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle, Unfit
 from extender.table import PodInfo
@@ -130,17 +127,16 @@ class Simulation:
         comes_back = owner is not None and owner.kind != "Node"
         self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
         self._disruptions(info, -1)
-        self.state.remove_pod(info)
+        self._take_away(info)
         self.log.placements.pop(pod.key, None)
-        self._queue.move(Change(ASSIGNED_POD_DELETE, info, room=partial(free_on, self.state.table, pod.node_name)))
         if comes_back:
             self._came_from.setdefault(pod.key, pod.node_name)
             self.add([PodInfo(self._anew(pod))])
 
     def remove(self, info: PodInfo) -> None:
         """Takes a pod out of the cluster for good, whether it stands or waits."""
-        self.state.remove_pod(info)
         self._queue.delete(info.uid)
+        self._take_away(info)
         self.log.reasons.pop(info.pod.key, None)
 
     def budget_allows(self, info: PodInfo) -> bool:
@@ -148,6 +144,16 @@ class Simulation:
         budgets = self.state.table.objects.all(PodDisruptionBudget)
         covering = list(self.state.table.budgets.covering(info.group))
         return all(budgets[key].status.disruptions_allowed > 0 for key in covering)
+
+    def _take_away(self, info: PodInfo) -> None:
+        """Takes the pod off its node, and what goes with it; pods wait again for what that leaves."""
+        pod = self.state.infos.get(info.pod.key, info).pod
+        self.state.remove_pod(info)
+        changes = release(self.state, pod)
+        if pod.node_name:
+            changes.append(Change(ASSIGNED_POD_DELETE, info, room=partial(free_on, self.state.table, pod.node_name)))
+        for change in changes:
+            self._queue.move(change)
 
     def _decide(self, info: PodInfo) -> Chosen | Unfit:
         try:
@@ -164,7 +170,7 @@ class Simulation:
         return self._cycles[profile.name]
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
-        self._reserve(info.pod, chosen)
+        reserve(self.state, info.pod, chosen)
         standing = self._standing(info, chosen.node_name)
         self.state.add_info(standing)
         key = info.pod.key
@@ -193,23 +199,6 @@ class Simulation:
             self._queue.add(self.state.infos[outranked.pod.key])
         for victim in plan.victims if plan else ():
             self.evict(victim, f"{PREEMPTION} by {pod.key}")
-
-    def _reserve(self, pod: Pod, chosen: Chosen) -> None:
-        """Counts volumes and devices as taken, as a binding cycle and the controllers after it do."""
-        table = self.state.table
-        for claim, volume in chosen.volumes.bind:
-            table.set_object(type(volume).__name__, bound(volume, claim))
-            table.set_object(type(claim).__name__, replace(claim, spec=replace(claim.spec, volume_name=volume.name)))
-        for claim in chosen.volumes.provision:
-            table.set_object(type(claim).__name__, selected(claim, chosen.node_name))
-        for device_claim, allocation in chosen.devices.allocate:
-            if device_claim.name == CLAIM_NAME:
-                pending = pending_claim(device_claim, allocation)
-                table.set_object(type(pending).__name__, pending)
-                continue
-            consumers = [ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)]
-            status = replace(device_claim.status, allocation=allocation, reserved_for=consumers)
-            table.set_object(type(device_claim).__name__, replace(device_claim, status=status))
 
     def _standing(self, info: PodInfo, node_name: str) -> PodInfo:
         """The pod on the node, with the labels of its zone and region (upstream PodTopologyLabelsAdmission)."""
