@@ -92,6 +92,7 @@ class ClusterState:
         """The same cluster once more, which may be changed, under these profiles or the same ones."""
         twin = ClusterState((), profiles or self.profiles, self.limit)
         twin.finished = set(self.finished)
+        twin.nodes_unread, twin.pods_unread = self.nodes_unread, self.pods_unread
         for _, objects in self.table.objects.kinds():
             for obj in objects.values():
                 twin.add(obj)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
+from extender.offline.claims import missing_templates, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
@@ -98,8 +99,10 @@ def capacity(
     else:
         filled = dict.fromkeys(pods, counts)
     names = {name: sum(nodes.values()) for name, nodes in filled.items()}
-    exhausted = {name: Explanation(copied, _nth(pod, -1)).reasons for name, pod in pods.items()}
+    exhausted = {name: Explanation(copied, with_claims(copied, _nth(pod, -1))).reasons for name, pod in pods.items()}
     limited = sum(names.values()) >= most
+    for each in admitted.values():
+        each.notes += missing_templates(each.pod, copied.table.objects)
     notes = [f"{name}: {note}" for name, each in admitted.items() for note in each.notes]
     return Capacity(names, filled, _zones(copied, filled), {} if limited else exhausted, limited, notes)
 

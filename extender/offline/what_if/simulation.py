@@ -13,7 +13,7 @@ from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
-from extender.offline.claims import release, reserve
+from extender.offline.claims import missing_templates, needs_claims, release, reserve, with_claims
 from extender.offline.state import ClusterState, naming, rule_errors
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
@@ -94,7 +94,8 @@ class Simulation:
 
     def add(self, infos: Iterable[PodInfo]) -> None:
         """Has pods wait to be placed, in this order; among those of one priority the first goes first."""
-        for info in infos:
+        for given in infos:
+            info = self._with_claims(given)
             self.state.add_info(info)
             self._expected += 1
             if info.pod.terminating:
@@ -145,6 +146,13 @@ class Simulation:
         covering = list(self.state.table.budgets.covering(info.group))
         return all(budgets[key].status.disruptions_allowed > 0 for key in covering)
 
+    def _with_claims(self, info: PodInfo) -> PodInfo:
+        """The pod with the claims that controllers make for it."""
+        pod = info.pod
+        if pod.terminating or not needs_claims(pod, self.state.table.objects):
+            return info
+        return twin(info, with_claims(self.state, pod))
+
     def _take_away(self, info: PodInfo) -> None:
         """Takes the pod off its node, and what goes with it; pods wait again for what that leaves."""
         pod = self.state.infos.get(info.pod.key, info).pod
@@ -185,7 +193,8 @@ class Simulation:
 
     def _refuse(self, queued: QueuedPod, unfit: Unfit) -> None:
         pod, plan = queued.info.pod, unfit.preemption
-        self.log.reasons[pod.key] = unfit.message
+        missing = missing_templates(pod, self.state.table.objects)
+        self.log.reasons[pod.key] = unfit.message + (f" ({'; '.join(missing)})" if missing else "")
         if not unfit.rejection.rules:  # an error: it would be the same again
             self._queue.done(pod.uid)
             return

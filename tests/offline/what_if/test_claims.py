@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from extender import Cluster
+from extender.errors import MalformedCluster
+from extender.offline.cluster import state_of
+from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import (
@@ -14,9 +18,12 @@ from tests.builders import (
     make_device_class,
     make_node,
     make_pod,
+    make_pv,
+    make_pvc,
     make_resource_claim,
     make_resource_slice,
     make_result,
+    make_storage_class,
     with_allocation,
 )
 from tests.builders.pod import PodBuilder
@@ -99,3 +106,92 @@ def test_devices_that_others_use_are_not_freed() -> None:
     claim = held(make_resource_claim("x", "gpu"), "x", "y")
     cluster = [*GPUS[:2], NODES[0], *pods, claim, *waiting]
     assert homes(simulated(*cluster, delete=["default/x"])) == {"default/y": "n0"}
+
+
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "t", "namespace": "default"},
+    "spec": {"spec": make_resource_claim("x", "gpu")["spec"]},
+}
+
+
+def templated(name: str) -> PodBuilder:
+    return make_pod(name).owner("ReplicaSet", "ml-5d8f").resource_claim("t", template=True)
+
+
+def with_scratch(name: str, **claim: Any) -> PodBuilder:
+    """A pod with a generic ephemeral volume."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **claim}
+    volume = {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    return make_pod(name).owner("ReplicaSet", "web-5d8f").volume("scratch", volume)
+
+
+def of_pod(claim: Object, pod: str) -> Object:
+    claim["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"pod-default-{pod}", "controller": True}
+    ]
+    return claim
+
+
+def in_zone(zone: str) -> Object:
+    return {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}
+
+
+def test_claims_are_made_of_their_template_for_pods_that_are_made() -> None:
+    cluster = [*GPUS, *NODES, TEMPLATE]
+    manifest = templated("new").obj()
+    assert Cluster.from_objects(cluster).capacity([manifest]).total == 2
+    assert Cluster.from_objects(cluster).explain(manifest).fits
+    assert len(homes(simulated(*cluster, create=[(manifest, 3)]))) == 2
+    question = {"pods": [manifest], "onlyTemplates": True, "nodeTemplates": [{"node": NODES[0]}]}
+    state = state_of(Cluster.from_objects(cluster))
+    assert not answer_simulation(state, json.dumps(question).encode())["complete"]
+    question["nodeTemplates"] = [{"node": NODES[0], "resourceSlices": [GPUS[1]]}]
+    assert answer_simulation(state, json.dumps(question).encode())["complete"]
+
+
+def test_claims_are_made_of_their_template_for_pods_that_are_made_anew_or_scaled() -> None:
+    standing = [generated("ml-5d8f-x").node("n0").obj(), held(make_resource_claim("ml-5d8f-x", "gpu"), "ml-5d8f-x")]
+    of_pod(standing[1], "ml-5d8f-x")
+    cluster = [*GPUS, *NODES, TEMPLATE, *standing]
+    assert homes(simulated(*cluster, drain=["n0"])) == {"default/ml-5d8f-x": "n1"}
+    assert list(homes(simulated(*cluster, scale=[("default/deploy/ml", 3)])).values()) == ["n1"]
+
+
+def test_a_template_that_is_not_there_is_named() -> None:
+    cluster, manifest = Cluster.from_objects([*GPUS, *NODES]), templated("new").obj()
+    told = "no ResourceClaimTemplate default/t is in the cluster"
+    result = cluster.simulate(Scenario(create=[(manifest, 1)]))
+    assert told in result.remaining["default/new"]
+    assert told in "".join(cluster.capacity([manifest]).notes)
+    assert told in cluster.explain(manifest).notes
+
+
+def test_ephemeral_volumes_are_made_and_go_with_their_pod() -> None:
+    volume = make_pv("v", storage_class="local", node_terms=[in_zone("a")], claim="default/web-5d8f-x-scratch")
+    claim = of_pod(make_pvc("web-5d8f-x-scratch", storage_class="local", volume="v"), "web-5d8f-x")
+    standing = with_scratch("web-5d8f-x", storageClassName="local").req(cpu="1").node("na").obj()
+    nodes = [make_node(f"n{zone}").capacity(cpu="1").zone(zone).obj() for zone in "ab"]
+    cluster = [*nodes, make_storage_class("local"), volume, claim, standing]
+    assert homes(simulated(*cluster, drain=["na"])) == {"default/web-5d8f-x": "nb"}
+    assert list(homes(simulated(*cluster, scale=[("default/deploy/web", 3)])).values()) == ["nb"]
+    manifest = with_scratch("new", storageClassName="local").req(cpu="1").obj()
+    assert Cluster.from_objects(cluster).capacity([manifest]).total == 1
+    assert Cluster.from_objects(cluster).explain(manifest).fits
+
+
+def test_an_ephemeral_volume_gets_the_default_class() -> None:
+    default = make_storage_class(
+        "elsewhere",
+        allowedTopologies=[{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["b"]}]}],
+    )
+    default["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    nodes = [make_node(f"n{zone}").zone(zone).obj() for zone in "ab"]
+    found = Cluster.from_objects([*nodes, default, make_storage_class("local")]).decide(with_scratch("new").obj())
+    assert found.feasible == ["nb"]
+
+
+def test_a_template_of_a_volume_that_is_none_is_refused() -> None:
+    with pytest.raises(MalformedCluster, match=r"volume scratch: ephemeral.volumeClaimTemplate"):
+        simulated(*NODES, with_scratch("new", accessModes=5).obj())
