@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
@@ -36,8 +37,8 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
         pods: template -> how many of its pods fit.
         by_node: template -> node -> how many of them there.
         by_zone: zone ("" for nodes without one) -> pods of all templates there.
-        exhausted: template -> the reasons why one more does not fit, the most frequent first.
-        limited: the search ended at its limit, and more would fit.
+        exhausted: template -> the reasons why one more does not fit, the most frequent first; those with room left out.
+        limited: the search ended at its limit, and more may fit.
         notes: what was filled in.
     """
 
@@ -80,12 +81,15 @@ def capacity(
 
     Raises:
         MalformedCluster: a template would be refused by the API server.
+        ConfigurationError: two templates are of one kind, namespace and name.
     """
     copied = state.copy()
     for info in copied.pending:
         copied.remove_pod(info)
     admitted = {}
     for workload in workloads:
+        if workload.source in admitted:
+            raise ConfigurationError([f"{workload.source} is given twice: give each template a name of its own"])
         if workload.owner is not None:
             copied.add(workload.owner)
         admitted[workload.source] = copied.admit(workload.pod(*workload.names(1)))
@@ -95,16 +99,19 @@ def capacity(
     counts = _by_arithmetic(copied, only, most) if len(pods) == 1 and _independent(only, copied) else None
     if counts is None:
         turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
-        filled: Mapping[str, Mapping[str, int]] = _in_turns(copied, pods, turns, most, progress)
+        filled, roomy = _in_turns(copied, pods, turns, most, progress)
     else:
-        filled = dict.fromkeys(pods, counts)
+        filled, roomy = dict.fromkeys(pods, counts), list(pods) if sum(counts.values()) == most else []
     names = {name: sum(nodes.values()) for name, nodes in filled.items()}
-    exhausted = {name: Explanation(copied, with_claims(copied, _nth(pod, -1))).reasons for name, pod in pods.items()}
-    limited = sum(names.values()) >= most
+    exhausted = {
+        name: Explanation(copied, with_claims(copied, _nth(pod, -1))).reasons
+        for name, pod in pods.items()
+        if name not in roomy
+    }
     for each in admitted.values():
         each.notes += missing_templates(each.pod, copied.table.objects)
     notes = [f"{name}: {note}" for name, each in admitted.items() for note in each.notes]
-    return Capacity(names, filled, _zones(copied, filled), {} if limited else exhausted, limited, notes)
+    return Capacity(names, filled, _zones(copied, filled), exhausted, bool(roomy), notes)
 
 
 def _nth(pod: Pod, number: int) -> Pod:
@@ -152,15 +159,17 @@ def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
 
 def _in_turns(
     state: ClusterState, pods: Mapping[str, Pod], weights: Mapping[str, int], most: int, progress: Progress | None
-) -> dict[str, dict[str, int]]:
+) -> tuple[Mapping[str, Mapping[str, int]], Sequence[str]]:
+    """Returns template -> node -> pods, and the templates that had room still when there were so many pods."""
     simulation = Simulation(state, progress=progress)
     filled: dict[str, Counter[str]] = {name: Counter() for name in pods}
-    open_names, number = list(pods), 0
-    while open_names and number < most:
+    open_names = list(pods)
+    while open_names:
         for name in list(open_names):
             for _ in range(weights[name]):
-                number += 1
-                info = PodInfo(_nth(pods[name], number))
+                if len(simulation.log.placements) == most:
+                    return filled, open_names
+                info = PodInfo(_nth(pods[name], simulation.log.attempts + 1))
                 simulation.add([info])
                 simulation.run()
                 placed = simulation.log.placements.get(info.pod.key)
@@ -169,7 +178,7 @@ def _in_turns(
                     open_names.remove(name)
                     break
                 filled[name][placed.node] += 1
-    return {name: dict(counts) for name, counts in filled.items()}
+    return filled, open_names
 
 
 def _zones(state: ClusterState, filled: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

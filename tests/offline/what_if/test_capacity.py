@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
+from extender.errors import ConfigurationError
 from extender.offline.what_if.capacity import as_text
 from tests.builders import Object, make_node, make_pod
 
@@ -70,6 +71,33 @@ def test_several_templates_take_turns_by_weight() -> None:
 def test_the_search_has_a_limit() -> None:
     found = Cluster.from_objects([make_node("n").capacity(cpu="8").obj()]).capacity([template().obj()], most=3)
     assert (found.total, found.limited) == (3, True)
+
+
+def test_the_limit_counts_pods_that_fit_and_no_others() -> None:
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="50").obj()])
+    huge = make_pod("huge").req(cpu="99").obj()
+    found = cluster.capacity([template().obj(), huge], most=10)
+    assert (sorted(found.pods.values()), found.limited) == ([0, 10], True)
+    assert found.exhausted.keys() == {"Pod default/huge"}
+    assert "one more of Pod default/t " not in "\n".join(as_text(found))
+
+
+def test_no_more_pods_are_looked_for_than_the_limit_says() -> None:
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="50").obj()])
+    found = cluster.capacity([template().obj(), make_pod("o").req(cpu="1").obj()], [30, 1], most=10)
+    assert (sorted(found.pods.values()), found.limited) == ([0, 10], True)
+
+
+def test_a_search_that_ends_at_its_limit_with_no_room_left_is_no_limited_one() -> None:
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="2").obj(), make_node("m").capacity(cpu="2").obj()])
+    both = [template("2").obj(), make_pod("o").req(cpu="3").obj()]
+    assert not cluster.capacity(both, most=3).limited
+
+
+def test_two_templates_of_one_name_are_refused() -> None:
+    cluster = Cluster.from_objects([make_node("n").capacity(cpu="8").obj()])
+    with pytest.raises(ConfigurationError, match="Pod default/t is given twice"):
+        cluster.capacity([template().obj(), template("2").obj()])
 
 
 @pytest.mark.parametrize("waiting", [template().obj() | {"metadata": {"name": "w"}}])
