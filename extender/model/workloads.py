@@ -5,6 +5,7 @@ from __future__ import annotations
 from extender.model.meta import Int32, LabelSelector, Object, Value
 from extender.model.pod import Toleration
 from extender.model.quantity import ResourceList
+from extender.model.volumes.storage import PersistentVolumeClaim
 
 
 class Namespace(Object, frozen=True):
@@ -35,8 +36,12 @@ class ReplicaSet(Object, frozen=True):
     spec: SelectingSpec = SelectingSpec()
 
 
+class StatefulSetSpec(SelectingSpec, frozen=True):
+    volume_claim_templates: list[PersistentVolumeClaim] | None = None
+
+
 class StatefulSet(Object, frozen=True):
-    spec: SelectingSpec = SelectingSpec()
+    spec: StatefulSetSpec = StatefulSetSpec()
 
 
 class PodDisruptionBudgetStatus(Value, frozen=True):

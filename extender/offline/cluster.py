@@ -10,7 +10,7 @@ from extender.errors import Conflict, UnknownNode
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.offline.claims import admit_new
+from extender.offline.claims.making import admit_new
 from extender.offline.decision import Decision
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
@@ -112,15 +112,16 @@ class Cluster:
         state, admitted = self._admit(pod)
         return state.decide(admitted.pod)
 
-    def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
+    def explain(self, pod: Pod | Mapping[str, Any] | Workload | str) -> Explanation:
         """Tells in numbers why the pod waits or where it would go, and the smallest change that would let it run.
 
-        `pod` may be `namespace/name` of one in the cluster. Raises as `decide` and `pod` do.
+        `pod` may be `namespace/name` of one in the cluster, or a Workload, of which the first pod is judged. Raises as
+        `decide` and `pod` do.
         """
         state, admitted = self._admit(self.pod(pod) if isinstance(pod, str) else pod)
         return Explanation(state, admitted.pod, admitted.notes)
 
-    def _admit(self, pod: Pod | Mapping[str, Any]) -> tuple[ClusterState, Admitted]:
+    def _admit(self, pod: Pod | Mapping[str, Any] | Workload) -> tuple[ClusterState, Admitted]:
         return (self._state, self._state.admit(pod)) if isinstance(pod, Pod) else admit_new(self._state, pod)
 
     def explain_pending(

@@ -194,7 +194,7 @@ def _explanations(cluster: Cluster, source: Source, key: str, filename: BinaryIO
     from extender.offline.manifests.templates import read_workloads
 
     for workload in read_workloads(filename.read(), filename.name, source.default_namespace()):
-        yield cluster.explain(workload.manifest)
+        yield cluster.explain(workload)
 
 
 def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: bool) -> Iterable[str]:

@@ -12,11 +12,15 @@ import msgspec
 from extender.errors import MalformedCluster, MalformedInput
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
+from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.objects import DEFAULT_NAMESPACE
 from extender.runtime import strict_yaml
 
 Dict = dict[str, Any]
+
+POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
+"""The labels by which a StatefulSet's pods differ."""
 
 _HASH = "pod-template-hash"
 _OWNERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "StatefulSet": "StatefulSet"}
@@ -49,6 +53,9 @@ class Workload:
     def names(self, count: int) -> list[str]:
         """The names of `count` pods."""
         name = self.manifest["metadata"]["name"]
+        if isinstance(self.owner, StatefulSet):  # the manifest is that of its first replica
+            base, _, first = name.rpartition("-")
+            return [f"{base}-{number}" for number in range(int(first), int(first) + count)]
         return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
 
     def pod(self, name: str) -> Dict:
@@ -128,11 +135,22 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
         pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_DAEMON_TOLERATIONS]
     owner = _owner(kind, name, namespace, labels, item)
     references = [_reference(kind, name, owner)]
+    source = f"{kind} {namespace}/{name}"
+    if isinstance(owner, StatefulSet):
+        start = _at(item, ("spec", "ordinals", "start"))
+        first = start if isinstance(start, int) else 0
+        name = f"{name}-{first}"
+        labels |= {POD_INDEX: str(first), POD_NAME: name}
+        templates = [each.name for each in owner.spec.volume_claim_templates or ()]
+        pod_spec["volumes"] = [
+            *(each for each in pod_spec.get("volumes") or () if each.get("name") not in templates),
+            *({"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in templates),
+        ]
     made = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": references}
     if metadata.get("annotations"):
         made["annotations"] = metadata["annotations"]
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": pod_spec}
-    return Workload(f"{kind} {namespace}/{name}", manifest, _replicas(kind, item), owner)
+    return Workload(source, manifest, _replicas(kind, item), owner)
 
 
 def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item: Mapping[str, Any]) -> Object | None:
@@ -144,11 +162,16 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
             f"{name}-template",
             {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH: "template"}},
         )
-    made = {
+    made: Dict = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"{kind}/{namespace}/{name}"},
         "spec": {"selector": selector},
     }
-    return msgspec.convert(made, KINDS[_OWNERS[kind]].type)
+    if kind == StatefulSet.__name__:
+        made["spec"]["volumeClaimTemplates"] = (item.get("spec") or {}).get("volumeClaimTemplates")
+    try:
+        return msgspec.convert(made, KINDS[_OWNERS[kind]].type)
+    except msgspec.ValidationError as error:
+        raise MalformedCluster(f"{kind} {namespace}/{name}: {error}") from None
 
 
 def _reference(kind: str, name: str, owner: Object | None) -> Dict:

@@ -14,7 +14,7 @@ from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
-from extender.offline.claims import missing_templates, with_claims
+from extender.offline.claims.making import missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
@@ -116,7 +116,7 @@ def capacity(
 
 def _nth(pod: Pod, number: int) -> Pod:
     name = f"{pod.name}-{number}"
-    return replace(pod, metadata=replace(pod.metadata, name=name, uid=f"capacity/{pod.namespace}/{name}"))
+    return replica(pod, name, f"capacity/{pod.namespace}/{name}")
 
 
 def _independent(pod: Pod, state: ClusterState) -> bool:

@@ -12,6 +12,7 @@ from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.selectors import Requirement
+from extender.offline.claims.making import add_claims_like, is_of_stateful_set, replica
 from extender.offline.explain.cluster_changes import copy_of, like, with_cordon
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
@@ -178,16 +179,37 @@ def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
-    """The new pods, if there are to be more; surplus ones are taken away, first those that wait, then the youngest."""
+    """The new pods, if there are to be more; surplus ones are taken away, first those that wait, then the youngest.
+
+    Of a StatefulSet the highest ordinals go, and those come that are missing.
+    """
     there = in_order(_pods_of(simulation.state, target))
-    surplus = sorted(there, key=lambda info: (bool(info.pod.node_name), -there.index(info)))[
-        : max(len(there) - count, 0)
-    ]
+    last = there[-1].pod
+    surplus, names = _by_ordinal(there, count) or (
+        sorted(there, key=lambda info: (bool(info.pod.node_name), -there.index(info)))[: max(len(there) - count, 0)],
+        [f"{last.name}-{number}" for number in range(1, count - len(there) + 1)],
+    )
+    pod = replace(last.placed_on(""), metadata=replace(last.metadata, deletion_timestamp=None), status=PodStatus())
+    made = _replicas(pod, names)
+    add_claims_like(simulation.state, last, [info.pod for info in made])
     for info in surplus:
         simulation.remove(info)
-    last = there[-1].pod
-    pod = replace(last.placed_on(""), metadata=replace(last.metadata, deletion_timestamp=None), status=PodStatus())
-    return _replicas(pod, [f"{pod.name}-{number}" for number in range(1, count - len(there) + 1)])
+    return made
+
+
+def _by_ordinal(there: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
+    """The surplus replicas of a StatefulSet, and the names of those to come; None where the names are not its own."""
+    ordinals: dict[int, PodInfo] = {}
+    base = ""
+    for info in there:
+        base, _, ordinal = info.pod.name.rpartition("-")
+        owner = info.pod.controller
+        if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or not ordinal.isdecimal():
+            return None
+        ordinals[int(ordinal)] = info
+    wanted = range(min(ordinals), min(ordinals) + count)  # the lowest that is there is spec.ordinals.start
+    surplus = [ordinals[number] for number in sorted(ordinals) if number not in wanted]
+    return surplus, [f"{base}-{number}" for number in wanted if number not in ordinals]
 
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
@@ -209,8 +231,9 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
 
 
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
-    first, metadata, namespace = PodInfo(pod), pod.metadata, pod.namespace
+    made = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
+    if is_of_stateful_set(pod):
+        return [PodInfo(each) for each in made]  # each has labels of its own
+    first = PodInfo(pod)
     first.precompute()
-    return [
-        twin(first, replace(pod, metadata=replace(metadata, name=name, uid=f"{namespace}/{name}"))) for name in names
-    ]
+    return [twin(first, each) for each in made]

@@ -13,7 +13,8 @@ from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
-from extender.offline.claims import missing_templates, needs_claims, release, reserve, with_claims
+from extender.offline.claims.making import missing_templates, needs_claims, with_claims
+from extender.offline.claims.using import release, reserve
 from extender.offline.state import ClusterState, naming, rule_errors
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates

@@ -10,6 +10,7 @@ import pytest
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.offline.cluster import state_of
+from extender.offline.manifests.templates import required_workload
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult
 from extender.offline.what_if.scenario import Scenario
@@ -195,3 +196,80 @@ def test_an_ephemeral_volume_gets_the_default_class() -> None:
 def test_a_template_of_a_volume_that_is_none_is_refused() -> None:
     with pytest.raises(MalformedCluster, match=r"volume scratch: ephemeral.volumeClaimTemplate"):
         simulated(*NODES, with_scratch("new", accessModes=5).obj())
+
+
+def in_zones(zones: str) -> list[Object]:
+    return [make_node(f"n{zone}").capacity(cpu="8").zone(zone).obj() for zone in zones]
+
+
+def only_in(zone: str) -> Object:
+    """The StorageClass `local`, whose volumes are made in that zone alone."""
+    expression = {"key": "topology.kubernetes.io/zone", "values": [zone]}
+    return make_storage_class("local", allowedTopologies=[{"matchLabelExpressions": [expression]}])
+
+
+def of_stateful_set(*ordinals: int) -> list[Object]:
+    """Replicas of db, the last one the oldest, each bound to a volume of zone a."""
+    objects = []
+    for age, number in enumerate(reversed(ordinals)):
+        pod = make_pod(f"db-{number}").label(app="db").owner("StatefulSet", "db").node("na").req(cpu="1")
+        pod.volume("data", {"persistentVolumeClaim": {"claimName": f"data-db-{number}"}})
+        objects.append(pod.created(f"2026-11-2{age}T09:00:00Z").obj())
+        objects.append(make_pvc(f"data-db-{number}", storage_class="local", volume=f"v{number}"))
+        key = f"default/data-db-{number}"
+        objects.append(make_pv(f"v{number}", storage_class="local", node_terms=[in_zone("a")], claim=key))
+    return objects
+
+
+STATEFUL_SET = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "new"},
+    "spec": {
+        "replicas": 2,
+        "template": {"metadata": {"labels": {"app": "new"}}, "spec": make_pod("x").req(cpu="1").obj()["spec"]},
+        "volumeClaimTemplates": [{**make_pvc("data", storage_class="local"), "apiVersion": "v1"}],
+    },
+}
+
+
+@pytest.mark.parametrize(("standing", "names"), [((0, 1), "23"), ((5, 6), "78"), ((0, 2), "13")])
+def test_a_scaled_stateful_set_gets_ordinals_and_claims_of_their_own(standing: tuple[int, ...], names: str) -> None:
+    cluster = [*in_zones("ab"), only_in("b"), *of_stateful_set(*standing)]
+    placed = homes(simulated(*cluster, scale=[("default/sts/db", 4)]))
+    assert placed == {f"default/db-{number}": "nb" for number in names}
+
+
+def test_a_replica_finds_the_claim_that_it_had_before() -> None:
+    kept = of_stateful_set(0, 1)
+    gone = kept.pop(0)
+    assert gone["metadata"]["name"] == "db-1"
+    cluster = [*in_zones("ab"), only_in("b"), *kept]
+    assert homes(simulated(*cluster, scale=[("default/sts/db", 2)])) == {"default/db-1": "na"}
+
+
+def test_a_stateful_set_loses_its_highest_ordinal_first() -> None:
+    cluster = Cluster.from_objects([*in_zones("a"), only_in("a"), *of_stateful_set(0, 1, 2)])
+    moved = cluster.simulate(Scenario(scale=[("default/sts/db", 1)], add_nodes=[("na", 1)], remove_nodes=["na"]))
+    assert homes(moved).keys() == {"default/db-0"}
+
+
+def test_replicas_of_a_stateful_set_have_labels_of_their_own() -> None:
+    apart = make_pod("watcher").affinity("kubernetes.io/hostname", labels={"apps.kubernetes.io/pod-index": "2"}).obj()
+    nodes = [
+        make_node(f"n{zone}").capacity(cpu="8").zone(zone).label({"kubernetes.io/hostname": zone}) for zone in "ab"
+    ]
+    cluster = [*(node.obj() for node in nodes), only_in("b"), *of_stateful_set(0, 1)]
+    placed = homes(simulated(*cluster, apart, scale=[("default/sts/db", 3)]))
+    assert placed == {"default/db-2": "nb", "default/watcher": "nb"}
+
+
+def test_a_stateful_set_of_a_file_brings_claims_of_its_templates() -> None:
+    cluster = Cluster.from_objects([*in_zones("ab"), only_in("b")])
+    result = cluster.simulate(Scenario(create=[(STATEFUL_SET, None)]))
+    assert homes(result) == {"default/new-0": "nb", "default/new-1": "nb"}
+    (template,) = (cluster.capacity([STATEFUL_SET]).by_node).values()
+    assert template.keys() == {"nb"}
+    explanation = cluster.explain(required_workload(STATEFUL_SET))
+    assert (explanation.pod.key, explanation.decision.feasible) == ("default/new-0", ["nb"])
+    assert cluster.explain_pending() == []
