@@ -44,13 +44,19 @@ class StatefulSet(Object, frozen=True):
     spec: StatefulSetSpec = StatefulSetSpec()
 
 
+class PodDisruptionBudgetSpec(SelectingSpec, frozen=True):
+    unhealthy_pod_eviction_policy: str | None = None
+
+
 class PodDisruptionBudgetStatus(Value, frozen=True):
     disruptions_allowed: Int32 = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
 
 
 class PodDisruptionBudget(Object, frozen=True):
-    spec: SelectingSpec = SelectingSpec()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 

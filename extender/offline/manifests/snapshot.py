@@ -34,7 +34,7 @@ _KEPT_FIELDS = _words("""
     reclaimPolicy provisioner driver attacher plugin schedulerName creationTimestamp deletionTimestamp startTime
     resourceVersion apiGroup resource hostIP allocationMode adminAccess expression declaredFeatures bindMountOptions
     bindingConditions bindingFailureConditions matchLabelKeys mismatchLabelKeys maximumVolumeSize matchAttribute
-    distinctAttribute extendedResourceName
+    distinctAttribute extendedResourceName unhealthyPodEvictionPolicy
 """)
 # Below these nothing is changed: quantities, and what expressions of devices compare.
 _KEPT_PARTS = _words("""

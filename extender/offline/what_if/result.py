@@ -15,12 +15,12 @@ from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
+from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation, in_order
 from extender.table.labels import ABSENT, Rows
 
 _MEASURED = ("cpu", "memory")
-_BUDGET = "a PodDisruptionBudget does not allow its eviction"
 _MEASURES = {
     "utilisation": "utilisation",
     "imbalance": "deviation of nodes",
@@ -214,7 +214,7 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield from cut([("EVICTED", "FROM", "BY", "NEW HOME"), *left], most)
     if result.kept:
         yield ""
-        yield from cut([("STAYS", "ON", "FOR"), *((pod, node, _BUDGET) for pod, node in result.kept.items())], most)
+        yield from cut([("STAYS", "ON", "FOR"), *((pod, node, NOT_ALLOWED) for pod, node in result.kept.items())], most)
     yield from _balance(result)
 
 

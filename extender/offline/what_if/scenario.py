@@ -16,6 +16,7 @@ from extender.offline.claims.making import add_claims_like, is_of_stateful_set, 
 from extender.offline.explain.cluster_changes import copy_of, like, with_cordon
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
+from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import PINNED_OWNERS, Simulation, in_order
 from extender.table import PodInfo
 from extender.table.pods.templates import twin
@@ -95,7 +96,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     # Pods that wait already come first: they are older than what the changes have made.
     if drained:
         simulation.run()
-        drain(simulation, drained)
+        notes += drain(simulation, drained)
     return notes
 
 
@@ -105,18 +106,25 @@ def _sensible(what: str, count: int) -> int:
     raise ConfigurationError([f"{what}: {count} of them: want 0 to {MOST_NEW}"])
 
 
-def drain(simulation: Simulation, names: Sequence[str]) -> None:
-    """Evicts the pods of cordoned nodes in rounds: a budget allows more once those evicted stand again."""
-    leaving = True
+def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
+    """Evicts the pods of cordoned nodes in rounds: a budget allows more once those evicted stand again.
+
+    Returns:
+        Why pods stay that will never be let go, for people.
+    """
+    leaving, table = True, simulation.state.table
     while leaving:
         movable = [info for name in names for info in _movable(simulation.state, name)]
         leaving = False
         for info in in_order(movable):
-            if simulation.budget_allows(info):
+            if not budgets.objection(info, table):
                 simulation.evict(info, "drain")
                 leaving = True
         simulation.run()
-    simulation.log.kept = {info.pod.key: name for name in names for info in _movable(simulation.state, name)}
+    kept = [info for name in names for info in _movable(simulation.state, name)]
+    simulation.log.kept = {info.pod.key: info.pod.node_name for info in kept}
+    several = [info for info in kept if budgets.objection(info, table) == budgets.SEVERAL]
+    return [f"pod {info.pod.key} stays on {info.pod.node_name}: {budgets.SEVERAL}" for info in several]
 
 
 def _movable(state: ClusterState, name: str) -> list[PodInfo]:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
-from extender.model.workloads import PodDisruptionBudget
 from extender.offline.claims.making import missing_templates, needs_claims, with_claims
 from extender.offline.claims.using import release, reserve
 from extender.offline.state import ClusterState, naming, rule_errors
+from extender.offline.what_if import budgets
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
@@ -128,7 +128,7 @@ class Simulation:
         pod, owner = info.pod, info.pod.controller
         comes_back = owner is not None and owner.kind != "Node"
         self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
-        self._disruptions(info, -1)
+        budgets.count(info, -1, self.state.table)
         self._take_away(info)
         self.log.placements.pop(pod.key, None)
         if comes_back:
@@ -140,12 +140,6 @@ class Simulation:
         self._queue.delete(info.uid)
         self._take_away(info)
         self.log.reasons.pop(info.pod.key, None)
-
-    def budget_allows(self, info: PodInfo) -> bool:
-        """Returns True if every PodDisruptionBudget lets the pod be evicted now."""
-        budgets = self.state.table.objects.all(PodDisruptionBudget)
-        covering = list(self.state.table.budgets.covering(info.group))
-        return all(budgets[key].status.disruptions_allowed > 0 for key in covering)
 
     def _with_claims(self, info: PodInfo) -> PodInfo:
         """The pod with the claims that controllers make for it."""
@@ -188,7 +182,7 @@ class Simulation:
         self._queue.done(info.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, standing))
         if key in self._came_from:
-            self._disruptions(standing, +1)
+            budgets.count(standing, +1, self.state.table)
         if self._progress:
             self._progress(len(self.log.placements), self._expected)
 
@@ -235,14 +229,6 @@ class Simulation:
             pod.metadata, uid=f"{pod.uid}~{self._made_anew}", labels=labels or None, deletion_timestamp=None
         )
         return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
-
-    def _disruptions(self, info: PodInfo, by: int) -> None:
-        """Changes how many more disruptions the budgets of the pod allow, as their controller does."""
-        for key in list(self.state.table.budgets.covering(info.group)):
-            budget = self.state.table.objects.all(PodDisruptionBudget)[key]
-            allowed = max(budget.status.disruptions_allowed + by, 0)
-            status = replace(budget.status, disruptions_allowed=allowed)
-            self.state.table.set_object(type(budget).__name__, replace(budget, status=status))
 
 
 def in_order(infos: Iterable[PodInfo]) -> Sequence[PodInfo]:

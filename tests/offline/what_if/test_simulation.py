@@ -142,6 +142,49 @@ def test_a_node_may_be_drained_and_removed_beside_others() -> None:
     assert {each.cause for each in result.evictions} == {"node na removed", "drain"}
 
 
+def unready(name: str) -> PodBuilder:
+    return owned(name).phase("Running").status(conditions=[{"type": "Ready", "status": "False"}])
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "goes"),
+    [
+        pytest.param("AlwaysAllow", 0, 1, True, id="always"),
+        pytest.param("IfHealthyBudget", 0, 1, False, id="too few others healthy"),
+        pytest.param("IfHealthyBudget", 1, 1, True, id="enough others healthy"),
+        pytest.param(None, 1, 1, True, id="by default"),
+    ],
+)
+def test_a_pod_that_is_not_ready_goes_as_its_budget_says(
+    policy: str | None, healthy: int, desired: int, goes: bool
+) -> None:
+    pdb = make_pdb("web", {"app": "web"}, unhealthyPodEvictionPolicy=policy)
+    pdb["status"] = {"disruptionsAllowed": 0, "currentHealthy": healthy, "desiredHealthy": desired}
+    result = simulated(*NODES, unready("w").node("na").obj(), pdb, drain=["na"])
+    assert (list(homes(result)), list(result.kept)) == ((["default/w"], []) if goes else ([], ["default/w"]))
+
+
+def test_a_pod_that_was_not_ready_counts_once_it_stands_again() -> None:
+    pdb = make_pdb("web", {"app": "web"}, unhealthyPodEvictionPolicy="AlwaysAllow")
+    pdb["status"] = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
+    pods = [owned("ready").node("na").obj(), unready("bad").node("na").obj()]
+    assert len(homes(simulated(*NODES, *pods, pdb, drain=["na"]))) == 2
+    pdb["status"]["desiredHealthy"] = 2
+    assert homes(simulated(*NODES, *pods, pdb, drain=["na"])).keys() == {"default/bad"}
+
+
+def test_a_pod_that_has_not_started_goes_whatever_its_budget() -> None:
+    starting = owned("w").phase("Pending").node("na").obj()
+    assert homes(simulated(*NODES, starting, budget(0), drain=["na"])).keys() == {"default/w"}
+
+
+def test_a_pod_with_two_budgets_is_never_evicted() -> None:
+    other = {**budget(9), "metadata": {"name": "other", "namespace": "default"}}
+    result = simulated(*NODES, owned("w").node("na").obj(), budget(9), other, drain=["na"])
+    assert (result.evictions, result.kept) == ([], {"default/w": "na"})
+    assert any("w stays on na: it has more than one PodDisruptionBudget" in note for note in result.notes)
+
+
 def test_what_does_not_fit_elsewhere_is_left_over() -> None:
     pods = [owned(f"w{n}").req(cpu="2").node("na").obj() for n in range(2)]
     result = simulated(NODES[0], make_node("small").capacity(cpu="2").obj(), *pods, drain=[f"{ZONE}=a"])
