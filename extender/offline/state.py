@@ -208,7 +208,7 @@ class ClusterState:
 
     @contextmanager
     def supposing(self, objects: Iterable[Object] = (), gone: Iterable[PodInfo] = ()) -> Iterator[None]:
-        """Inside the block nodes, claims and others are as given, and the pods are gone; then all is as before."""
+        """Inside the block nodes, claims, pods and others are as given, and those pods gone; then all is as before."""
         before = [(obj, self._as_it_is(obj)) for obj in objects]
         try:
             for obj, _ in before:
@@ -221,12 +221,16 @@ class ClusterState:
                     self.add(old)
                 elif isinstance(obj, Node):
                     self.table.remove_node(obj.name)
+                elif isinstance(obj, Pod):
+                    self.remove_pod(self.infos[obj.key])
                 else:
                     self.table.remove_object(type(obj).__name__, obj.key)
 
     def _as_it_is(self, obj: Object) -> Object | None:
         if isinstance(obj, Node):
             return self.node(obj.name) if self.table.nodes.has(obj.name) else None
+        if isinstance(obj, Pod):
+            return self.infos[obj.key].pod if obj.key in self.infos else None
         return self.table.objects.get(type(obj), obj.key)
 
     def add_info(self, info: PodInfo) -> None:
@@ -238,6 +242,11 @@ class ClusterState:
             self.table.place(info, pod.node_name)
         elif pod.status.nominated_node_name:
             self.table.nominate(info, pod.status.nominated_node_name)
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Returns True if nobody moves the pod: one like it stands on every such node, or it belongs to this one."""
+    return pod.controller is not None and pod.controller.kind in ("DaemonSet", "Node")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Claims are changed together with the pod where neither does alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace as replaced
 from functools import partial
@@ -15,25 +14,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.framework.node_affinity import required_node_selector
-from extender.framework.topology import HOSTNAME
 from extender.model.devices.claims import ResourceClaim, ResourceClaimStatus
-from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import UNSCHEDULABLE_TAINT, Node
 from extender.model.pod import Pod
-from extender.model.volumes.storage import CSINode
 from extender.offline.explain.changes import SuggestedChange, lifted, pod_changes
 from extender.offline.explain.claim_changes import ClaimStep, device_claims, device_steps, volume_steps
 from extender.offline.explain.details import requirement_text
+from extender.offline.explain.new_nodes import like, shapes
 from extender.offline.explain.pod_changes import POD_CHANGES
 from extender.offline.explain.spec_changes import NodeSelection, missing_demands
-from extender.offline.state import ClusterState
+from extender.offline.state import ClusterState, is_pinned
 from extender.offline.text import listed
 from extender.preemption import Candidate, preempt
 from extender.table import PodInfo
 
 _HIGHEST_PRIORITY = 2**31 - 1
-_MOST_SHAPES = 64
 _NEW_NODE_SIZE = 3
 _MOST_VICTIMS_DIVIDED = 4
 _MOST_STEPS, _MOST_STEPS_WITH_POD, _MOST_CLAIMS = 128, 8, 32
@@ -156,17 +152,32 @@ def _emptied(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     with state.deciding(), state.table.hypothetically(removed=[info.uid]):
         found = preempt(profile, PodInfo(urgent), state.table, state.fit(urgent)).candidates
     candidates = sorted((found[name] for name in found), key=_removal_cost)
-    for candidate in candidates[:3]:
-        gone = list(candidate.victims)
+    for each in candidates[:3]:
+        candidate = _sparing_pinned(state, PodInfo(urgent), each)
+        gone = list(candidate.victims) if candidate else []
+        if candidate is None or not gone:
+            continue
         with state.supposing(gone=gone):
             fits = candidate.node in state.feasible(pod, state.rows_of([candidate.node]))
-        if fits and gone:
+        if fits:
             fewest, nodes = _fewer_that_do(state, pod, gone) or (gone, [candidate.node])
             keys = tuple(info.pod.key for info in fewest)
             protected = " (a PodDisruptionBudget protects some)" if candidate.num_pdb_violations else ""
             text = f"remove {listed(keys)} from {candidate.node}{protected}"
             return SuggestedChange("remove-pods", text, 1 + len(fewest), nodes, removed=keys)
     return None
+
+
+def _sparing_pinned(state: ClusterState, urgent: PodInfo, candidate: Candidate) -> Candidate | None:
+    """The victims on the node if none may be one that comes straight back; None where nobody else does."""
+    if not any(is_pinned(info.pod) for info in candidate.victims):
+        return candidate
+    spared = [info.pod for info in state.standing_on(candidate.node) if is_pinned(info.pod)]
+    raised = [replace(each, spec=replace(each.spec, priority=_HIGHEST_PRIORITY)) for each in spared]
+    profile, rows = state.profile(urgent.pod), state.rows_of([candidate.node])
+    with state.supposing(raised), state.deciding(), state.table.hypothetically(removed=[urgent.uid]):
+        found = preempt(profile, urgent, state.table, state.fit(urgent.pod), rows=rows).candidates
+        return found[candidate.node] if candidate.node in list(found) else None
 
 
 def _freed(state: ClusterState, pod: Pod) -> SuggestedChange | None:
@@ -180,7 +191,7 @@ def _freed(state: ClusterState, pod: Pod) -> SuggestedChange | None:
         users = [by_uid[each.uid] for each in claim.status.reserved_for or () if each.uid in by_uid]
         free = replace(claim, status=ResourceClaimStatus())
         with state.supposing([free], gone=users):
-            names = state.feasible(pod) if users else []
+            names = state.feasible(pod) if users and not any(is_pinned(each.pod) for each in users) else []
         if names:
             keys = tuple(each.pod.key for each in users)
             text = f"remove {listed(keys)}, and with it ResourceClaim {claim.key}"
@@ -206,61 +217,17 @@ def _fewer_that_do(
 
 def _removal_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
     """Few pods that come back by themselves, few budgets, few pods, low priorities."""
-    daemons = sum(
-        1 for info in candidate.victims if (owner := info.pod.controller) and owner.kind in ("DaemonSet", "Node")
-    )
+    daemons = sum(is_pinned(info.pod) for info in candidate.victims)
     priorities = sum(info.priority for info in candidate.victims)
     return daemons, candidate.num_pdb_violations, len(candidate.victims), priorities, candidate.node
 
 
 def _added(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Another node like one that is there, empty."""
-    for template in _shapes(state):
+    """Another node like one that is there, empty but for what stands on every such node."""
+    for template in shapes(state):
         node, others = like(state, template, f"{template.name}-copy")
         if not state.table.nodes.has(node.name) and _fits_after(state, pod, node, *others):
             text = f"add a node like {template.name}"
-            return SuggestedChange("add-node", text, _NEW_NODE_SIZE, [node.name], set_objects=(node, *others))
+            made = [each for each in others if not isinstance(each, Pod)]  # the pods come by themselves
+            return SuggestedChange("add-node", text, _NEW_NODE_SIZE, [node.name], set_objects=(node, *made))
     return None
-
-
-def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Object]]:
-    """A new node like this one, with what drivers would say of it: its CSINode and its devices."""
-    objects = state.table.objects
-    csi_node = objects.get(CSINode, template.name)
-    reported: list[Object] = []
-    if csi_node is not None:
-        reported.append(replace(csi_node, metadata=replace(csi_node.metadata, name=name, uid=name)))
-    slices = (each for each in objects.all(ResourceSlice).values() if each.spec.node_name == template.name)
-    return copy_of(template, name), [*reported, *(slice_for(each, name) for each in slices)]
-
-
-def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
-    """The same devices on another node, in a pool of its name."""
-    metadata = replace(template.metadata, name=f"{template.name}-{node_name}")
-    pool = replace(template.spec.pool, name=node_name)
-    return replace(template, metadata=metadata, spec=replace(template.spec, node_name=node_name, pool=pool))
-
-
-def copy_of(node: Node, name: str) -> Node:
-    """A node like this one, new: uncordoned, under another name."""
-    labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
-    fresh = replace(node, metadata=replace(node.metadata, name=name, uid=name, labels=labels))
-    taints = [taint for taint in fresh.taints if not taint.key.startswith("node.kubernetes.io/")]
-    return replace(fresh, spec=replace(fresh.spec, unschedulable=None, taints=taints or None))
-
-
-def _shapes(state: ClusterState) -> list[Node]:
-    """One node of each kind: the same labels but for names, taints, resources and devices."""
-    nodes, shapes = state.table.nodes, dict[object, Node]()
-    slices = state.table.objects.all(ResourceSlice).values()
-    devices: Counter[str | None] = Counter()
-    for each in slices:
-        devices[each.spec.node_name] += len(each.spec.devices or ())
-    for row in nodes.rows.tolist():
-        node = nodes.node(row)
-        labels = frozenset(item for item in node.labels.items() if item[0] != HOSTNAME and item[1] != node.name)
-        resources = nodes.allocatable[:, row].tobytes(), devices[node.name]
-        shapes.setdefault((labels, resources, int(nodes.taint_set[row])), node)
-        if len(shapes) == _MOST_SHAPES:
-            break
-    return list(shapes.values())

@@ -13,7 +13,7 @@ from extender.errors import MalformedCluster, MalformedRequest
 from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
-from extender.offline.explain.cluster_changes import copy_of, slice_for
+from extender.offline.explain.new_nodes import copy_of, slice_for
 from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.manifests.templates import required_workload
 from extender.offline.state import ClusterState

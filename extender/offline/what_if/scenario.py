@@ -13,11 +13,12 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.selectors import Requirement
 from extender.offline.claims.making import add_claims_like, is_of_stateful_set, replica
-from extender.offline.explain.cluster_changes import copy_of, like, with_cordon
+from extender.offline.explain.cluster_changes import with_cordon
+from extender.offline.explain.new_nodes import copy_of, like
 from extender.offline.manifests.templates import Workload, required_workload
-from extender.offline.state import ClusterState
+from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
-from extender.offline.what_if.simulation import PINNED_OWNERS, Simulation, in_order
+from extender.offline.what_if.simulation import Simulation, in_order
 from extender.table import PodInfo
 from extender.table.pods.templates import twin
 
@@ -128,11 +129,7 @@ def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
 
 
 def _movable(state: ClusterState, name: str) -> list[PodInfo]:
-    return [
-        info
-        for info in state.standing_on(name)
-        if not (info.pod.controller and info.pod.controller.kind in PINNED_OWNERS)
-    ]
+    return [info for info in state.standing_on(name) if not is_pinned(info.pod)]
 
 
 def _selected(state: ClusterState, wanted: Sequence[str]) -> list[str]:

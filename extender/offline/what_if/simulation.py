@@ -33,8 +33,6 @@ REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"
 GATED = "it is gated: no scheduler tries it until its scheduling gates are removed"
 LEAVING = "it is being deleted: no scheduler tries it any more"
-# Controllers whose pods nobody moves: they stand on every node, or on this one alone.
-PINNED_OWNERS = frozenset(("DaemonSet", "Node"))
 _MOST_ATTEMPTS_EACH = 50
 _ARRIVAL_SECONDS = 1e-6
 

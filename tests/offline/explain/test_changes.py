@@ -157,6 +157,26 @@ def test_the_smallest_change(pod: Object, objects: list[Object], kind: str, expe
     assert changes(pod, *objects)[kind].text == expected
 
 
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_nobody_is_told_to_remove_a_pod_that_comes_straight_back(kind: str) -> None:
+    node = make_node("n").capacity(cpu="4").obj()
+    daemon = make_pod("agent").req(cpu="1").owner(kind, "agent").node("n").obj()
+    web = make_pod("web").req(cpu="2").priority(9).owner("ReplicaSet", "web").node("n").obj()
+    assert changes(make_pod("p").req(cpu="3").obj(), node, daemon, web)["remove-pods"].removed == ("default/web",)
+    # The pod of the lower priority would do, but for its owner.
+    assert changes(make_pod("p").req(cpu="2").obj(), node, daemon, web)["remove-pods"].removed == ("default/web",)
+    assert "remove-pods" not in changes(make_pod("p").req(cpu="4").obj(), node, daemon)
+
+
+def test_a_new_node_has_the_daemons_of_the_one_that_it_is_like() -> None:
+    node = make_node("n").capacity(cpu="4").obj()
+    daemon = make_pod("agent").req(cpu="1").owner("DaemonSet", "agent").node("n").obj()
+    web = make_pod("web").req(cpu="2").node("n").obj()
+    added = changes(make_pod("p").req(cpu="3").obj(), node, daemon, web)["add-node"]
+    assert [type(each).__name__ for each in added.set_objects] == ["Node"]
+    assert "add-node" not in changes(make_pod("p").req(cpu="3500m").obj(), node, daemon, web)
+
+
 def test_nothing_is_to_be_changed_where_it_fits() -> None:
     assert explanation(make_pod("p").obj(), ROOMY).changes == []
 

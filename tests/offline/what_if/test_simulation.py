@@ -280,3 +280,28 @@ def test_a_copied_node_brings_its_devices() -> None:
     assert len(homes(simulated(*gpu, *claims, *waiting))) == 1
     added = simulated(*gpu, *claims, *waiting, add_nodes=[("gpu", 1)])
     assert sorted(homes(added).values()) == ["gpu", "gpu-new-1"]
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("DaemonSet", True), ("Node", True), ("ReplicaSet", False)])
+def test_a_copied_node_has_the_pods_of_every_such_node(kind: str, waits: bool) -> None:
+    daemon = owned("agent-x", kind, "agent").node("na")
+    daemon.spec(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": on_node("na")}})
+    waiting = make_pod("p").req(cpu="4").obj()
+    added = simulated(NODES[0], daemon.obj(), waiting, add_nodes=[("na", 2)])
+    assert ("default/p" in added.remaining) is waits
+    assert round(added.after.utilisation["cpu"] * 12) == (3 if waits else 5)
+
+
+def test_a_copied_pod_of_a_daemon_set_belongs_to_the_copy() -> None:
+    daemon = owned("agent-x", "DaemonSet", "agent").req(cpu="4").node("na")
+    daemon.spec(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": on_node("na")}})
+    urgent = make_pod("p").priority(9).req(cpu="2").node_selector({"kubernetes.io/hostname": "na-new-1"}).obj()
+    node = make_node("na").capacity(cpu="4").label({"kubernetes.io/hostname": "na"}).obj()
+    result = simulated(node, daemon.obj(), urgent, add_nodes=[("na", 1)], remove_nodes=["na"])
+    assert [each.pod for each in result.evictions if "preemption" in each.cause] == ["default/agent-x-na-new-1"]
+    assert "1 Insufficient cpu" in result.remaining["default/agent-x-na-new-1"]
+
+
+def on_node(name: str) -> Object:
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    return {"nodeSelectorTerms": [{"matchFields": [field]}]}
