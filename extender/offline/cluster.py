@@ -35,6 +35,12 @@ def state_of(cluster: Cluster) -> ClusterState:
     return cluster._state
 
 
+def explain_workload(cluster: Cluster, workload: Workload) -> Explanation:
+    """Explains the first pod of a workload, as `Cluster.explain` does; for this package alone."""
+    state, admitted = admit_new(cluster._state, workload)
+    return Explanation(state, admitted.pod, admitted.notes)
+
+
 class Cluster:
     """Nodes, pods and the other objects that scheduling looks at, as they are at one moment.
 
@@ -112,16 +118,15 @@ class Cluster:
         state, admitted = self._admit(pod)
         return state.decide(admitted.pod)
 
-    def explain(self, pod: Pod | Mapping[str, Any] | Workload | str) -> Explanation:
+    def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
         """Tells in numbers why the pod waits or where it would go, and the smallest change that would let it run.
 
-        `pod` may be `namespace/name` of one in the cluster, or a Workload, of which the first pod is judged. Raises as
-        `decide` and `pod` do.
+        `pod` may be `namespace/name` of one in the cluster. Raises as `decide` and `pod` do.
         """
         state, admitted = self._admit(self.pod(pod) if isinstance(pod, str) else pod)
         return Explanation(state, admitted.pod, admitted.notes)
 
-    def _admit(self, pod: Pod | Mapping[str, Any] | Workload) -> tuple[ClusterState, Admitted]:
+    def _admit(self, pod: Pod | Mapping[str, Any]) -> tuple[ClusterState, Admitted]:
         return (self._state, self._state.admit(pod)) if isinstance(pod, Pod) else admit_new(self._state, pod)
 
     def explain_pending(

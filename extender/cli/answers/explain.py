@@ -191,10 +191,11 @@ def _explanations(cluster: Cluster, source: Source, key: str, filename: BinaryIO
     if filename is None:
         yield cluster.explain(known_key(cluster, key))
         return
+    from extender.offline.cluster import explain_workload
     from extender.offline.manifests.templates import read_workloads
 
     for workload in read_workloads(filename.read(), filename.name, source.default_namespace()):
-        yield cluster.explain(workload)
+        yield explain_workload(cluster, workload)
 
 
 def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: bool) -> Iterable[str]:

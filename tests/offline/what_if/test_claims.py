@@ -9,7 +9,7 @@ import pytest
 
 from extender import Cluster
 from extender.errors import MalformedCluster
-from extender.offline.cluster import state_of
+from extender.offline.cluster import explain_workload, state_of
 from extender.offline.manifests.templates import required_workload
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult
@@ -270,6 +270,6 @@ def test_a_stateful_set_of_a_file_brings_claims_of_its_templates() -> None:
     assert homes(result) == {"default/new-0": "nb", "default/new-1": "nb"}
     (template,) = (cluster.capacity([STATEFUL_SET]).by_node).values()
     assert template.keys() == {"nb"}
-    explanation = cluster.explain(required_workload(STATEFUL_SET))
+    explanation = explain_workload(cluster, required_workload(STATEFUL_SET))
     assert (explanation.pod.key, explanation.decision.feasible) == ("default/new-0", ["nb"])
     assert cluster.explain_pending() == []
