@@ -18,22 +18,28 @@ from extender.model.devices.claims import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from extender.model.meta import ObjectMeta, OwnerReference
+from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus, Volume
-from extender.model.volume_sources import PersistentVolumeClaimSource
+from extender.model.volume_sources import CSIPersistentVolumeSource, PersistentVolumeClaimSource
 from extender.model.volumes.storage import (
     BETA_STORAGE_CLASS_ANNOTATION,
+    BIND_COMPLETED_ANNOTATION,
+    PersistentVolume,
     PersistentVolumeClaim,
+    PersistentVolumeSpec,
     StorageClass,
+    VolumeNodeAffinity,
 )
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
+from extender.scheduler.binding.volumes import bound
 from extender.table import Table
 from extender.table.objects import Objects
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_IMMEDIATE = "Immediate"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -202,7 +208,40 @@ def _add_volume_claim(
         owner_references=owners,
     )
     claim = PersistentVolumeClaim(metadata=metadata, spec=replace(spec, volume_name=""))
+    storage_class = table.objects.get(StorageClass, claim.class_name)
+    if storage_class and storage_class.provisions and storage_class.volume_binding_mode == _IMMEDIATE:
+        volume = _provisioned(claim, storage_class)
+        table.set_object(type(volume).__name__, volume)
+        annotations = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
+        claim = replace(
+            claim,
+            metadata=replace(metadata, annotations=annotations),
+            spec=replace(claim.spec, volume_name=volume.name),
+        )
     table.set_object(type(claim).__name__, claim)
+
+
+def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:
+    """The volume that is made for a claim at once; nobody knows where, so it is within reach of all allowed nodes."""
+    name = f"pvc-{claim.uid}"
+    topologies = [
+        NodeSelectorTerm(
+            match_expressions=[
+                NodeSelectorRequirement(key=each.key, operator="In", values=each.values)
+                for each in term.match_label_expressions or ()
+            ]
+        )
+        for term in storage_class.allowed_topologies or ()
+    ]
+    spec = PersistentVolumeSpec(
+        capacity=claim.spec.resources.requests if claim.spec.resources else None,
+        access_modes=claim.spec.access_modes,
+        storage_class_name=storage_class.name,
+        volume_mode=claim.spec.volume_mode,
+        csi=CSIPersistentVolumeSource(driver=storage_class.provisioner, volume_handle=name),
+        node_affinity=VolumeNodeAffinity(required=NodeSelector(node_selector_terms=topologies)) if topologies else None,
+    )
+    return bound(PersistentVolume(metadata=ObjectMeta(name=name, uid=name), spec=spec), claim)
 
 
 def _default_class(objects: Objects) -> str | None:

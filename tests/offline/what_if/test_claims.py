@@ -273,3 +273,14 @@ def test_a_stateful_set_of_a_file_brings_claims_of_its_templates() -> None:
     explanation = explain_workload(cluster, required_workload(STATEFUL_SET))
     assert (explanation.pod.key, explanation.decision.feasible) == ("default/new-0", ["nb"])
     assert cluster.explain_pending() == []
+
+
+@pytest.mark.parametrize("provisioner", ["csi.example.com", "kubernetes.io/no-provisioner"])
+def test_a_volume_of_an_immediate_class_is_made_at_once_if_anybody_makes_it(provisioner: str) -> None:
+    expression = {"key": "topology.kubernetes.io/zone", "values": ["b"]}
+    topologies = [{"matchLabelExpressions": [expression]}]
+    local = make_storage_class("local", wait=False, provisioner=provisioner, allowedTopologies=topologies)
+    cluster = [*in_zones("ab"), local]
+    pods = [STATEFUL_SET, with_scratch("p", storageClassName="local").obj()]
+    result = simulated(*cluster, create=[(each, 1) for each in pods])
+    assert homes(result) == ({} if "no-" in provisioner else {"default/new-0": "nb", "default/p": "nb"})
