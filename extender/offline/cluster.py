@@ -14,7 +14,6 @@ from extender.offline.claims.making import admit_new
 from extender.offline.decision import Decision
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
-from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.objects import to_object, to_pod, with_defaults
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
@@ -36,7 +35,7 @@ def state_of(cluster: Cluster) -> ClusterState:
 
 
 def explain_workload(cluster: Cluster, workload: Workload) -> Explanation:
-    """Explains the first pod of a workload, as `Cluster.explain` does; for this package alone."""
+    """Explains the first pod of a workload, with the claims that will be made for it; for this package alone."""
     state, admitted = admit_new(cluster._state, workload)
     return Explanation(state, admitted.pod, admitted.notes)
 
@@ -108,26 +107,21 @@ class Cluster:
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
         """Decides about the pod on every node. One that stands on a node is judged as if it did not.
 
-        A mapping is a manifest: it gets what an API server with these objects would fill in, and the claims that
-        controllers would make for it.
+        A mapping is a manifest: it gets what an API server with these objects would fill in.
 
         Raises:
             MalformedCluster: `pod` is no pod, with the path of every fault, or states a quantity that is none.
             RuleFailed: a rule of the user's raised.
         """
-        state, admitted = self._admit(pod)
-        return state.decide(admitted.pod)
+        return self._state.decide(self._state.admit(pod).pod)
 
     def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
         """Tells in numbers why the pod waits or where it would go, and the smallest change that would let it run.
 
         `pod` may be `namespace/name` of one in the cluster. Raises as `decide` and `pod` do.
         """
-        state, admitted = self._admit(self.pod(pod) if isinstance(pod, str) else pod)
-        return Explanation(state, admitted.pod, admitted.notes)
-
-    def _admit(self, pod: Pod | Mapping[str, Any]) -> tuple[ClusterState, Admitted]:
-        return (self._state, self._state.admit(pod)) if isinstance(pod, Pod) else admit_new(self._state, pod)
+        admitted = self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)
+        return Explanation(self._state, admitted.pod, admitted.notes)
 
     def explain_pending(
         self, namespace: str = "", progress: Callable[[int, int], None] | None = None

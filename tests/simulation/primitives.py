@@ -50,7 +50,7 @@ class Primitives:
         )
 
         self.random = SimpleNamespace(Random=lambda *seed: Random(*(seed or (simulation.random.random(),))))
-        self.gc = SimpleNamespace(freeze=lambda: None, collect=lambda _: 0, set_threshold=lambda *_: None, callbacks=[])
+        self.gc = SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None, callbacks=[])
         self.atexit = SimpleNamespace(register=lambda _: None, unregister=lambda _: None)
 
     @contextmanager

@@ -137,6 +137,7 @@ class World:
             "extender.app.live.identify": lambda _: ("simulation", "none"),
             "extender.app.serve.Cache": WitnessedCache,
             "extender.app.serve.Metrics": AlarmingMetrics,
+            "extender.runtime.memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.schedule.Cache": WitnessedCache,
             "extender.app.loop.PriorityQueue": WitnessedQueue,

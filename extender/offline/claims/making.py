@@ -6,7 +6,7 @@ plugin/pkg/admission/storage/storageclass/setdefault.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -72,14 +72,13 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
     return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
 
 
-def admit_new(state: ClusterState, given: Mapping[str, Any] | Workload) -> tuple[ClusterState, Admitted]:
-    """The pod as it would be stored, and the cluster with the claims that would be made for it; `state` is kept.
+def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Admitted]:
+    """The first pod as it would be stored, and the cluster with the claims that would be made for it; `state` is kept.
 
     Raises:
         MalformedCluster: with the path of every fault.
     """
-    manifest, owner = (given.manifest, given.owner) if isinstance(given, Workload) else (given, None)
-    admitted = state.admit(manifest)
+    admitted, owner = state.admit(workload.manifest), workload.owner
     claims = isinstance(owner, StatefulSet) and owner.spec.volume_claim_templates
     if not claims and not needs_claims(admitted.pod, state.table.objects):
         return state, admitted

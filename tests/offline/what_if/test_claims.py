@@ -143,7 +143,7 @@ def test_claims_are_made_of_their_template_for_pods_that_are_made() -> None:
     cluster = [*GPUS, *NODES, TEMPLATE]
     manifest = templated("new").obj()
     assert Cluster.from_objects(cluster).capacity([manifest]).total == 2
-    assert Cluster.from_objects(cluster).explain(manifest).fits
+    assert explain_workload(Cluster.from_objects(cluster), required_workload(manifest)).fits
     assert len(homes(simulated(*cluster, create=[(manifest, 3)]))) == 2
     question = {"pods": [manifest], "onlyTemplates": True, "nodeTemplates": [{"node": NODES[0]}]}
     state = state_of(Cluster.from_objects(cluster))
@@ -166,7 +166,7 @@ def test_a_template_that_is_not_there_is_named() -> None:
     result = cluster.simulate(Scenario(create=[(manifest, 1)]))
     assert told in result.remaining["default/new"]
     assert told in "".join(cluster.capacity([manifest]).notes)
-    assert told in cluster.explain(manifest).notes
+    assert told in explain_workload(cluster, required_workload(manifest)).notes
 
 
 def test_ephemeral_volumes_are_made_and_go_with_their_pod() -> None:
@@ -179,7 +179,7 @@ def test_ephemeral_volumes_are_made_and_go_with_their_pod() -> None:
     assert list(homes(simulated(*cluster, scale=[("default/deploy/web", 3)])).values()) == ["nb"]
     manifest = with_scratch("new", storageClassName="local").req(cpu="1").obj()
     assert Cluster.from_objects(cluster).capacity([manifest]).total == 1
-    assert Cluster.from_objects(cluster).explain(manifest).fits
+    assert explain_workload(Cluster.from_objects(cluster), required_workload(manifest)).fits
 
 
 def test_an_ephemeral_volume_gets_the_default_class() -> None:
@@ -189,8 +189,9 @@ def test_an_ephemeral_volume_gets_the_default_class() -> None:
     )
     default["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
     nodes = [make_node(f"n{zone}").zone(zone).obj() for zone in "ab"]
-    found = Cluster.from_objects([*nodes, default, make_storage_class("local")]).decide(with_scratch("new").obj())
-    assert found.feasible == ["nb"]
+    cluster = Cluster.from_objects([*nodes, default, make_storage_class("local")])
+    result = cluster.simulate(Scenario(create=[(with_scratch("new").obj(), 2)]))
+    assert list(homes(result).values()) == ["nb", "nb"]
 
 
 def test_a_template_of_a_volume_that_is_none_is_refused() -> None:
