@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection
@@ -96,8 +97,11 @@ def _cpu_seconds(process: Running) -> float:
     """Returns the CPU time of the process and its workers so far, to the microsecond."""
     pid = process.process.pid
     pids = [f"{pid}", *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    times = [path.read_text().split()[0] for each in pids for path in Path(f"/proc/{each}/task").glob("*/schedstat")]
-    return sum(map(int, times)) / 1e9
+    nanos = 0
+    for path in (path for each in pids for path in Path(f"/proc/{each}/task").glob("*/schedstat")):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended just now
+            nanos += int(path.read_text().split()[0])
+    return nanos / 1e9
 
 
 def _pauses(name: str, api: LargeApi, longest: Callable[[threading.Thread], float], seconds: float) -> Iterator[Figure]:
