@@ -246,18 +246,16 @@ class CacheState:
 
     def expire(self, uids: Iterable[str], now: float) -> list[str]:
         """Takes those of the pods off their nodes that are overdue at `now`; returns their `namespace/name`."""
-        placements, overdue = self.placements.by_uid(), set(self.placements.overdue(now))
-        over = [uid for uid in uids if uid in overdue]
-        for uid in over:
-            self.displace(uid, PodEvent.EXPIRE)
-        return [placements[uid].info.pod.key for uid in over]
+        overdue = set(self.placements.overdue(now))
+        return [self.displace(uid, PodEvent.EXPIRE).info.pod.key for uid in uids if uid in overdue]
 
-    def displace(self, uid: str, event: PodEvent) -> None:
-        """Takes the pod off its node."""
+    def displace(self, uid: str, event: PodEvent) -> PodPlacement:
+        """Takes the pod off its node; returns the placement that it had."""
         placement = self.placements.remove(uid, event)
         self._note_pod(uid)
         if self.listener is not None:
             self._notifications.append(partial(self.listener.displaced, placement, event))
+        return placement
 
     def nominate(self, uid: str, node_name: str) -> str:
         """Nominates the pod, if it waits, whatever its status says; returns the node before."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.sources import kubeconfig_of
+from extender.config.sources import plainly
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -103,4 +104,4 @@ def _extender(url: str | None) -> ExtenderConfig | None:
     try:
         return ExtenderSpec.model_validate({"urlPrefix": url, "weight": 1, "nodeCacheCapable": True, **verbs}).config
     except ValidationError as error:
-        raise ConfigurationError([f"--url {url}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"]) from None
+        raise ConfigurationError([f"--url {url}: {plainly(error.errors()[0]['msg'])}"]) from None

@@ -1,4 +1,4 @@
-"""Files that commands write whole or not at all."""
+"""Files of commands: written whole or not at all, and named where something is wrong with them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,8 @@ def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
         with suppress(OSError):
             partial.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def told(error: OSError) -> str:
+    """Returns what is wrong, with the file if it is about one."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -15,6 +15,7 @@ from extender.cli.answers.view import view
 from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.doctor import doctor
+from extender.cli.files import told
 from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
@@ -63,7 +64,7 @@ def main() -> None:
     except ExtenderError as error:
         _fail([str(error)], FAILURE)
     except OSError as error:
-        _fail([f"{error.filename}: {error.strerror}" if error.filename else str(error)], FAILURE)
+        _fail([told(error)], FAILURE)
     except MemoryError:
         _fail(["out of memory: the input stands for more than fits"], FAILURE)
 

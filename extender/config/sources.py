@@ -45,13 +45,14 @@ def _validated(given: _Given, faults: list[str]) -> Settings | None:
     except ValidationError as error:
         for fault in error.errors():
             place = given[str(fault["loc"][0])][0] + "".join(f"[{part}]" for part in fault["loc"][1:])
-            faults.append(f"{place}: {_message(fault['msg'])}, not {fault['input']!r}")
+            faults.append(f"{place}: {plainly(fault['msg'])}, not {fault['input']!r}")
         return None
     faults.extend(_contradictions(settings))
     return settings
 
 
-def _message(text: str) -> str:
+def plainly(text: str) -> str:
+    """Returns a fault that pydantic has found in the words of the others."""
     return text.removeprefix("Value error, ").replace("Input should be", "want")
 
 

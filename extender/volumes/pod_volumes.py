@@ -165,7 +165,7 @@ class PodVolumes:
             return np.ones(len(self.rows), np.bool_)
         allowed = np.zeros(len(self.rows), np.bool_)
         for term in terms:
-            allowed |= nodes_in_term(_as_node_term(term), self._table, self.rows)
+            allowed |= nodes_in_term(node_term(term), self._table, self.rows)
         return allowed
 
     def _provision(
@@ -178,7 +178,8 @@ class PodVolumes:
         return DynamicProvision(claim, here, values_picked(pools.bytes, picked)), picked != NONE
 
 
-def _as_node_term(term: TopologySelectorTerm) -> NodeSelectorTerm:
+def node_term(term: TopologySelectorTerm) -> NodeSelectorTerm:
+    """Returns the term of a StorageClass's allowed topologies as one that selects nodes."""
     expressions = [
         NodeSelectorRequirement(key=expression.key, operator="In", values=expression.values)
         for expression in term.match_label_expressions or ()

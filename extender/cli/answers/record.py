@@ -19,7 +19,7 @@ from extender.cli.answers.sources import (
     show,
     source_options,
 )
-from extender.cli.files import write_whole
+from extender.cli.files import told, write_whole
 from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
 
@@ -140,8 +140,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: st
     except (MalformedInput, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             raise  # of the terminal
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        raise ConfigurationError([told]) from None
+        raise ConfigurationError([told(error) if isinstance(error, OSError) else str(error)]) from None
 
 
 def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: str) -> int:

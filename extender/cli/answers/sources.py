@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from extender.cli.files import told
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
@@ -127,9 +128,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         except BrokenPipeError:
             raise  # A reader like `head` has seen enough: click ends the command without a word.
         except OSError as error:
-            raise ConfigurationError(
-                [f"{error.filename}: {error.strerror}" if error.filename else str(error)]
-            ) from None
+            raise ConfigurationError([told(error)]) from None
 
     compared = "rules and weights to compare: twice, or once to compare with the defaults"
     options = (

@@ -14,11 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
-from extender.model.devices.claims import (
-    ResourceClaim,
-    ResourceClaimTemplate,
-)
-from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
+from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.meta import NodeSelector, ObjectMeta, OwnerReference
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus, Volume
 from extender.model.volume_sources import CSIPersistentVolumeSource, PersistentVolumeClaimSource
 from extender.model.volumes.storage import (
@@ -37,6 +34,7 @@ from extender.offline.state import ClusterState
 from extender.scheduler.binding.volumes import bound
 from extender.table import Table
 from extender.table.objects import Objects
+from extender.volumes.pod_volumes import node_term
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _IMMEDIATE = "Immediate"
@@ -223,15 +221,7 @@ def _add_volume_claim(
 def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:
     """The volume that is made for a claim at once; nobody knows where, so it is within reach of all allowed nodes."""
     name = f"pvc-{claim.uid}"
-    topologies = [
-        NodeSelectorTerm(
-            match_expressions=[
-                NodeSelectorRequirement(key=each.key, operator="In", values=each.values)
-                for each in term.match_label_expressions or ()
-            ]
-        )
-        for term in storage_class.allowed_topologies or ()
-    ]
+    topologies = list(map(node_term, storage_class.allowed_topologies or ()))
     spec = PersistentVolumeSpec(
         capacity=claim.spec.resources.requests if claim.spec.resources else None,
         access_modes=claim.spec.access_modes,

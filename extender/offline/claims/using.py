@@ -20,9 +20,7 @@ from extender.model.devices.claims import (
 )
 from extender.model.pod import Pod
 from extender.model.volumes.pod_volumes import claims_of
-from extender.model.volumes.storage import (
-    PersistentVolumeClaim,
-)
+from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.claims import pending_claim
 from extender.scheduler.binding.volumes import bound, selected

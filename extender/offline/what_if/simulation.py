@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
-from extender.offline.claims.making import missing_templates, needs_claims, with_claims
+from extender.offline.claims.making import missing_templates, with_claims
 from extender.offline.claims.using import release, reserve
 from extender.offline.state import ClusterState, naming, rule_errors
 from extender.offline.what_if import budgets
@@ -141,10 +141,8 @@ class Simulation:
 
     def _with_claims(self, info: PodInfo) -> PodInfo:
         """The pod with the claims that controllers make for it."""
-        pod = info.pod
-        if pod.terminating or not needs_claims(pod, self.state.table.objects):
-            return info
-        return twin(info, with_claims(self.state, pod))
+        pod = info.pod if info.pod.terminating else with_claims(self.state, info.pod)
+        return info if pod is info.pod else twin(info, pod)
 
     def _take_away(self, info: PodInfo) -> None:
         """Takes the pod off its node, and what goes with it; pods wait again for what that leaves."""

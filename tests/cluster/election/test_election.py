@@ -253,12 +253,17 @@ def test_writes_of_a_leader_that_did_not_give_up_its_lease_may_be_in_flight(foun
     assert election.unsettled_seconds(18.0) == max(0, seconds - 2)
 
 
-def test_they_may_be_in_flight_though_the_answer_to_the_write_that_expelled_it_was_lost() -> None:
-    election, asked = expelling()
-    election.failed(16.1)
+def win_again(election: Election, asked: Write) -> None:
+    """It reads what it has written at 18.1, and is told at 18.2 that it has renewed it."""
     election.read(stored(asked.lease.spec, 2), 18.1)
     again = step(election, 18.1)
     election.written(stored(written_spec(again), 3), 18.1, 18.2)
+
+
+def test_they_may_be_in_flight_though_the_answer_to_the_write_that_expelled_it_was_lost() -> None:
+    election, asked = expelling()
+    election.failed(16.1)
+    win_again(election, asked)
     assert election.unsettled_seconds(19.0) == 1
 
 
@@ -266,9 +271,7 @@ def test_they_may_be_in_flight_though_who_expelled_it_has_abdicated_and_won_agai
     election, asked = expelling()
     election.written(stored(asked.lease.spec, 2), 16.0, 16.1)
     election.abdicate()
-    election.read(stored(asked.lease.spec, 2), 18.1)
-    again = step(election, 18.1)
-    election.written(stored(written_spec(again), 3), 18.1, 18.2)
+    win_again(election, asked)
     assert election.unsettled_seconds(19.0) == 1
 
 
