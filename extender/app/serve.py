@@ -42,6 +42,7 @@ from extender.runtime.ports import Binder
 from extender.runtime.threads import Ticker
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
+from extender.verbs.filter_best import FilterBest
 from extender.verbs.preempt import Preempt, RecentPreemptors
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
@@ -132,9 +133,11 @@ class WebhookProcess(CacheProcess):
         # Half of the connections stay free for other calls.
         wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         preemptors = None if settings.cluster else RecentPreemptors(self._clock)  # no watch ever tells of a file's pods
+        feasible = Filter(cache, profiles, self.metrics, reader, limit, self._refused, preemptors)
+        prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
         return [
-            Filter(cache, profiles, self.metrics, reader, limit, self._refused, preemptors),
-            Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit),
+            FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
+            prioritize,
             Preempt(cache, profiles, limit, preemptors),
             Bind(cache, profiles, binder, self.metrics, limit, permits, wait),
         ]

@@ -116,6 +116,11 @@ class Settings(BaseModel):
     score_scale: Literal["relative", "absolute"] = setting(
         "relative", "prioritize: relative gives the best node asked about 10 and the worst 0; absolute keeps distances"
     )
+    filter_answer: Literal["feasible", "best"] = setting(
+        "feasible",
+        "filter: every node that can take the pod, or one of the best of them by the policy's priorities:"
+        " kube-scheduler then neither scores nor calls prioritize",
+    )
     before_sync: Literal["fail", "pass"] = setting(
         "fail", "what verbs answer while not ready: an error, or every node unjudged"
     )

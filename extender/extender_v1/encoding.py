@@ -48,9 +48,14 @@ def encode_priorities(result: HostPriorityList) -> bytes:
 
 
 def encode_filter(result: ExtenderFilterResult) -> bytes:
-    nodes = None if result.nodes is None else _NodeList({}, [node.raw for node in result.nodes])
+    """Returns the answer to filter."""
+    names, nodes = result.node_names, result.nodes
+    if result.best:
+        names = None if names is None else [result.best]
+        nodes = None if nodes is None else [node for node in nodes if node.name == result.best]
+    items = None if nodes is None else _NodeList({}, [node.raw for node in nodes])
     refused = result.failed_nodes, result.failed_and_unresolvable_nodes
-    return _ENCODER.encode(_FilterResult(nodes, result.node_names, *refused, result.error))
+    return _ENCODER.encode(_FilterResult(items, names, *refused, result.error))
 
 
 MAX_EXTENDER_PRIORITY = 10
@@ -60,6 +65,8 @@ def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
     """Raises InvalidAnswer unless every node asked about passes or has a reason, and no other is named."""
     refused = [*result.failed_nodes, *result.failed_and_unresolvable_nodes]
     passed = result.passed
+    if result.best and result.best not in passed:
+        raise InvalidAnswer(f"filter: {result.best} is the best of nodes that it is not among")
     if result.error or (passed == asked and not refused):
         return
     wanted, named = set(asked), {*passed, *refused}

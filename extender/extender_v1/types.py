@@ -125,13 +125,18 @@ class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that passed, in the form in which they were asked about, and the reason for every other."""
+    """The nodes that passed, in the form in which they were asked about, and the reason for every other.
+
+    Attributes:
+        best: the only one of those that passed which the scheduler is told of; "": it is told of all.
+    """
 
     nodes: list[NodeBytes] | None = None
     node_names: list[str] | None = None
     failed_nodes: dict[str, str] = {}
     failed_and_unresolvable_nodes: dict[str, str] = {}
     error: str = ""
+    best: str = ""
 
     @property
     def passed(self) -> list[str]:

@@ -14,7 +14,7 @@ from extender.extender_v1.types import ExtenderArgs, HostPriorityList
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score
-from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.table import PodInfo
 from extender.verbs.verb import Summary, requested_nodes
 
@@ -48,7 +48,14 @@ class Prioritize:
         return decode_args(body, self._reader)
 
     def decide(self, request: ExtenderArgs) -> HostPriorityList:
-        deadline = self._limit.begin()
+        names, totals = self.totals(request, self._limit.begin())
+        return HostPriorityList(names, self._scaled(totals, self._profiles.of(request.pod)))
+
+    def totals(self, request: ExtenderArgs, deadline: Deadline) -> tuple[list[str], Scores]:
+        """Returns the names asked about, each once, and their weighted totals, int64[names].
+
+        Raises DeadlineExceeded.
+        """
         info = self._cache.info_of(request.pod) or PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
         with self._cache.snapshot(self.name) as table:
@@ -60,7 +67,7 @@ class Prioritize:
                         totals[part.positions] = score(profile, info, part.table, part.rows).total
             except RuleFailed:  # kube-scheduler has failed such a pod before it asks an extender
                 totals[:] = 0
-        return HostPriorityList(nodes.names, self._scaled(totals, profile))
+        return nodes.names, totals
 
     def allow_all(self, request: ExtenderArgs) -> HostPriorityList:
         names = list(dict.fromkeys(request.names))

@@ -23,6 +23,7 @@ TITLES: Mapping[str, str] = {
     "stock": "stock",
     "noop-names": "no-op in Go, names",
     "names": "ours, names",
+    "names-best": "ours, the best name",
     "noop-full": "no-op in Go, whole nodes",
     "full": "ours, whole nodes",
     "loop": "own loop",

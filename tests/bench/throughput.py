@@ -77,12 +77,12 @@ def _beside_noop(names: bool) -> Callable[[Setting], Scheduling]:
     return run
 
 
-def _beside_ours(names: bool) -> Callable[[Setting], Scheduling]:
-    """The stock scheduler asking `extender serve`, which decides everything and binds."""
+def _beside_ours(names: bool, *more: str) -> Callable[[Setting], Scheduling]:
+    """The stock scheduler asking `extender serve`, which decides everything and binds; `more` are its flags."""
 
     @contextmanager
     def run(setting: Setting) -> Iterator[dict[str, Process]]:
-        flags = ["--log-level=error"]
+        flags = ["--log-level=error", *more]
         with serve(setting.plane.kubeconfig, setting.directory, *flags, timeout_seconds=120) as ours:
             entry = extender_entry(f"http://127.0.0.1:{ours.port}/scheduler", names=names, httpTimeout="10s")
             with _stock(setting, entry) as stock:
@@ -117,9 +117,10 @@ def _process(name: str, command: list[str | Path], setting: Setting) -> Iterator
 MODES: dict[str, Callable[[Setting], Scheduling]] = {
     "stock": _stock,
     "noop-names": _beside_noop(names=True),
-    "names": _beside_ours(names=True),
+    "names": _beside_ours(True),
+    "names-best": _beside_ours(True, "--filter-answer=best"),
     "noop-full": _beside_noop(names=False),
-    "full": _beside_ours(names=False),
+    "full": _beside_ours(False),
     "loop": _own_loop,
     "bind-only": _bindings_alone,
 }

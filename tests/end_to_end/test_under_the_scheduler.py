@@ -67,6 +67,21 @@ def test_500_pods_of_many_shapes_find_lawful_places_though_every_in_tree_rule_is
     assert violations(client.list("Node"), client.list("Pod", "default")) == []
 
 
+@MODES
+def test_where_filter_answers_the_best_node_the_scheduler_takes_it_and_asks_for_no_scores(
+    control_plane: ControlPlane, start_extender: StartExtender, names: bool
+) -> None:
+    client = control_plane.client
+    client.create(*(sized(f"small-{i}", "2") for i in range(9)), sized("large", "64"))
+    with start_extender("--filter-answer=best") as extender:
+        with control_plane.scheduler(extender.configuration(names=names, plugins=ONLY_EXTENDER)):
+            client.create(*(make_pod(f"p{i}").req(cpu="1").obj() for i in range(10)))
+            assert wait_until(lambda: len(placed(control_plane)) == 10)
+        assert set(placed(control_plane).values()) == {"large"}
+        assert len(extender.calls("bind")) == 10
+        assert extender.calls("prioritize") == []
+
+
 def test_a_full_cluster_refuses_the_rest_with_stock_reasons(
     control_plane: ControlPlane, start_extender: StartExtender
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from extender.model.kinds import KINDS
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()])
@@ -50,6 +53,18 @@ def binding(pod: Object, node: str, *, uid: str | None = None) -> bytes:
     meta = pod["metadata"]
     fields = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": uid or meta["uid"], "Node": node}
     return json.dumps(fields).encode()
+
+
+@dataclass
+class SlowRule:
+    """A predicate and a priority that takes so many seconds for a pod."""
+
+    clock: ManualClock
+    seconds: float
+    name: str = "Slow"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> None:
+        self.clock.advance(self.seconds)
 
 
 class FakeBinder:

@@ -17,7 +17,7 @@ from extender.model.selectors import selector_from_labels
 from extender.plugins.users import RaisedFailures, predicate, priority
 from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.table import PodCountQuery, PodInfo, Table
+from extender.table import PodCountQuery, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
@@ -35,21 +35,9 @@ from tests.builders import (
     make_resource_slice,
     node_term,
 )
-from tests.verbs.cluster import PROFILES, FakeBinder, args, binding, cache_of, preemption_args
+from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, args, binding, cache_of, preemption_args
 
 LIMIT_SECONDS = 4.0
-
-
-@dataclass
-class _SlowRule:
-    """A rule that takes so many seconds for a pod."""
-
-    clock: ManualClock
-    seconds: float
-    name: str = "Slow"
-
-    def prepare(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> None:
-        self.clock.advance(self.seconds)
 
 
 _NODES = ("n1", "n2", "n3")
@@ -80,7 +68,7 @@ class _World:
 
     def __init__(self, seconds: float, rule: str = "") -> None:
         clock, telemetry = ManualClock(), Telemetry()
-        slow, last = _SlowRule(clock, seconds), _SlowRule(clock, 0.0, "Last")
+        slow, last = SlowRule(clock, seconds), SlowRule(clock, 0.0, "Last")
         profile = Profile("default-scheduler", [slow, last], [WeightedPriority(slow), WeightedPriority(last)])
         if rule:
             profile = _of_a_user(rule, lambda: clock.advance(seconds))
