@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import click
@@ -29,15 +30,17 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
     from extender.offline.cluster import Cluster
     from extender.offline.explain.explanation import Explanation
+    from extender.offline.manifests.templates import Workload
 
 FAILURE = 1
+_FILE = click.Path(path_type=Path)
 _DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
 
 
 @click.command()
 @click.argument("pod", metavar="[POD]", required=False)
 @click.option(
-    "-f", "--filename", type=click.File("rb"), metavar="FILE", help="pod, Deployment, Job ... to explain; -: stdin"
+    "-f", "--filename", type=_FILE, metavar="FILE", help="pod, Deployment, Job ... to explain, perhaps .gz; -: stdin"
 )
 @source_options
 @click.option(
@@ -58,7 +61,7 @@ _DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
 def explain(
     source: Source,
     pod: str | None,
-    filename: BinaryIO | None,
+    filename: Path | None,
     all_namespaces: bool,
     nodes: bool,
     node: str | None,
@@ -151,17 +154,17 @@ def _list(source: Source, namespace: str, output: str) -> None:
 def _explain(
     source: Source,
     pod: str | None,
-    filename: BinaryIO | None,
+    filename: Path | None,
     node: str | None,
     nodes: bool,
     changes: bool,
     output: str,
 ) -> int:
-    source.check_standard_input(["-"] if filename is not None and filename.name == "<stdin>" else ())
+    workloads = source.workloads([filename]) if filename else []
     key = pod_key(pod, source.default_namespace()) if pod else ""
     cluster, unread = source.load(namespace=key.partition("/")[0], needs_nodes=bool(node))
     explanations = []
-    for number, explanation in enumerate(_explanations(cluster, source, key, filename)):
+    for number, explanation in enumerate(_explanations(cluster, key, workloads)):
         explanation.notes = [*explanation.notes, *unread]
         explanations.append(explanation)
         if output in ("json", "yaml", "html"):
@@ -187,14 +190,13 @@ def _status(explanations: Sequence[Explanation]) -> int:
     return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
 
 
-def _explanations(cluster: Cluster, source: Source, key: str, filename: BinaryIO | None) -> Iterable[Explanation]:
-    if filename is None:
+def _explanations(cluster: Cluster, key: str, workloads: Sequence[Workload]) -> Iterable[Explanation]:
+    if key:
         yield cluster.explain(known_key(cluster, key))
         return
     from extender.offline.cluster import explain_workload
-    from extender.offline.manifests.templates import read_workloads
 
-    for workload in read_workloads(filename.read(), filename.name, source.default_namespace()):
+    for workload in workloads:
         yield explain_workload(cluster, workload)
 
 

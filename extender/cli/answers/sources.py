@@ -21,6 +21,7 @@ from extender.errors import ClusterError, ConfigurationError, MalformedInput, Un
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
     from extender.offline.cluster import Cluster
+    from extender.offline.manifests.templates import Workload
 
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -73,10 +74,24 @@ class Source:
             return cluster, look.notes
         raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
-    def check_standard_input(self, filenames: Iterable[str]) -> None:
-        """Raises ConfigurationError where the cluster and a file, or two files, are to be read from it."""
-        if [*filenames, str(self.cluster)].count("-") > 1:
+    def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
+        """The pods and templates in these files, perhaps of gzip; -: standard input.
+
+        Raises:
+            ConfigurationError: the cluster and a file, or two files, are to be read from standard input.
+            MalformedInput: a file holds something else.
+            OSError: a file cannot be read.
+        """
+        from extender.offline.manifests.files import read
+        from extender.offline.manifests.templates import read_workloads
+
+        if [*map(str, filenames), str(self.cluster)].count("-") > 1:
             raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
+        return [
+            workload
+            for path in filenames
+            for workload in read_workloads(read(path), str(path), self.default_namespace())
+        ]
 
     def default_namespace(self) -> str:
         """The namespace of what names none: that of -n, of the kubeconfig's context, or `default`."""

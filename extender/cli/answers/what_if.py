@@ -17,7 +17,6 @@ from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.model.node import Node
-    from extender.offline.manifests.templates import Workload
     from extender.offline.what_if.scenario import Scenario
 
 _FILE = click.Path(path_type=Path)
@@ -122,7 +121,7 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
     """
     from extender.offline.what_if.capacity import MOST_PODS, as_text
 
-    workloads = _workloads(filenames, source)
+    workloads = source.workloads(filenames)
     if not workloads:
         raise ConfigurationError(["give a template with -f FILE"])
     if weights and len(weights) != len(workloads):
@@ -219,19 +218,8 @@ def _scenario(
         remove_nodes=remove_node,
         scale=[_scaled(each, namespace) for each in scale],
         delete=[_target(each, namespace) for each in delete],
-        create=[(workload, replicas) for workload in _workloads(filenames, source)],
+        create=[(workload, replicas) for workload in source.workloads(filenames)],
     )
-
-
-def _workloads(filenames: Sequence[Path], source: Source) -> list[Workload]:
-    from extender.offline.manifests.files import read
-    from extender.offline.manifests.templates import read_workloads
-
-    source.check_standard_input(map(str, filenames))
-    found = []
-    for path in filenames:
-        found += read_workloads(read(path), str(path), source.default_namespace())
-    return found
 
 
 def _scaled(given: str, namespace: str) -> tuple[str, int]:

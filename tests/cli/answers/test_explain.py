@@ -62,11 +62,12 @@ def test_node_by_node_and_one_node(cluster: str) -> None:
     assert "ON full" in one
 
 
-@pytest.mark.parametrize("given", ["json", "yaml"])
+@pytest.mark.parametrize("given", ["json", "yaml", "gz"])
 def test_a_pod_of_a_file(given: str, cluster: str, tmp_path: Path) -> None:
     path = tmp_path / "pod"
-    written = {"json": json.dumps(make_pod("new").obj()), "yaml": "kind: Pod\nmetadata: {name: new}\n"}
-    path.write_text(written[given])
+    pod = json.dumps(make_pod("new").obj()).encode()
+    written = {"json": pod, "yaml": b"kind: Pod\nmetadata: {name: new}\n", "gz": gzip.compress(pod)}
+    path.write_bytes(written[given])
     told = extender("explain", "-f", str(path), "--cluster", cluster, "-o", "json")
     assert json.loads(told.stdout)["pod"] == "default/new"
 
