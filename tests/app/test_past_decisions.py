@@ -9,11 +9,13 @@ import pytest
 
 from extender.app.recording.decisions import PastDecision, PastDecisions
 from extender.errors import UnknownPod
-from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult
+from extender.extender_v1.decoding import decode_args
+from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult
 from extender.runtime.clock import ManualClock
 from tests.builders import make_node, make_pod
 from tests.offline.recording.recorded import RecordedServer
 from tests.scheduler.world import NAME, World
+from tests.verbs.cluster import args
 from tests.verbs.test_recordings import in_order_of_cause
 
 
@@ -45,6 +47,14 @@ def test_a_pods_decisions_are_told_in_their_order(tmp_path: Path) -> None:
     assert decisions[2].node
     preempted = past.of("default/high-0")
     assert any(each.what == "preempt" and each.victims for each in preempted)
+
+
+def test_of_a_filter_that_answers_one_node_it_is_told_which() -> None:
+    past = PastDecisions(ManualClock(), 1 << 20, 3600.0)
+    request = decode_args(args(make_pod("web").obj(), names=["n1", "n2", "n3"]))
+    past.called("filter", "decided", request, ExtenderFilterResult(failed_nodes={"n1": "full"}, best="n2"))
+    (decision,) = past.of("default/web")
+    assert (decision.outcome, decision.node) == ("2 of 3 nodes are left, n2 is best", "n2")
 
 
 def test_the_loops_attempts_are_told_failures_too() -> None:

@@ -170,7 +170,9 @@ def _decided(at: float, verb: str, request: object, result: object) -> PastDecis
             asked = len(request.names) if isinstance(request, ExtenderArgs) else 0
             reasons = Counter(refused.values()) + Counter(final.values())
             told = result.error or f"{asked - len(refused) - len(final)} of {asked} nodes are left"
-            return PastDecision(at, verb, told, reasons=dict(reasons.most_common()))
+            if result.best:
+                told = f"{told}, {result.best} is best"
+            return PastDecision(at, verb, told, result.best, reasons=dict(reasons.most_common()))
         case HostPriorityList() if result.hosts:
             best = int(np.argmax(result.scores))
             told = f"{result.hosts[best]} is best of {len(result.hosts)} nodes, with {result.scores[best]}"
