@@ -226,9 +226,12 @@ class Bind:
 
         Raises DeadlineExceeded.
         """
-        row = np.array([table.nodes.row_of[node]], np.intp)
+        row = table.nodes.row_of.get(node)
+        if row is None or not table.nodes.present[row]:
+            return GONE
         with table.until(deadline):
-            refusal = find_fit(profile or self._profile_of(info.pod), info, table, row).refusal(0)
+            fit = find_fit(profile or self._profile_of(info.pod), info, table, np.array([row], np.intp))
+        refusal = fit.refusal(0)
         return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
 
     def _profile_of(self, pod: Pod) -> Profile:

@@ -61,6 +61,33 @@ def test_a_bind_posts_once_and_keeps_the_place() -> None:
     assert state(cache) is PodState.FINISHED
 
 
+class _GoneAtLook(ManualClock):
+    """A clock that has the node go from the cache when it is looked at for the nth time."""
+
+    cache: Cache
+
+    def __init__(self, look: int) -> None:
+        super().__init__()
+        self._left = look
+
+    def monotonic(self) -> float:
+        self._left -= 1
+        if not self._left:
+            self.cache.deleted("Node", msgspec.convert(NODE, Node))
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("left", [(), (make_pod("left").node("n").obj(),)], ids=["empty", "with a pod left"])
+def test_a_node_that_goes_while_the_pod_is_checked_is_refused(left: tuple[Object, ...]) -> None:
+    told = []
+    for look in (1, 2):  # as the check begins, and as it has ended
+        clock, binder = _GoneAtLook(look), FakeBinder()
+        clock.cache = cache_of(NODE, POD, *left, clock=clock)
+        told.append(answer(bind_with(binder, clock.cache), binding(POD, "n"))["Error"])
+        assert (binder.bound, state(clock.cache)) == ([], PodState.INITIAL)
+    assert told == ["n does not fit any more: the node is gone", "node n is not in the cache"]
+
+
 @pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch tells"), pytest.param(True, id="after it")])
 def test_a_repeated_bind_is_success_and_takes_no_second_place(seen: bool) -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder()
