@@ -23,6 +23,7 @@ from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiActivator
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.errors import ConfigurationError
+from extender.model.devices.claims import ResourceClaim
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -34,6 +35,7 @@ from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
 LEAD_SECONDS = 3.0  # how long a call waits for its replica to lead; less than kube-scheduler waits for an answer, 5 s
+_DECIDED = (Pod.__name__, ResourceClaim.__name__)  # which hold places and devices
 RELIST_SECONDS = 5.0  # a leader that lists anew keeps its lease for so long: it is not ready meanwhile
 
 
@@ -132,6 +134,10 @@ class FileFeed(_Unelected, InMemoryCluster):
         """Asks which pods there are, see Expiry: this, for the cache is told of everything at once."""
         return self
 
+    def reconcile(self) -> Callable[[], bool]:
+        """See elector.Reconciliation."""
+        return self.told
+
     def told(self) -> bool:
         return True
 
@@ -152,15 +158,23 @@ class LiveFeed(_Unelected):
         self.revive = self._source.revive
 
     def survey(self) -> PodSurvey:
-        """Asks which pods there are. Pods only: what others write arrives as for anyone. Raises ClusterError."""
+        """Asks which pods there are. Raises ClusterError."""
         return self._source.survey(Pod.__name__)
+
+    def reconcile(self) -> Callable[[], bool]:
+        """See elector.Reconciliation; of pods and device claims alone: of what else schedulers write the API server
+        lets nobody overwrite what he has not seen, and what others write arrives as for anyone.
+        """
+        surveys = [self._source.survey(kind) for kind in _DECIDED if self._source.serves(kind)]
+        return lambda: all(survey.told() for survey in surveys)
 
 
 class ElectedFeed:
     """An API server, for one of several replicas: all follow the cluster, the leader binds."""
 
     def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
-        self.binder, self.lister, self.missing, self.survey = feed.binder, feed.lister, feed.missing, feed.survey
+        self.binder, self.lister, self.missing = feed.binder, feed.lister, feed.missing
+        self.survey, self.reconcile = feed.survey, feed.reconcile
         self._feed, self._freshness, self._name = feed, freshness, settings.lease_name
         periods = settings.renew_deadline_seconds, settings.retry_period_seconds, settings.settle_seconds
         timing = Timing(settings.lease_duration_seconds, *periods)
@@ -171,7 +185,7 @@ class ElectedFeed:
             LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
             Election(identity, timing, random.Random()),  # noqa: S311  for pauses
             self._eligible,
-            lambda: feed.survey().told,
+            feed.reconcile,
             clock,
             self.fence.idle,
         )

@@ -20,7 +20,8 @@ from extender.app.recording.observation import Observation
 from extender.app.ui import SIMULATE, live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
-from extender.cache.expiry import ASK_AGAIN_SECONDS, PodSurvey
+from extender.cache.expiry import ASK_AGAIN_SECONDS
+from extender.cluster.election.elector import Reconciliation
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ExtenderError
 from extender.framework.profile import Profiles
@@ -72,18 +73,16 @@ class Settling:
     """Has nothing bound until the cache has been told of all that a process before may have bound.
 
     Nobody knows to which nodes that process was binding pods. So where pods wait, a start waits for as long as a call
-    may take, and then for the watch to tell of the pods that a list shows.
+    may take, and then for the watch to tell of what a list shows.
     """
 
-    def __init__(
-        self, cache: Cache, ready: Readiness, survey: Callable[[], PodSurvey], clock: Clock, seconds: float
-    ) -> None:
+    def __init__(self, cache: Cache, ready: Readiness, reconcile: Reconciliation, clock: Clock, seconds: float) -> None:
         """`seconds`: how long a call may be in flight; 0 waits for nothing."""
-        self._cache, self._ready, self._ask, self._clock = cache, ready, survey, clock
+        self._cache, self._ready, self._reconcile, self._clock = cache, ready, reconcile, clock
         self._arrived_at = self._ask_at = clock.monotonic() + seconds
         self._settled = not seconds
         self._pods_wait = False
-        self._survey: PodSurvey | None = None
+        self._is_told: Callable[[], bool] | None = None
 
     def waiting_for(self) -> str:
         """Returns what it waits for; "": nothing, or the cache."""
@@ -97,7 +96,7 @@ class Settling:
         return f"a binding of a process before may still arrive, for {left:.0f} s yet"
 
     def advance(self) -> None:
-        """Asks which pods there are once it is time; to be called now and then.
+        """Asks how far the API server is once it is time; to be called now and then.
 
         And again, for an API server that is restored from a copy may never get to what it has shown.
         """
@@ -106,9 +105,9 @@ class Settling:
             return
         try:
             if now >= self._ask_at:
-                self._survey, self._ask_at = None, now + _AGAIN_SECONDS
-                self._survey, self._ask_at = self._ask(), now + ASK_AGAIN_SECONDS
-            self._settled = self._survey is not None and self._survey.told()
+                self._is_told, self._ask_at = None, now + _AGAIN_SECONDS
+                self._is_told, self._ask_at = self._reconcile(), now + ASK_AGAIN_SECONDS
+            self._settled = self._is_told is not None and self._is_told()
         except ClusterError as error:
             _log.warning("nobody can tell what a process before has bound, asked again: %s", error)
 
@@ -145,7 +144,7 @@ class CacheProcess:
         metrics.observe(lambda: asdict(cache.size()), feed.leading)
         self._announcement = announcement(self._command, settings, profiles.all, self._features)
         self._ready = ready = Readiness(feed.missing, prepare)
-        self._settling = Settling(cache, ready, feed.survey, clock, settings.settle_seconds if settle else 0.0)
+        self._settling = Settling(cache, ready, feed.reconcile, clock, settings.settle_seconds if settle else 0.0)
         self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, self._if_ready(lambda: compare(comparer)))

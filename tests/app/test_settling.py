@@ -21,17 +21,14 @@ from tests.builders.builder import Builder
 SECONDS = 10.0
 
 
-class Survey:
-    """A PodSurvey that says what it is told to."""
+class Probe:
+    """Says whether the cache is as far as the API server was."""
 
     def __init__(self) -> None:
         self.is_told = False
 
-    def told(self) -> bool:
+    def __call__(self) -> bool:
         return self.is_told
-
-    def missed(self, uid: str, told: object) -> bool:
-        raise NotImplementedError
 
 
 def pod_of(builder: Builder) -> Pod:
@@ -50,7 +47,7 @@ def cache(clock: ManualClock) -> Cache:
     return cache
 
 
-def settling(cache: Cache, clock: ManualClock, ask: Callable[[], Survey], seconds: float = SECONDS) -> Settling:
+def settling(cache: Cache, clock: ManualClock, ask: Callable[[], Probe], seconds: float = SECONDS) -> Settling:
     return Settling(cache, Readiness(list, lambda: None), ask, clock, seconds)
 
 
@@ -63,24 +60,24 @@ def test_a_start_waits_where_pods_do_until_the_watch_has_told_of_what_a_call_may
     cache: Cache, clock: ManualClock
 ) -> None:
     cache.replaced("Pod", [pod_of(make_pod("p"))])
-    survey = Survey()
-    it = settling(cache, clock, lambda: survey)
+    probe = Probe()
+    it = settling(cache, clock, lambda: probe)
     assert waits(it)
-    survey.is_told = True
+    probe.is_told = True
     clock.advance(SECONDS - 1)
     assert waits(it)  # what is told so far says nothing of a call in flight
-    survey.is_told = False
+    probe.is_told = False
     clock.advance(1)
     assert waits(it)
-    survey.is_told = True
+    probe.is_told = True
     assert not waits(it)
 
 
 def test_it_is_asked_again_where_nobody_can_tell(cache: Cache, clock: ManualClock) -> None:
     cache.replaced("Pod", [pod_of(make_pod("p"))])
-    answers: list[Survey] = []
+    answers: list[Probe] = []
 
-    def ask() -> Survey:
+    def ask() -> Probe:
         if not answers:
             raise OutcomeUnknown("no answer")
         return answers[0]
@@ -89,7 +86,7 @@ def test_it_is_asked_again_where_nobody_can_tell(cache: Cache, clock: ManualCloc
     assert waits(it)
     clock.advance(SECONDS)
     assert waits(it)
-    answers.append(Survey())
+    answers.append(Probe())
     answers[0].is_told = True
     clock.advance(1)
     assert not waits(it)
@@ -98,9 +95,9 @@ def test_it_is_asked_again_where_nobody_can_tell(cache: Cache, clock: ManualCloc
 def test_a_list_that_the_watch_does_not_get_to_is_asked_for_again(cache: Cache, clock: ManualClock) -> None:
     """As where the API server was restored from a copy since."""
     cache.replaced("Pod", [pod_of(make_pod("p"))])
-    surveys = [Survey(), Survey()]
-    surveys[1].is_told = True
-    it = settling(cache, clock, lambda: surveys.pop(0))
+    probes = [Probe(), Probe()]
+    probes[1].is_told = True
+    it = settling(cache, clock, lambda: probes.pop(0))
     assert waits(it)
     clock.advance(SECONDS)
     assert waits(it)
@@ -118,7 +115,7 @@ def test_a_list_that_the_watch_does_not_get_to_is_asked_for_again(cache: Cache, 
 )
 def test_a_start_waits_for_nothing(cache: Cache, clock: ManualClock, pod: Builder, seconds: float) -> None:
     cache.replaced("Pod", [pod_of(pod)])
-    it = settling(cache, clock, Survey, seconds)
+    it = settling(cache, clock, Probe, seconds)
     assert not waits(it)
     cache.changed("Pod", pod_of(make_pod("later")))  # no process before can have known it
     assert not waits(it)

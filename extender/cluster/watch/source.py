@@ -85,6 +85,10 @@ class ClusterSource:
         reflector = self._by_kind.get(kind)
         return reflector.state.version if reflector else ""
 
+    def serves(self, kind: str) -> bool:
+        """Returns whether the kind is followed, and the API server knows it."""
+        return kind in self._states and self._states[kind].served
+
     def survey(self, kind: str) -> Survey:
         """Lists what there is of a kind, to see whether the sink is told of it. Raises Refused, OutcomeUnknown."""
         reflector = self._by_kind[kind]
