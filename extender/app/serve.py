@@ -43,10 +43,11 @@ from extender.runtime.threads import Ticker
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
-from extender.verbs.preempt import Preempt, RecentPreemptors
+from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb
+from extender.verbs.waiting import RecentPreemptors
 from extender.web import server
 from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.pages import is_loopback
@@ -116,7 +117,7 @@ class WebhookProcess(CacheProcess):
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, self._limit)
         self._preempting = self._preempting_writers()
         put_in_force(profiles.all, refused.wake)
-        self._verbs = observed.verbs(self._verbs_over(binder, permits))
+        self._verbs = self._verbs_over(binder, permits)
         self._tickers = self._tickers_of(refused, permits)
 
     def _preempting_writers(self) -> Sequence[PreemptionWriters]:
@@ -167,6 +168,7 @@ class WebhookProcess(CacheProcess):
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, self.private_pages(), self.compare,
             self._feed.hand_over, self.revive, self.unready, self.read_policy_again, self._traces,
+            self._observed.observers,
         )  # fmt: skip
 
     def _adopt(self, policy: Policy, text: str) -> None:

@@ -21,7 +21,7 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.quantity import amounts
-from extender.runtime.clock import Clock
+from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
 from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.threads import TimedLock
 from extender.table import PodInfo, Table
@@ -272,9 +272,9 @@ class Cache:
 
     # ---- what readers get
 
-    def snapshot(self, reader: str) -> AbstractContextManager[Table]:
+    def snapshot(self, reader: str, deadline: Deadline = NO_DEADLINE) -> AbstractContextManager[Table]:
         """See TablePool.lend."""
-        return self._tables.lend(reader)
+        return self._tables.lend(reader, deadline)
 
     def refresh(self, tables: int) -> None:
         """See TablePool.refresh."""

@@ -13,6 +13,7 @@ from itertools import islice
 
 from extender.cache.changes import Changes, Updates, apply
 from extender.errors import DeadlineExceeded, MalformedInput, RuleUnanswered
+from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import Table
 from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
@@ -76,9 +77,13 @@ class TablePool:
         return answer
 
     @contextmanager
-    def lend(self, reader: str) -> Iterator[Table]:
-        """Lends a table that is up to date as the block begins, stays as it is, and is the block's own."""
+    def lend(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
+        """Lends a table that is up to date as the block begins, stays as it is, and is the block's own.
+
+        Rules that read it end by the deadline.
+        """
         with self._lent(reader) as replica:
+            replica.table.deadline = deadline
             yield replica.table
 
     @contextmanager
@@ -100,6 +105,7 @@ class TablePool:
             with self._locked(reader):
                 self._discard(replica)
         else:
+            replica.table.deadline = NO_DEADLINE
             self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:

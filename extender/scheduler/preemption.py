@@ -257,7 +257,7 @@ class RulePreemption:
     def _plan(self, info: PodInfo) -> EvictionPlan | None:
         """Returns the pods to evict; None: there is room, kube-scheduler can make it, or nobody can."""
         profile = self._profiles.of(info.pod)
-        with self._cache.snapshot("preemption") as table, table.until(self._limit.begin()):
+        with self._cache.snapshot("preemption", self._limit.begin()) as table:
             fit = find_fit(profile, info, table, table.nodes.rows)
             rows, other_rows = _may_be_preempted(fit, _rules_of(profile))
             limits = profile.preemption

@@ -34,8 +34,8 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Binding, Telemetry
 from extender.table import PodInfo, Table
-from extender.verbs.confirmation import Confirmation
 from extender.verbs.verb import Summary
+from extender.verbs.waiting import Confirmation
 
 BOUND = ExtenderBindingResult()
 GONE = "the node is gone"

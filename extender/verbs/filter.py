@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import NamesReader, decode_args
@@ -18,9 +21,10 @@ from extender.model.pod import Pod
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
-from extender.verbs.preempt import RecentPreemptors
+from extender.table.labels import Rows
 from extender.verbs.refused_pods import RefusedPods
-from extender.verbs.verb import Summary, place_kept_for, requested_nodes
+from extender.verbs.verb import Summary
+from extender.verbs.waiting import RecentPreemptors
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 ELSEWHERE = "node(s) were not where a bind of the pod may have succeeded"
@@ -77,23 +81,16 @@ class Filter:
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
-        with self._cache.snapshot(self.name) as table:
+        with self._cache.snapshot(self.name, deadline) as table:
             place = place_kept_for(info, table)
-            if place and place in request.names and self._would_keep(place, profile, info, table, deadline):
+            if place and place in request.names and _would_keep(place, profile, info, table):
                 return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
-                with part.table.until(deadline):
-                    fit = find_fit(profile, info, part.table, part.rows)
+                fit = find_fit(profile, info, part.table, part.rows)
                 rules |= self._sort(fit, part.table, info.pod, failed, unresolvable)
         unresolvable |= dict.fromkeys(nodes.unknown, UNKNOWN_NODE)
         return _result(request, failed, unresolvable), rules
-
-    def _would_keep(self, node: str, profile: Profile, info: PodInfo, table: Table, deadline: Deadline) -> bool:
-        """Returns whether the pod fits where it counts already: else it would be in its own way."""
-        row = np.array([table.nodes.row_of[node]], np.intp)
-        with table.hypothetically(removed=[info.uid]), table.until(deadline):
-            return find_fit(profile, info, table, row).refusal(0) is None
 
     def allow_all(self, request: ExtenderArgs) -> ExtenderFilterResult:
         return _result(request, {}, {})
@@ -125,6 +122,13 @@ class Filter:
         return by_plugin.keys()
 
 
+def _would_keep(node: str, profile: Profile, info: PodInfo, table: Table) -> bool:
+    """Returns whether the pod fits where it counts already: else it would be in its own way."""
+    row = np.array([table.nodes.row_of[node]], np.intp)
+    with table.hypothetically(removed=[info.uid]):
+        return find_fit(profile, info, table, row).refusal(0) is None
+
+
 def _reason(refusal: Refusal) -> str:
     reason = ", ".join(refusal.reasons[:_MOST_REASON_CHARACTERS]) or f"refused by {refusal.plugin}"
     return reason if len(reason) <= _MOST_REASON_CHARACTERS else f"{reason[: _MOST_REASON_CHARACTERS - 3]}..."
@@ -150,3 +154,60 @@ def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[st
     return ExtenderFilterResult(
         nodes=nodes, node_names=names, failed_nodes=failed, failed_and_unresolvable_nodes=unresolvable
     )
+
+
+def place_kept_for(info: PodInfo, table: Table) -> str:
+    """Returns the node where the pod counts though no watch has told so, "" for none: bind binds it nowhere else."""
+    slot = table.pods.slot_of.get(info.uid)
+    if slot is None or table.pods.info(slot).pod.node_name:
+        return ""
+    row = table.pods.row[slot]
+    return table.nodes.names[row] if table.nodes.present[row] else ""
+
+
+class Part(NamedTuple):
+    """Rows of one table, and where in the request's names they stand: intp[n] each."""
+
+    table: Table
+    rows: Rows
+    positions: NDArray[np.intp]
+
+
+class RequestedNodes(NamedTuple):
+    """The request's names, each once, the parts to decide on, and the names that nobody knows."""
+
+    names: list[str]
+    parts: Sequence[Part]
+    unknown: Sequence[str]
+
+
+def requested_nodes(args: ExtenderArgs, table: Table) -> RequestedNodes:
+    """Returns the nodes that filter or prioritize is asked about, as rows of tables.
+
+    Nodes that the cache knows are checked as the cache knows them, in `table`; whole nodes that it does not know, such
+    as the templates an autoscaler tries, by the request alone, in a table of their own that is thrown away.
+    """
+    names, nodes = args.names, table.nodes
+    rows = nodes.rows_of(names)
+    if rows is None:  # a name is unknown, or is there twice
+        names = list(dict.fromkeys(names))
+        rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
+    elif np.count_nonzero(nodes.present[rows]) == len(rows):
+        return RequestedNodes(names, [Part(table, rows, np.arange(len(names)))], ())
+    known = (rows >= 0) & nodes.present[rows]
+    parts = [Part(table, rows[known], np.flatnonzero(known))]
+    unknown = [(position, names[position]) for position in np.flatnonzero(~known).tolist()]
+    if args.node_names is None:
+        parts.append(_nodes_outside_cache(args, dict(unknown), table))
+        unknown = []
+    return RequestedNodes(names, parts, [name for _, name in unknown])
+
+
+def _nodes_outside_cache(args: ExtenderArgs, unknown: dict[int, str], cached: Table) -> Part:
+    sent = {node.name: node for node in args.nodes or ()}
+    table = Table(cached.features)
+    table.deadline = cached.deadline
+    for name in unknown.values():
+        table.set_node(sent[name].node)
+    rows = np.array([table.nodes.row_of[name] for name in unknown.values()], np.intp)
+    return Part(table, rows, np.array(list(unknown), np.intp))

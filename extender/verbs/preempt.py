@@ -1,15 +1,8 @@
-"""preempt: which of the scheduler's candidates will do, and with which victims.
-
-kube-scheduler may hear that the victims are gone sooner than this cache does. It asks at once whether the pod fits now,
-and a "no" has it evict other pods on other nodes, until the watch has told.
-"""
+"""preempt: which of the scheduler's candidates will do, and with which victims."""
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from threading import Lock
+from collections.abc import Sequence
 
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import decode_preemption_args
@@ -23,45 +16,11 @@ from extender.extender_v1.types import (
 )
 from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
-from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
+from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
-from extender.verbs.verb import Summary, place_kept_for
-
-MOST_PODS = 1024
-SECONDS, PAUSE_SECONDS = 1.0, 0.02
-
-
-class RecentPreemptors:
-    """Has filter wait for the watch, for `SECONDS` at most after victims were named.
-
-    Args:
-        pause: waits for so many seconds; by default as time.sleep, looked up late: simulations have another.
-    """
-
-    def __init__(self, clock: Clock, pause: Callable[[float], object] | None = None) -> None:
-        self._clock, self._pause, self._lock = clock, pause or time.sleep, Lock()
-        self._pods: OrderedDict[str, tuple[float, Collection[str]]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    def note(self, uid: str, nodes: Collection[str]) -> None:
-        """Takes in that victims were named for the pod, on these nodes."""
-        now = self._clock.monotonic()
-        with self._lock:
-            self._pods[uid] = now + SECONDS, frozenset(nodes)
-            self._pods.move_to_end(uid)
-            while len(self._pods) > MOST_PODS or next(iter(self._pods.values()))[0] < now:
-                self._pods.popitem(last=False)
-
-    def wait(self, uid: str, nodes: Collection[str]) -> bool:
-        """Waits a moment if victims of the pod may have gone from one of the nodes; returns whether it has waited."""
-        with self._lock:
-            until, named = self._pods.get(uid, (0.0, ()))
-        if self._clock.monotonic() >= until or not any(node in named for node in nodes):
-            return False
-        self._pause(PAUSE_SECONDS)
-        return True
+from extender.verbs.filter import place_kept_for
+from extender.verbs.verb import Summary
+from extender.verbs.waiting import RecentPreemptors
 
 
 class Preempt:
@@ -96,7 +55,7 @@ class Preempt:
         answered: dict[str, MetaVictims] = {}
         if profile.preemption is None:  # the policy has it disabled
             return ExtenderPreemptionResult(answered)
-        with self._cache.snapshot(self.name) as table, table.until(deadline):
+        with self._cache.snapshot(self.name, deadline) as table:
             if place_kept_for(info, table):  # whoever went for it elsewhere would go in vain
                 return ExtenderPreemptionResult(answered)
             victims = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}

@@ -16,7 +16,8 @@ from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.score import score
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.table import PodInfo
-from extender.verbs.verb import Summary, requested_nodes
+from extender.verbs.filter import requested_nodes
+from extender.verbs.verb import Summary
 
 
 class Scale(Enum):
@@ -58,13 +59,12 @@ class Prioritize:
         """
         info = self._cache.info_of(request.pod) or PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
-        with self._cache.snapshot(self.name) as table:
+        with self._cache.snapshot(self.name, deadline) as table:
             nodes = requested_nodes(request, table)
             totals = np.zeros(len(nodes.names), np.int64)
             try:
                 for part in nodes.parts:
-                    with part.table.until(deadline):
-                        totals[part.positions] = score(profile, info, part.table, part.rows).total
+                    totals[part.positions] = score(profile, info, part.table, part.rows).total
             except RuleFailed:  # kube-scheduler has failed such a pod before it asks an extender
                 totals[:] = 0
         return nodes.names, totals

@@ -143,7 +143,7 @@ class RefusedPods:
     def _fits(self, info: PodInfo) -> bool:
         """Returns whether some node can take the pod; one that takes too long to judge is left alone."""
         profile, deadline = self._profiles.of(info.pod), self._limit.begin()
-        with suppress(DeadlineExceeded), self._cache.snapshot("refused") as table, table.until(deadline):
+        with suppress(DeadlineExceeded), self._cache.snapshot("refused", deadline) as table:
             return len(find_fit(profile, info, table, table.nodes.rows).feasible) > 0
         return False
 

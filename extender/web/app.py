@@ -14,7 +14,7 @@ from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
 
 from extender.config.settings import Settings, host_and_port, labels_of
-from extender.verbs.verb import Verb
+from extender.verbs.verb import CallObserver, Verb
 from extender.web.answers import Answer, Headers, Page, answer_headers, error_answer
 from extender.web.calls import (
     PROBES,
@@ -56,6 +56,7 @@ class Backend:
         private: further pages.
         unready: asked at /readyz in the place of `waiting_for`: a standby may be ready though it has no answers.
         traces: those of calls; their spans are sent till the end.
+        observers: hear of each call.
     """
 
     verbs: Sequence[Verb[Any, Any]]
@@ -69,6 +70,7 @@ class Backend:
     unready: WaitingFor | None = None
     reload: Callable[[], None] = lambda: None
     traces: Traces = field(default_factory=Traces)
+    observers: Sequence[CallObserver] = ()
 
 
 class ExtenderApp(Flask):
@@ -82,7 +84,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     app = ExtenderApp("extender", static_folder=None)
     notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, backend.traces))
     authorizer = ClientAuthorizer(settings.client_ca is not None, frozenset(settings.client_names))
-    calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings))
+    calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings), backend.observers)
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
     routes = Routes(handlers, authorizer, partial(_dispatch, app))
     pages = probe_pages(metrics, backend.revive, partial(_unready, app, backend), notifier.catch_up)

@@ -25,7 +25,7 @@ from extender.extender_v1.types import (
     ExtenderPreemptionArgs,
 )
 from extender.model.meta import NO_LABELS
-from extender.verbs.verb import Summary, Verb
+from extender.verbs.verb import DECIDED, FAILED, PASSED, CallObserver, Summary, Verb
 from extender.web.answers import CLOSE, JSON, Answer, error_answer
 from extender.web.telemetry.log import inform
 from extender.web.telemetry.metrics import Metrics
@@ -166,7 +166,7 @@ class Call:
     """
 
     verb: str
-    result: str = "decided"
+    result: str = DECIDED
     subject: PodReference | None = None
     summary: Summary | None = None
     status: int = 200
@@ -180,13 +180,15 @@ class Call:
 class Calls:
     """Answers verbs and notes each call when its answer is made.
 
-    `waiting_for` returns what the first decision waits for by name: "" or what is missing.
+    `waiting_for` returns what the first decision waits for by name: "" or what is missing. `observers` hear of requests
+    and results before the answer is encoded.
     """
 
     waiting_for: WaitingFor
     note: Callable[[Call], None]
     before_sync: BeforeSync = "fail"
     exemptions: Exemptions = field(default_factory=Exemptions)
+    observers: Sequence[CallObserver] = ()
 
     def answer(self, verb: Verb[Any, Any], body: bytes, traceparent: str = "") -> Answer:
         """Returns the answer to `body` posted to `verb`. Raises nothing."""
@@ -209,34 +211,49 @@ class Calls:
             return self._decided(verb, request, call)
         except MalformedInput as error:
             call.result, call.error = "malformed", str(error)
-            return _failed(verb, request, str(error), 400, call)
+            return self._failed(verb, request, str(error), 400, call)
         except DeadlineExceeded as error:
             call.result, call.error = "error", str(error)
-            return _failed(verb, request, f"{verb.name}: {error}", 503, call)
+            return self._failed(verb, request, f"{verb.name}: {error}", 503, call)
         except Exception:
             _log.exception("%s failed", verb.name)
-            call.result = "failed"
-            return _failed(verb, request, f"internal error in {verb.name}: the extender's log has the cause", 500, call)
+            call.result = FAILED
+            message = f"internal error in {verb.name}: the extender's log has the cause"
+            return self._failed(verb, request, message, 500, call)
 
     def _decided(self, verb: Verb[Any, Any], request: Any, call: Call) -> Answer:
         call.subject = PodReference.of(request)
         missing = "; ".join(filter(None, self.waiting_for().values()))
         if self.exemptions.cover(call.subject) or (missing and self.before_sync == "pass"):
-            call.result = "passed"
+            call.result = PASSED
             # Bind too, by binding without a check: an answer alone would be taken for done, and strand the pod.
             result = verb.allow_all(request)
         elif missing:
             call.result, call.error = "unready", f"the extender is not ready: {missing}"
-            unready = _failed(verb, request, call.error, 503, call)
+            unready = self._failed(verb, request, call.error, 503, call)
             # A kept connection would lead the scheduler here again and again, past the replica that is ready.
             return unready._replace(headers=(CLOSE,))
         else:
             result = verb.decide(request)
+        for observer in self.observers:
+            observer.called(verb.name, call.result, request, result)
         answer = Answer(200, verb.encode(request, result))
         call.summary = verb.summary(request, result)
         if isinstance(result, _WITH_ERROR) and result.error:
             call.result, call.error = "error", result.error
         return answer
+
+    def _failed(self, verb: Verb[Any, Any], request: Any, message: str, status: int, call: Call) -> Answer:
+        """Returns the error where the scheduler looks for it: in the answer if the verb has a field for it."""
+        try:
+            for observer in self.observers:
+                observer.called(verb.name, FAILED, request, None, message)
+            result = verb.failed(request, message)
+            if result is None:
+                return error_answer(status, message)
+            return Answer(200, verb.encode(request, result))
+        except Exception:
+            return _unanswerable(verb, call, "answering with an error")
 
 
 def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
@@ -260,18 +277,7 @@ def _fields(call: Call) -> dict[str, object]:
     return fields
 
 
-def _failed(verb: Verb[Any, Any], request: Any, message: str, status: int, call: Call) -> Answer:
-    """Returns the error where the scheduler looks for it: in the answer if the verb has a field for it."""
-    try:
-        result = verb.failed(request, message)
-        if result is None:
-            return error_answer(status, message)
-        return Answer(200, verb.encode(request, result))
-    except Exception:
-        return _unanswerable(verb, call, "answering with an error")
-
-
 def _unanswerable(verb: Verb[Any, Any], call: Call, doing: str) -> Answer:
     _log.exception("%s failed while %s", verb.name, doing)
-    call.result = "failed"
+    call.result = FAILED
     return error_answer(500, f"internal error in {verb.name}: the extender's log has the cause")

@@ -23,8 +23,7 @@ def remembered(path: Path, entries: int) -> PastDecisions:
     """What is remembered of the first entries of a timeline."""
     server = RecordedServer(path)
     past = PastDecisions(server.clock, 1 << 20, 3600.0)
-    for verb in server.verbs.values():
-        verb._observers = [past]
+    server.observers[:] = [past]
     for entry in list(in_order_of_cause("names"))[:entries]:
         server.take(entry)
     return past

@@ -9,6 +9,7 @@ from typing import Any
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.model.meta import Object
+from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.runtime.ports import LONG_AGO
 from extender.table import PodInfo, Table
 from extender.web.telemetry.metrics import Metrics
@@ -48,9 +49,9 @@ class WitnessedCache(Cache):
         return Knowledge(self._versions.get("Node", 0), self._versions.get("Pod", 0))
 
     @contextmanager
-    def snapshot(self, reader: str) -> Iterator[Table]:
+    def snapshot(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
         self._at_snapshot[self.simulation.current] = self.knowledge()
-        with super().snapshot(reader) as table:
+        with super().snapshot(reader, deadline) as table:
             yield table
 
     def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:

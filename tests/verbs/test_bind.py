@@ -16,7 +16,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
 from extender.verbs.bind import Bind
-from extender.verbs.confirmation import PAUSE_SECONDS, PAUSES, Confirmation
+from extender.verbs.waiting import PAUSE_SECONDS, PAUSES, Confirmation
 from tests.builders import (
     HOSTNAME,
     NodeBuilder,

@@ -12,7 +12,8 @@ from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
-from extender.verbs.preempt import PAUSE_SECONDS, SECONDS, Preempt, RecentPreemptors
+from extender.verbs.preempt import Preempt
+from extender.verbs.waiting import PAUSE_SECONDS, SECONDS, RecentPreemptors
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of, preemption_args
 

@@ -10,9 +10,9 @@ from extender.errors import OutcomeUnknown
 from extender.model.node import Node
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
-from extender.verbs.confirmation import Confirmation
 from extender.verbs.filter import ELSEWHERE, Filter
 from extender.verbs.preempt import Preempt
+from extender.verbs.waiting import Confirmation
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of, preemption_args, tell
 

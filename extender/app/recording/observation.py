@@ -24,7 +24,6 @@ from extender.offline.recording.recorder import Recorder, RotatingFiles
 from extender.runtime.clock import Clock, SystemClock
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import AttemptObserver
-from extender.verbs.verb import ObservedVerb, Verb
 from extender.web.answers import Page
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
@@ -77,10 +76,6 @@ class Observation:
             return Random(seed)  # noqa: S311  for ties
         self._random.seed(seed)
         return self._random
-
-    def verbs(self, verbs: Sequence[Verb[Any, Any]]) -> list[Verb[Any, Any]]:
-        """Returns the verbs, and has their calls heard."""
-        return [ObservedVerb(verb, self.observers) for verb in verbs] if self.observers else list(verbs)
 
     def events(self, events: Events) -> Events:
         """Returns the events, and has them heard."""

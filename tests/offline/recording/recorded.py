@@ -18,7 +18,8 @@ from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
-from extender.verbs.verb import ObservedVerb
+from extender.verbs.verb import CallObserver
+from extender.web.calls import Calls
 from tests.recordings import Call, Mode, WatchEvent
 from tests.verbs.cluster import PROFILES, FakeBinder
 from tests.verbs.test_recordings import KIND_OF, in_order_of_cause
@@ -36,14 +37,15 @@ class RecordedServer:
         )  # fmt: skip
         changes = RecordedChanges(self.recorder)
         self.cache = Cache(self.clock, Telemetry(), changes=changes)
-        observer = RecordingObserver(self.recorder, changes)
+        self.observers: list[CallObserver] = [RecordingObserver(self.recorder, changes)]
+        self.calls = Calls(dict, lambda _: None, observers=self.observers)
         verbs: list[Any] = [
             Filter(self.cache, PROFILES, Telemetry()),
             Prioritize(self.cache, PROFILES),
             Preempt(self.cache, PROFILES),
             Bind(self.cache, PROFILES, FakeBinder(), Telemetry()),
         ]
-        self.verbs: dict[str, Any] = {verb.name: ObservedVerb(verb, [observer]) for verb in verbs}
+        self.verbs: dict[str, Any] = {verb.name: verb for verb in verbs}
 
     def take(self, entry: WatchEvent | Call) -> None:
         self.clock.advance(0.5)
@@ -55,9 +57,7 @@ class RecordedServer:
         self.cache.deleted(kind.name, obj) if entry.type == "DELETED" else self.cache.changed(kind.name, obj)
 
     def ask(self, verb: str, request: dict[str, Any]) -> None:
-        asked = self.verbs[verb]
-        decoded = asked.decode(json.dumps(request).encode())
-        asked.encode(decoded, asked.decide(decoded))
+        assert self.calls.answer(self.verbs[verb], json.dumps(request).encode()).status == 200
 
 
 def record_timeline(path: Path, mode: Mode, write_every: int = 1000, **limits: int) -> RecordedServer:
