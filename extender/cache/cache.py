@@ -99,7 +99,7 @@ class Cache:
             MalformedInput: it makes no sense.
         """
         if isinstance(obj, Pod):
-            return self._templates.info(obj, self._state.pods.get(obj.uid))  # without the lock: a hint
+            return self._templates.info(obj, self._state.pods.watched.get(obj.uid))  # without the lock: a hint
         if isinstance(obj, Node):
             amounts(obj.allocatable)
         return obj
@@ -112,12 +112,12 @@ class Cache:
         `size_bytes`: in memory, for what is kept so is bounded.
         """
         with self._locked("remember"):
-            self._state.remembered.put(info, size_bytes)
+            self._state.pods.remembered.put(info, size_bytes)
 
     def info_of(self, pod: Pod) -> PodInfo | None:
         """Returns what is known of an equal pod that the watch or the scheduler has told of."""
         with self._locked("info_of"):
-            info = self._state.find_pod(pod.uid)
+            info = self._state.pods.find(pod.uid)
         return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
@@ -126,9 +126,9 @@ class Cache:
         None too where the watch knows a pod of another UID under that name: it was made anew.
         """
         with self._locked("find_pod"):
-            if self._state.pods.uid_of(key) not in (None, uid):
+            if self._state.pods.uid_of.get(key, uid) != uid:
                 return None
-            return self._state.find_pod(uid)
+            return self._state.pods.find(uid)
 
     def placement(self, uid: str) -> PodPlacement | None:
         """Returns where and how the pod counts at this moment, if it does."""
@@ -202,7 +202,7 @@ class Cache:
     def evicted(self, uid: str) -> None:
         """The pod was evicted for the sake of another, and will be leaving, whatever the watch has told by now."""
         with self._locked("evicted"):
-            info = self._state.pods.get(uid)
+            info = self._state.pods.watched.get(uid)
             if info is not None and not info.pod.terminating:
                 preempted = PodInfo(info.pod.preempted(self._clock.now()))
                 self._state.evict_pod(preempted, self._clock.monotonic())
@@ -220,7 +220,7 @@ class Cache:
     def nominated_node(self, uid: str) -> str:
         """Returns the node that a waiting pod is nominated to, "" for none."""
         with self._locked("nominated_node"):
-            info = self._state.described(uid)
+            info = self._state.pods.described(uid)
             return info.pod.status.nominated_node_name if info is not None else ""
 
     # ---- assumed objects
@@ -284,7 +284,7 @@ class Cache:
         """Returns how many nodes and pods are known, and how many pods are assumed but not confirmed."""
         with self._locked("size"):
             state = self._state
-            return CacheSize(len(state.objects.of(NODE)), len(state.pods), len(state.placements.unconfirmed()))
+            return CacheSize(len(state.objects.of(NODE)), len(state.pods.watched), len(state.placements.unconfirmed()))
 
     def check_tables(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
         """See TablePool.check."""

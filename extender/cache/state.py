@@ -15,14 +15,8 @@ from msgspec import structs
 from extender.cache.changes import NODE, POD, Changes
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
-from extender.cache.watched import (
-    AssumedObjects,
-    DecidedNominations,
-    RememberedPods,
-    WatchedObjects,
-    WatchedPods,
-    version_of,
-)
+from extender.cache.pods import KnownPods
+from extender.cache.watched import AssumedObjects, WatchedObjects, version_of
 from extender.errors import Outdated, UnknownNode
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -55,10 +49,8 @@ class CacheState:
         self.listener: Listener | None = None
         self.objects = WatchedObjects()
         self.assumed = AssumedObjects()
-        self.pods = WatchedPods()
-        self.remembered = RememberedPods()
+        self.pods = KnownPods()
         self.placements = Placements()
-        self.nominations = DecidedNominations()
         self.changes = changes or Changes()
         self.listed_at: dict[str, float] = {}
         self._notifications: list[Callable[[], None]] = []
@@ -72,7 +64,7 @@ class CacheState:
 
     def known(self, kind: str) -> list[str]:
         """Returns the UIDs or keys of all objects of the kind."""
-        return list(self.pods.known() if kind == POD else self.objects.of(kind))
+        return list(self.pods.watched if kind == POD else self.objects.of(kind))
 
     def replace(
         self, kind: str, gone: Iterable[str], listed: Iterable[Object], read: Read, asked_at: float
@@ -109,7 +101,7 @@ class CacheState:
         """
         if kind != POD:
             return listed != self.objects.get(kind, listed.key)
-        info = self.pods.get(listed.uid)
+        info = self.pods.watched.get(listed.uid)
         if info is None:
             return True
         if self.pods.spare(listed.uid, asked_at):
@@ -193,39 +185,25 @@ class CacheState:
         if info.pod.finished:
             self.remove_pod(info.uid)
             return
-        before, info = self.described(info.uid), self.pods.told(info)
-        self.pods.put(info)
-        self.nominations.told(info)
-        self.remembered.drop(info.uid)
+        before, info = self.pods.described(info.uid), self.pods.put(info)
         placed = self.placements.get(info.uid)
         if placed and placed.node_name != info.pod.node_name and (info.pod.node_name or placed.state is PodState.ADDED):
             self.displace(info.uid, PodEvent.REMOVE)  # bound by another, or the API server was restored from a copy
         if info.pod.node_name:
             self.placements.confirm(info)
         self._note_pod(info.uid)
-        self._notify(POD, before, self.described(info.uid))
+        self._notify(POD, before, self.pods.described(info.uid))
 
     def remove_pod(self, uid: str) -> None:
         """The watch tells that the pod is gone."""
-        gone = self.described(uid)
+        gone = self.pods.described(uid)
         self.pods.remove(uid)
-        self.nominations.drop(uid)
-        self.remembered.drop(uid)
         if uid in self.placements:
             self.displace(uid, PodEvent.REMOVE)
         else:
             self._note_pod(uid)
         if gone is not None:
             self._notify(POD, gone, None)
-
-    def find_pod(self, uid: str) -> PodInfo | None:
-        """Returns the pod as the watch, or else the scheduler, has last described it."""
-        return self.described(uid) or self.remembered.get(uid)
-
-    def described(self, uid: str) -> PodInfo | None:
-        """Returns the pod as the watch has described it, with the nomination that counts."""
-        info = self.pods.get(uid)
-        return None if info is None else self.nominations.effective(info)
 
     def check_assumable(self, info: PodInfo, node_name: str) -> None:
         """Raises UnknownNode, or IllegalTransition if the pod is assumed or added already."""
@@ -242,7 +220,7 @@ class CacheState:
     def overdue(self, now: float) -> dict[str, Pod | None]:
         """Returns the pods whose time to live is over at `now`, as the watch told of them (None: not), by UID."""
         over = self.placements.overdue(now)
-        return {uid: info.pod if (info := self.pods.get(uid)) else None for uid in over}
+        return {uid: info.pod if (info := self.pods.watched.get(uid)) else None for uid in over}
 
     def expire(self, uids: Iterable[str], now: float) -> list[str]:
         """Takes those of the pods off their nodes that are overdue at `now`; returns their `namespace/name`."""
@@ -259,10 +237,10 @@ class CacheState:
 
     def nominate(self, uid: str, node_name: str) -> str:
         """Nominates the pod, if it waits, whatever its status says; returns the node before."""
-        info, before = self.pods.get(uid), self.described(uid)
+        info, before = self.pods.watched.get(uid), self.pods.described(uid)
         if info is None or before is None or info.pod.node_name:
             return ""
-        self.nominations.decide(info, node_name)
+        self.pods.nominate(info, node_name)
         self._note_pod(uid)
         return before.pod.status.nominated_node_name
 
@@ -274,8 +252,9 @@ class CacheState:
 
     def unplaced(self) -> list[PodInfo]:
         """Returns the pods that the watch knows and that count nowhere."""
-        infos = self.pods.by_uid().items()
-        return [self.nominations.effective(info) for uid, info in infos if uid not in self.placements]
+        return [
+            self.pods.described(uid) or info for uid, info in self.pods.watched.items() if uid not in self.placements
+        ]
 
     # ---- what is noted
 
@@ -283,7 +262,7 @@ class CacheState:
         self.changes.note(kind, key, self.effective(kind, key))
 
     def _note_pod(self, uid: str) -> None:
-        self.changes.note(POD, uid, self.placements.get(uid) or self.described(uid))
+        self.changes.note(POD, uid, self.placements.get(uid) or self.pods.described(uid))
 
     def _notify(self, kind: str, before: Object | PodInfo | None, after: Object | PodInfo | None) -> None:
         if self.listener is not None:

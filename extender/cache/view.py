@@ -79,7 +79,7 @@ class CacheView:
     def pods(self) -> Mapping[str, HeldPod]:
         """Returns every pod that is known or counts, by UID."""
         with self._locked("held"):
-            pods, uids = self._state.pods.by_uid(), self._state.pods.uids()
+            pods, uids = self._state.pods.watched.copy(), self._state.pods.uid_of.copy()
             placements = self._state.placements.by_uid()
         return {uid: _held_pod(pods.get(uid), placements.get(uid), uids) for uid in pods.keys() | placements.keys()}
 

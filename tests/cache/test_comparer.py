@@ -96,31 +96,31 @@ def lose_a_volume(cache: Cache) -> None:
 
 
 def lose_a_pod(cache: Cache) -> None:
-    uid = cache._state.pods._uid_of["default/fixed"]
+    uid = cache._state.pods.uid_of["default/fixed"]
     del (
-        cache._state.pods._pods[uid],
+        cache._state.pods.watched[uid],
         cache._state.placements._placements[uid],
-        cache._state.pods._uid_of["default/fixed"],
+        cache._state.pods.uid_of["default/fixed"],
     )
 
 
 def lose_a_place(cache: Cache) -> None:
-    del cache._state.placements._placements[cache._state.pods._uid_of["default/fixed"]]
+    del cache._state.placements._placements[cache._state.pods.uid_of["default/fixed"]]
 
 
 def mistake_a_place(cache: Cache) -> None:
-    uid = cache._state.pods._uid_of["default/fixed"]
+    uid = cache._state.pods.uid_of["default/fixed"]
     placed = cache._state.placements._placements
     placed[uid] = placed[uid]._replace(node_name="n2")
 
 
 def lose_a_name(cache: Cache) -> None:
-    del cache._state.pods._uid_of["default/fixed"]
+    del cache._state.pods.uid_of["default/fixed"]
 
 
 def place_a_pod_that_waits(cache: Cache) -> None:
-    uid = cache._state.pods._uid_of["default/waits"]
-    cache._state.placements._placements[uid] = PodPlacement(cache._state.pods._pods[uid], "n1", PodState.ADDED)
+    uid = cache._state.pods.uid_of["default/waits"]
+    cache._state.placements._placements[uid] = PodPlacement(cache._state.pods.watched[uid], "n1", PodState.ADDED)
 
 
 def keep_a_pod_that_is_gone(cache: Cache) -> None:

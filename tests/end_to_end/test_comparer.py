@@ -81,7 +81,7 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
         assert source.wait_until_synced(30)
         comparer = Comparer(cache, source, Telemetry(), time.sleep)
         assert comparer.compare().differences == []
-        uid = cache._state.pods._uid_of["default/placed"]
+        uid = cache._state.pods.uid_of["default/placed"]
         placed = cache._state.placements._placements
         placed[uid] = placed[uid]._replace(node_name="n2")
         del cache._state.objects._kinds["Node"]["n1"]
