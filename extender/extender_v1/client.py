@@ -1,4 +1,4 @@
-"""The same payloads as in `wire`, from the asking side: arguments to bytes, and another extender's bytes to results.
+"""The same payloads as in `types`, from the asking side: arguments to bytes, and another extender's bytes to results.
 
 Keys of answers are read in any case, as Go reads them. Objects are sent as JSON that came from the API server.
 """
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.errors import MalformedAnswer
-from extender.extender_v1.types import ExtenderBindingArgs, HostPriority
+from extender.extender_v1.types import ExtenderBindingArgs, HostPriority, MetaPod, MetaVictims, NodeList
 from extender.runtime.ports import Binding
 
 T = TypeVar("T")
@@ -20,30 +20,21 @@ _ENCODE = msgspec.json.Encoder().encode
 _INT64 = range(-(2**63), 2**63)
 
 
-class _NodeList(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-    metadata: dict[str, str] = {}
-
-
 class _Args(msgspec.Struct, frozen=True, rename="pascal"):
     pod: msgspec.Raw
-    nodes: _NodeList | None
+    nodes: NodeList | None
     node_names: Sequence[str] | None
 
 
-class _MetaPod(msgspec.Struct, frozen=True):
-    uid: str = msgspec.field(name="UID")
-
-
 class _Victims(msgspec.Struct, frozen=True):
-    pods: list[msgspec.Raw] | list[_MetaPod] = msgspec.field(name="Pods")
+    pods: list[msgspec.Raw] = msgspec.field(name="Pods")
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations")
 
 
 class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
     pod: msgspec.Raw
     node_name_to_victims: dict[str, _Victims] | None
-    node_name_to_meta_victims: dict[str, _Victims] | None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -55,7 +46,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """Returns the answer to filter: the names of the nodes that passed, and why others did not."""
+    """An answer to filter: the names of the nodes that passed, and why others did not."""
 
     passed: list[str]
     failed: dict[str, str]
@@ -65,7 +56,7 @@ class Filtered(msgspec.Struct, frozen=True):
 
 def encode_args(pod: bytes, names: Sequence[str] | None, nodes: Sequence[bytes] = ()) -> bytes:
     """Returns a request to filter or prioritize about `names`, or where they are None about whole `nodes`."""
-    listed = None if names is not None else _NodeList([msgspec.Raw(node) for node in nodes])
+    listed = None if names is not None else NodeList({}, [msgspec.Raw(node) for node in nodes])
     return _ENCODE(_Args(msgspec.Raw(pod), listed, names))
 
 
@@ -73,7 +64,7 @@ def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bo
     """Returns a request to preempt; `names`: victims by UID, else as whole pods."""
     raw = msgspec.Raw(pod)
     if names:
-        meta = {node: _Victims([_MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
+        meta = {node: MetaVictims([MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
         return _ENCODE(_PreemptionArgs(raw, None, meta))
     whole = {
         node: _Victims([msgspec.Raw(victim) for victim in offer.pods], offer.num_pdb_violations)

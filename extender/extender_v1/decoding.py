@@ -55,7 +55,6 @@ class _PreemptionFields(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def is_whole(self) -> bool:
-        """See _ArgsFields."""
         return self.pod != NULL and (self.node_name_to_victims != NULL or self.node_name_to_meta_victims != NULL)
 
 

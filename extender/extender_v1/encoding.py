@@ -19,18 +19,14 @@ from extender.extender_v1.types import (
     ExtenderPreemptionResult,
     HostPriority,
     HostPriorityList,
+    NodeList,
 )
 
 _ENCODER = msgspec.json.Encoder()
 
 
-class _NodeList(msgspec.Struct, frozen=True):
-    metadata: dict[str, str]
-    items: list[msgspec.Raw]
-
-
 class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
-    nodes: _NodeList | None
+    nodes: NodeList | None
     node_names: list[str] | None
     failed_nodes: dict[str, str]
     failed_and_unresolvable_nodes: dict[str, str]
@@ -53,7 +49,7 @@ def encode_filter(result: ExtenderFilterResult) -> bytes:
     if result.best:
         names = None if names is None else [result.best]
         nodes = None if nodes is None else [node for node in nodes if node.name == result.best]
-    items = None if nodes is None else _NodeList({}, [node.raw for node in nodes])
+    items = None if nodes is None else NodeList({}, [node.raw for node in nodes])
     refused = result.failed_nodes, result.failed_and_unresolvable_nodes
     return _ENCODER.encode(_FilterResult(items, names, *refused, result.error))
 

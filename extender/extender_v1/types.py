@@ -86,6 +86,13 @@ class NodeBytes:
         return decode_as(self.raw, Node, "Nodes.items[]")
 
 
+class NodeList(msgspec.Struct, frozen=True):
+    """A v1.NodeList of nodes as JSON; Go wants its metadata to be there."""
+
+    metadata: dict[str, str]
+    items: list[msgspec.Raw]
+
+
 class ExtenderArgs(msgspec.Struct, frozen=True):
     """A request to filter or prioritize: one pod (of about `pod_bytes` in memory), and either names or whole nodes."""
 
