@@ -61,11 +61,7 @@ TRANSITIONS = {
 
 
 def after(state: PodState, event: PodEvent) -> PodState:
-    """Returns the state that `event` leads to.
-
-    Raises:
-        IllegalTransition: the table has no such row.
-    """
+    """Returns the state that `event` leads to. Raises IllegalTransition: the table has no such row."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -30,11 +30,7 @@ _EXPONENT_BOUND = 64
 
 @lru_cache(maxsize=16384)
 def nano(quantity: Quantity) -> int:
-    """The quantity in billionths, rounded away from zero.
-
-    Raises:
-        MalformedQuantity: the text is not a quantity.
-    """
+    """The quantity in billionths, rounded away from zero. Raises MalformedQuantity: the text is not a quantity."""
     given = str(quantity) if quantity is not None else "0"
     text = given.strip()
     form = _FORM.fullmatch(text) if len(given) <= _LONGEST else None  # 16,384 of them are kept

@@ -97,11 +97,7 @@ class Cluster:
         return [info.pod for info in self._state.pending]
 
     def pod(self, key: str) -> Pod:
-        """The pod `namespace/name`.
-
-        Raises:
-            UnknownPod: there is none, or it has finished.
-        """
+        """The pod `namespace/name`. Raises UnknownPod: there is none, or it has finished."""
         return self._state.info(key).pod
 
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:

@@ -45,7 +45,6 @@ class InMemoryCluster:
         """See ports.Lister; nothing comes between this cluster and the sink."""
 
     def has_told(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
-        """See ports.Lister: the sink is told at once."""
         return True
 
     def bind(self, binding: Binding) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from extender.runtime.clock import Clock
 
@@ -27,61 +27,42 @@ _PROCESSOR = 39
 _log = logging.getLogger(__name__)
 
 
-class Cpus(Protocol):
-    """The CPUs of a machine, and the threads of this process on them; each method raises OSError."""
-
-    def allowed(self) -> frozenset[int]:
-        """Returns the CPUs that this thread may run on."""
-        ...
-
-    def current(self) -> int:
-        """Returns the CPU that this thread runs on."""
-        ...
-
-    def idle_seconds(self) -> Mapping[int, float]:
-        """Returns for how long each CPU has been idle so far."""
-        ...
-
-    def used_seconds(self) -> float:
-        """Returns for how long this process has run so far."""
-        ...
-
-    def keep_to(self, cpus: Iterable[int]) -> None:
-        """Has all threads, and those that they start, run on these CPUs only."""
-        ...
-
-    def prefer_this_thread(self) -> None:
-        """Has no other thread interrupt this one: they run when it waits, or has had its turn."""
-        ...
-
-
 class LinuxCpus:
-    """The CPUs by proc(5), sched_setaffinity(2) and sched(7)."""
+    """The CPUs of a machine, and the threads of this process on them; each method raises OSError.
+
+    By proc(5), sched_setaffinity(2) and sched(7).
+    """
 
     def __init__(self) -> None:
         self._ticks_a_second = os.sysconf("SC_CLK_TCK")
 
     def allowed(self) -> frozenset[int]:
+        """Returns the CPUs that this thread may run on."""
         return frozenset(os.sched_getaffinity(0))
 
     def current(self) -> int:
+        """Returns the CPU that this thread runs on."""
         after_the_name = Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()
         return int(after_the_name[_PROCESSOR - 3])
 
     def idle_seconds(self) -> Mapping[int, float]:
+        """Returns for how long each CPU has been idle so far."""
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
         each = [(line[0].removeprefix("cpu"), int(line[4])) for line in lines if line[0].startswith("cpu")]
         return {int(number): ticks / self._ticks_a_second for number, ticks in each if number}
 
     def used_seconds(self) -> float:
+        """Returns for how long this process has run so far."""
         return time.process_time()
 
     def keep_to(self, cpus: Iterable[int]) -> None:
+        """Has all threads, and those that they start, run on these CPUs only."""
         for thread in _threads():
             with suppress(ProcessLookupError):  # it has ended
                 os.sched_setaffinity(thread, cpus)
 
     def prefer_this_thread(self) -> None:
+        """Has no other thread interrupt this one: they run when it waits, or has had its turn."""
         for thread in _threads():
             if thread != threading.get_native_id():
                 with suppress(OSError):  # it has ended; or it may not be done here, and all are equal as before
@@ -98,7 +79,7 @@ class OneCpu:
     Where that cannot be done its threads run anywhere.
     """
 
-    def __init__(self, cpus: Cpus, clock: Clock) -> None:
+    def __init__(self, cpus: LinuxCpus, clock: Clock) -> None:
         self._cpus, self._clock = cpus, clock
         self._allowed: frozenset[int] = frozenset()
         self._seen: _Reading | None = None

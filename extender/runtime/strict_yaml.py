@@ -25,11 +25,7 @@ _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
 def load(text: bytes | str) -> object:
-    """The one document in `text`; None where there is none.
-
-    Raises:
-        MalformedInput: with the line, in one line.
-    """
+    """The one document in `text`; None where there is none. Raises MalformedInput: with the line, in one line."""
     documents = load_all(text)
     document = next(documents, None)
     if next(documents, None) is not None:

@@ -204,7 +204,6 @@ class ExtenderBinder:
         self._binder, self._extenders, self._placement_of = binder, extenders, placement_of
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder."""
         placement = self._placement_of(binding.uid)
         for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:

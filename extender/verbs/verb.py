@@ -22,11 +22,7 @@ class Verb(Protocol[Request, Result]):
     def name(self) -> str: ...
 
     def decode(self, body: bytes) -> Request:
-        """Returns the request.
-
-        Raises:
-            MalformedRequest: the body is not this verb's payload.
-        """
+        """Returns the request. Raises MalformedRequest: the body is not this verb's payload."""
         ...
 
     def decide(self, request: Request) -> Result:

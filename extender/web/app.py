@@ -142,7 +142,7 @@ def _lifecycle(
         body_seconds=settings.body_seconds,
     )
     return Lifecycle(
-        routes.admit, start, stop, partial(_refused, metrics), backend.compare, limits, settings.drain_seconds,
+        routes.admit, partial(_refused, metrics), limits, settings.drain_seconds, start, stop, backend.compare,
         backend.hand_over, backend.reload,
     )  # fmt: skip
 

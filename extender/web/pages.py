@@ -147,7 +147,7 @@ class PageServer:
         self._takers, limits = takers or {}, Limits(body_bytes=_QUESTION_BYTES if takers else _BODY_BYTES)
         listener = listener_at(host, port)
         self.port = int(listener.getsockname()[1])
-        lifecycle = Lifecycle(self._admit, _nothing, _nothing, refuse, _nothing, limits, drain_seconds=0.0)
+        lifecycle = Lifecycle(self._admit, refuse, limits)
         self._acceptor = Acceptor(lifecycle, [listener], _MOST_CONNECTIONS, tls_context)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -221,7 +221,3 @@ def probe_pages(
         return Answer(200, body, content_type)
 
     return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}
-
-
-def _nothing() -> None:
-    pass

@@ -14,6 +14,7 @@ import click
 
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
+    OUTPUT,
     Progress,
     Source,
     known_key,
@@ -51,9 +52,7 @@ _DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
 @click.option(
     "--changes/--no-changes", default=True, show_default=True, help="look for the smallest change that would help"
 )
-@click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
-)
+@OUTPUT
 @click.option(
     "--from", "server", metavar="URL", help="what a running `serve` or `schedule` has decided, not what would be now"
 )

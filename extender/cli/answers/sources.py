@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
+OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
+)
 _POD_PREFIXES = ("pod", "pods", "po")
 _PROGRESS_SECONDS = 1.0
 _STDOUT = f"{__name__}.stdout"

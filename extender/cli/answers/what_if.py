@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.answers.sources import DOES_NOT_FIT, Progress, Source, print_answer, profiles_of, source_options
+from extender.cli.answers.sources import (
+    DOES_NOT_FIT,
+    OUTPUT,
+    Progress,
+    Source,
+    print_answer,
+    profiles_of,
+    source_options,
+)
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
@@ -20,9 +28,6 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.offline.what_if.scenario import Scenario
 
 _FILE = click.Path(path_type=Path)
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
-)
 _FILENAMES = click.option(
     "-f",
     "--filename",
@@ -61,7 +66,7 @@ def _scenario_options(command: Any) -> Any:
 @source_options
 @_scenario_options
 @_SEED
-@_OUTPUT
+@OUTPUT
 def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
     """Tell where pods would go if: nodes are drained or added, workloads scaled or made.
 
@@ -106,7 +111,7 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
 @click.option(
     "--most", type=click.IntRange(min=1), metavar="N", help="look for no more pods than these  [default: 100000]"
 )
-@_OUTPUT
+@OUTPUT
 def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], most: int | None, output: str) -> None:
     """Tell how many more pods of a template fit, on which nodes and zones, and what runs out first.
 
@@ -140,7 +145,7 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
 )
 @click.option("--max-moved", type=click.IntRange(min=0), metavar="N", help="fail where more pods end elsewhere")
 @_SEED
-@_OUTPUT
+@OUTPUT
 def compare(
     source: Source,
     policies: tuple[Path, ...],

@@ -58,11 +58,7 @@ class HttpConnection:
         self.idle_since, self.deadline = 0.0, inf
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Sends a request.
-
-        Raises:
-            BrokenExchange: the connection is gone.
-        """
+        """Sends a request. Raises BrokenExchange: the connection is gone."""
         fields = {"Host": self._host, **headers}
         if body or method != "GET":
             fields["Content-Length"] = str(len(body))
@@ -168,11 +164,7 @@ class Response:
         self._connection.shut()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields the body as it comes, until it is complete.
-
-        Raises:
-            BrokenExchange: the body breaks off or hangs.
-        """
+        """Yields the body as it comes, until it is complete. Raises BrokenExchange: the body breaks off or hangs."""
         while True:
             arrived, self._pieces = self._pieces, []
             if arrived:

@@ -64,7 +64,6 @@ class PacedBinder:
         self._binder, self._bucket, self._clock, self._sleep = binder, bucket, clock, sleep
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder."""
         for tries_left in reversed(range(_MOST_TRIES)):
             self._wait(self._bucket.reserve(self._clock.monotonic()))
             try:

@@ -144,11 +144,7 @@ class Recording:
 
 
 def present_of(line: ObjectLine) -> Present:
-    """Returns the object as the journal of a cache has it.
-
-    Raises:
-        MalformedCluster: it is no object of its kind.
-    """
+    """Returns the object as the journal of a cache has it. Raises MalformedCluster: it is no object of its kind."""
     if line.object == NULL:
         return None
     if line.kind not in _DECODERS:

@@ -44,18 +44,10 @@ class Reservation(Awaited, Protocol):
     plugin: str
 
     def take(self) -> None:
-        """Reserves it.
-
-        Raises:
-            Outdated: it can be had no more; a part of it may be taken until `undo`.
-        """
+        """Reserves it. Raises Outdated: it can be had no more; a part of it may be taken until `undo`."""
 
     def write(self) -> None:
-        """Writes it to the API server.
-
-        Raises:
-            ClusterError: it is not, or perhaps not, or partly written.
-        """
+        """Writes it to the API server. Raises ClusterError: it is not, or perhaps not, or partly written."""
 
     def undo(self) -> None:
         """Gives it up, and takes back what was written as far as that may be. Raises nothing."""

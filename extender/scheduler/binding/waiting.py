@@ -65,11 +65,7 @@ class WaitingPods:
         return False
 
     def leave(self, pod: PodInfo) -> None:
-        """Ends what `enter` began; unknown pods are ignored.
-
-        Raises:
-            BindingFailed: the pod was cancelled.
-        """
+        """Ends what `enter` began; unknown pods are ignored. Raises BindingFailed: the pod was cancelled."""
         with self._lock:
             waiting = self._pods.pop(pod.uid, None)
         if waiting is not None and waiting.cancelled is not None:

@@ -82,7 +82,6 @@ class SchedulerMetrics(Metrics):
         self.registry.register(_AtScrape(waiting))
 
     def incoming(self, queue: str, event: str) -> None:
-        """See QueueTelemetry."""
         self._counter("scheduler_queue_incoming_pods_total", queue, event).inc()
 
     def attempted(self, attempt: Attempt) -> None:

@@ -20,21 +20,21 @@ class Lifecycle:
 
     Attributes:
         admit: returns the handler of a request, of which nothing but its head has been read; raises RequestRefused.
+        refuse: returns the answer to a request that the server refuses: by status, client, request and reason.
         on_start: runs what must not run before the fork (threads die in it): watches, timers.
         on_stop: undoes it.
-        refuse: returns the answer to a request that the server refuses: by status, client, request and reason.
         compare: called at SIGUSR2; must be safe in a signal handler.
         reload: called at SIGHUP; must be safe in a signal handler.
         hand_over: runs in a thread of its own as the draining begins.
     """
 
     admit: Callable[[Head, socket.socket], Handler]
-    on_start: Callable[[], None]
-    on_stop: Callable[[], None]
     refuse: Callable[[int, str, str, str], Answer]
-    compare: Callable[[], None]
     limits: Limits
-    drain_seconds: float
+    drain_seconds: float = 0.0
+    on_start: Callable[[], None] = lambda: None
+    on_stop: Callable[[], None] = lambda: None
+    compare: Callable[[], None] = lambda: None
     hand_over: Callable[[], None] = lambda: None
     reload: Callable[[], None] = lambda: None
     started: bool = field(default=False, init=False)
