@@ -213,9 +213,13 @@ class Pod(Object, frozen=True):
     def init_containers(self) -> Sequence[Container]:
         return self.spec.init_containers or ()
 
+    def with_spec(self, **fields: Any) -> Pod:
+        """Returns the pod with these fields of its spec."""
+        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, **fields))
+
     def placed_on(self, node_name: str) -> Pod:
         """Returns the pod as it will be once it is bound to `node_name`."""
-        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, node_name=node_name))
+        return self.with_spec(node_name=node_name)
 
     def preempted(self, now: float) -> Pod:
         """Returns the pod as it will be once a scheduler has evicted it; `now`: in seconds since the epoch."""

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
-from extender.model.pod import Pod, PodAffinity, PodAffinityTerm, Volume
+from extender.model.pod import Pod, PodAffinityTerm, Volume
 from extender.model.requests import NONZERO_DEFAULTS, leaves_out_defaulted, nonzero_requests, pod_requests, was_resized
 from extender.model.selectors import NOTHING, Selector, compile_selector
 from extender.model.volumes.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
@@ -169,21 +169,23 @@ class PodInfo:
 
     @lazy_attribute
     def required_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(_affinity(self.pod), required=True)
+        return self._terms(anti=False, required=True)
 
     @lazy_attribute
     def required_anti_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(_anti_affinity(self.pod), required=True)
+        return self._terms(anti=True, required=True)
 
     @lazy_attribute
     def preferred_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(_affinity(self.pod), required=False)
+        return self._terms(anti=False, required=False)
 
     @lazy_attribute
     def preferred_anti_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(_anti_affinity(self.pod), required=False)
+        return self._terms(anti=True, required=False)
 
-    def _terms(self, affinity: PodAffinity | None, *, required: bool) -> tuple[AffinityTerm, ...]:
+    def _terms(self, *, anti: bool, required: bool) -> tuple[AffinityTerm, ...]:
+        both = self.pod.spec.affinity
+        affinity = None if both is None else both.pod_anti_affinity if anti else both.pod_affinity
         if affinity is None:
             return ()
         if required:
@@ -213,11 +215,3 @@ def _tagged(image: str) -> str:
 
 def _selector(selector: LabelSelector | None) -> Selector:
     return NOTHING if selector is None else compile_selector(selector)
-
-
-def _affinity(pod: Pod) -> PodAffinity | None:
-    return pod.spec.affinity.pod_affinity if pod.spec.affinity else None
-
-
-def _anti_affinity(pod: Pod) -> PodAffinity | None:
-    return pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None

@@ -148,7 +148,7 @@ def _labels_for(pod: Pod, demands: frozenset[str], term: int) -> dict[str, str] 
 def _emptied(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """The fewest pods to remove from one node: as preemption would choose them, were priority no matter."""
     profile, info = state.profile(pod), state.as_if_waiting(pod)
-    urgent = replace(info.pod, spec=replace(info.pod.spec, priority=_HIGHEST_PRIORITY, preemption_policy=None))
+    urgent = info.pod.with_spec(priority=_HIGHEST_PRIORITY, preemption_policy=None)
     with state.deciding(), state.table.hypothetically(removed=[info.uid]):
         found = preempt(profile, PodInfo(urgent), state.table, state.fit(urgent)).candidates
     candidates = sorted((found[name] for name in found), key=_removal_cost)
@@ -173,7 +173,7 @@ def _sparing_pinned(state: ClusterState, urgent: PodInfo, candidate: Candidate) 
     if not any(is_pinned(info.pod) for info in candidate.victims):
         return candidate
     spared = [info.pod for info in state.standing_on(candidate.node) if is_pinned(info.pod)]
-    raised = [replace(each, spec=replace(each.spec, priority=_HIGHEST_PRIORITY)) for each in spared]
+    raised = [each.with_spec(priority=_HIGHEST_PRIORITY) for each in spared]
     profile, rows = state.profile(urgent.pod), state.rows_of([candidate.node])
     with state.supposing(raised), state.deciding(), state.table.hypothetically(removed=[urgent.uid]):
         found = preempt(profile, urgent, state.table, state.fit(urgent.pod), rows=rows).candidates

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TAINT, Taint, untolerated
 from extender.model.pod import Affinity, Container, Pod, Toleration, TopologySpreadConstraint
 from extender.offline.explain.details import term_text
-from extender.offline.explain.spec_changes import NodeSelection, PodChange, Requests, Step, subsets, with_spec
+from extender.offline.explain.spec_changes import NodeSelection, PodChange, Requests, Step, subsets
 from extender.offline.state import ClusterState
 from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from extender.table import PodInfo
@@ -28,7 +28,7 @@ class Tolerations:
     kind = "tolerations"
 
     def lifted(self, pod: Pod) -> Pod | None:
-        return with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), Toleration(operator="Exists")])
+        return pod.with_spec(tolerations=[*(pod.spec.tolerations or ()), Toleration(operator="Exists")])
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[Step]:
         nodes, tolerations = state.table.nodes, pod.spec.tolerations or ()
@@ -93,7 +93,7 @@ class Spread:
                 {"when_unsatisfiable": SCHEDULE_ANYWAY, "min_domains": None} if skew is None else {"max_skew": skew}
             )
             constraints[at] = replace(constraints[at], **changed)
-        return with_spec(pod, topology_spread_constraints=constraints)
+        return pod.with_spec(topology_spread_constraints=constraints)
 
 
 class PodAffinityChange:
@@ -129,8 +129,7 @@ class PodAffinityChange:
             kept = [term for at, term in enumerate(terms.required or ()) if (anti, at) not in gone] if terms else []
             return replace(terms, required=kept or None) if terms else None
 
-        return with_spec(
-            pod,
+        return pod.with_spec(
             affinity=replace(
                 affinity,
                 pod_affinity=left(affinity.pod_affinity, False),
@@ -166,8 +165,7 @@ class HostPorts:
             ]
             return replace(container, ports=ports or None)
 
-        return with_spec(
-            pod,
+        return pod.with_spec(
             host_network=None,
             containers=[freed(each) for each in pod.spec.containers or ()],
             init_containers=[freed(each) for each in pod.spec.init_containers or ()],
@@ -200,7 +198,7 @@ def _toleration(taint: Taint) -> Toleration:
 
 
 def _tolerating(pod: Pod, added: list[Toleration]) -> Pod:
-    return with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), *added])
+    return pod.with_spec(tolerations=[*(pod.spec.tolerations or ()), *added])
 
 
 # ---- spreading

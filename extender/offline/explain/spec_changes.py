@@ -54,11 +54,6 @@ class PodChange(Protocol):
         ...
 
 
-def with_spec(pod: Pod, **fields: Any) -> Pod:
-    """The pod with these fields of its spec."""
-    return replace(pod, spec=replace(pod.spec, **fields))
-
-
 def subsets(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Every choice of the elements but the empty one, small ones first; of very many, single ones and all of them."""
     if len(elements) > _MOST_ELEMENTS:
@@ -116,7 +111,7 @@ def lowered(pod: Pod, targets: dict[str, int]) -> Pod:
         overhead = amounts(pod.spec.overhead).get(resource, 0)
         if pod.spec.resources and resource in (pod.spec.resources.requests or {}):
             asked = _asking(pod.spec.resources, resource, max(target - overhead, 0))
-            pod = with_spec(pod, resources=asked)
+            pod = pod.with_spec(resources=asked)
             continue
         # Each round lowers one container, so this ends.
         while (excess := pod_requests(pod, pod_level=False).get(resource, 0) - target) > 0:
@@ -137,7 +132,7 @@ def _with_less(pod: Pod, resource: str, excess: int) -> Pod | None:
         resources = container.resources or ResourceRequirements()
         changed = [*lists[name]]
         changed[at] = replace(container, resources=_asking(resources, resource, max(amount - excess, 0)))
-        smaller = with_spec(pod, **{name: changed})
+        smaller = pod.with_spec(**{name: changed})
         if amount and (pod_requests(smaller, pod_level=False).get(resource, 0) < before or len(each) > 1):
             return smaller
     return None
@@ -255,4 +250,4 @@ def _selecting(pod: Pod, selector: dict[str, str], required: NodeSelector | None
     affinity = pod.spec.affinity
     if affinity and affinity.node_affinity:
         affinity = replace(affinity, node_affinity=replace(affinity.node_affinity, required=required))
-    return with_spec(pod, node_selector=selector or None, affinity=affinity)
+    return pod.with_spec(node_selector=selector or None, affinity=affinity)

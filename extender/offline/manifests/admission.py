@@ -45,7 +45,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     """
     made = Admitted(pod)
     spec = manifest.get("spec") or {}
-    made.pod = _with_spec(made.pod, scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER)
+    made.pod = made.pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER)
     _pod_level(made)
     _each_container(made, lambda container: _requests_from_limits(container, made.notes))
     for limits in sorted(objects.all(LimitRange).values(), key=lambda each: each.key):
@@ -53,20 +53,15 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
             _limit_range(made, limits)
     _runtime_class(made, str(spec.get("runtimeClassName") or ""), objects)
     _priority(made, objects)
-    made.pod = _with_spec(made.pod, tolerations=_with_eviction_tolerations(made.pod.spec))
+    made.pod = made.pod.with_spec(tolerations=_with_eviction_tolerations(made.pod.spec))
     host_network = bool(made.pod.spec.host_network)
     _each_container(made, lambda container: with_ports(container, host_network))
     return made
 
 
-def _with_spec(pod: Pod, **fields: Any) -> Pod:
-    return replace(pod, spec=replace(pod.spec, **fields))
-
-
 def _each_container(made: Admitted, change: Callable[[Container], Container]) -> None:
     spec = made.pod.spec
-    made.pod = _with_spec(
-        made.pod,
+    made.pod = made.pod.with_spec(
         containers=[change(each) for each in spec.containers or ()],
         init_containers=[change(each) for each in spec.init_containers or ()],
     )
@@ -90,7 +85,7 @@ def _pod_level(made: Admitted) -> None:
     if resources and taken:
         made.notes.append(f"requests {_listed(taken)} for the pod as a whole, from its limits")
         filled = replace(resources, requests={**(resources.requests or {}), **taken})
-        made.pod = _with_spec(made.pod, resources=filled)
+        made.pod = made.pod.with_spec(resources=filled)
 
 
 def _limit_range(made: Admitted, limits: LimitRange) -> None:
@@ -120,13 +115,12 @@ def _runtime_class(made: Admitted, name: str, objects: Objects) -> None:
     found = _named(RuntimeClass, name, objects, made.pod)
     if found.overhead and found.overhead.pod_fixed:
         made.notes.append(f"overhead {_listed(found.overhead.pod_fixed)}, by RuntimeClass {name}")
-        made.pod = _with_spec(made.pod, overhead=found.overhead.pod_fixed)
+        made.pod = made.pod.with_spec(overhead=found.overhead.pod_fixed)
     scheduling = found.scheduling
     if scheduling and (scheduling.node_selector or scheduling.tolerations):
         spec = made.pod.spec
         made.notes.append(f"nodeSelector and tolerations of RuntimeClass {name} added")
-        made.pod = _with_spec(
-            made.pod,
+        made.pod = made.pod.with_spec(
             node_selector={**(spec.node_selector or {}), **(scheduling.node_selector or {})} or None,
             tolerations=[*(spec.tolerations or ()), *(scheduling.tolerations or ())],
         )

@@ -118,15 +118,13 @@ def _labelled(obj: T) -> T:
 def _pod(pod: Pod, classes: Iterable[PriorityClass]) -> Pod:
     spec = with_priority(pod.key, pod.spec, classes)
     host_network = bool(spec.host_network)
-    return replace(
-        pod,
-        spec=replace(
-            spec,
-            scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
-            containers=_containers(spec.containers, host_network),
-            init_containers=_containers(spec.init_containers, host_network),
-        ),
+    spec = replace(
+        spec,
+        scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
+        containers=_containers(spec.containers, host_network),
+        init_containers=_containers(spec.init_containers, host_network),
     )
+    return replace(pod, spec=spec)
 
 
 def with_priority(key: str, spec: PodSpec, classes: Iterable[PriorityClass]) -> PodSpec:

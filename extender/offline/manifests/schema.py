@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
+from extender.policy.faults import nearest
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
@@ -134,6 +134,5 @@ def _unfit(path: str, wanted: str, value: object) -> str:
 
 
 def _nearest(word: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
-    by_lower = {each.lower(): each for each in known if each}
-    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
-    return f" (did you mean {by_lower[close[0]]}?)" if close else ""
+    near = nearest(word, known)
+    return f" (did you mean {near}?)" if near else ""

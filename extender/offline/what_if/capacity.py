@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
@@ -93,8 +92,9 @@ def capacity(
         if workload.owner is not None:
             copied.add(workload.owner)
         admitted[workload.source] = copied.admit(workload.pod(*workload.names(1)))
-    patient = {"preemption_policy": "Never", "scheduling_gates": None}
-    pods = {name: replace(each.pod, spec=replace(each.pod.spec, **patient)) for name, each in admitted.items()}
+    pods = {
+        name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
+    }
     only = next(iter(pods.values()))
     counts = _by_arithmetic(copied, only, most) if len(pods) == 1 and _independent(only, copied) else None
     if counts is None:

@@ -18,7 +18,7 @@ from extender.model.requests import pod_requests
 from extender.offline.cluster import Cluster
 from extender.offline.explain.changes import SuggestedChange
 from extender.offline.explain.explanation import Explanation
-from extender.offline.explain.spec_changes import lowered, with_spec
+from extender.offline.explain.spec_changes import lowered
 from extender.offline.manifests.objects import to_object, with_defaults
 from tests.builders import Object, make_node, make_pod
 from tests.builders.pod import PodBuilder
@@ -308,14 +308,14 @@ def _more_requested(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChan
 def _fewer_tolerations(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     for chosen in _fewer(TAINTS, change.size):
         added = [Toleration(key=key, operator="Exists") for key in chosen]
-        yield replaced(change, pod=with_spec(pod, tolerations=[*(pod.spec.tolerations or ()), *added]))
+        yield replaced(change, pod=pod.with_spec(tolerations=[*(pod.spec.tolerations or ()), *added]))
 
 
 def _fewer_drops(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     selector = pod.spec.node_selector or {}
     for chosen in _fewer(tuple(selector), change.size):
         left = {key: value for key, value in selector.items() if key not in chosen}
-        yield replaced(change, pod=with_spec(pod, node_selector=left or None))
+        yield replaced(change, pod=pod.with_spec(node_selector=left or None))
 
 
 def _less_skew(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
@@ -324,7 +324,7 @@ def _less_skew(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     (after,) = change.pod.spec.topology_spread_constraints or []
     hard = after.when_unsatisfiable == before.when_unsatisfiable
     less = replace(before, max_skew=after.max_skew - 1 if hard else 1000)
-    yield replaced(change, pod=with_spec(pod, topology_spread_constraints=[less]))
+    yield replaced(change, pod=pod.with_spec(topology_spread_constraints=[less]))
 
 
 def _fewer_removals(change: SuggestedChange, _pod: Pod) -> Iterator[SuggestedChange]:
@@ -335,8 +335,8 @@ def _fewer_removals(change: SuggestedChange, _pod: Pod) -> Iterator[SuggestedCha
 def _fewer_terms(change: SuggestedChange, pod: Pod) -> Iterator[SuggestedChange]:
     affinity = pod.spec.affinity
     if affinity is not None and change.size > 1:
-        yield replaced(change, pod=with_spec(pod, affinity=replace(affinity, pod_affinity=None)))
-        yield replaced(change, pod=with_spec(pod, affinity=replace(affinity, pod_anti_affinity=None)))
+        yield replaced(change, pod=pod.with_spec(affinity=replace(affinity, pod_affinity=None)))
+        yield replaced(change, pod=pod.with_spec(affinity=replace(affinity, pod_anti_affinity=None)))
 
 
 _LESS = {
