@@ -164,7 +164,6 @@ class WebhookProcess(CacheProcess):
         return self._if_ready(lambda: action() if self._leading() else None)
 
     def backend(self) -> Backend:
-        """Returns what the web serves."""
         return Backend(
             self._verbs, self.waiting_for, self.start, self.stop, self.private_pages(), self.compare,
             self._feed.hand_over, self.revive, self.unready, self.read_policy_again, self._traces,

@@ -273,11 +273,9 @@ class Cache:
     # ---- what readers get
 
     def snapshot(self, reader: str, deadline: Deadline = NO_DEADLINE) -> AbstractContextManager[Table]:
-        """See TablePool.lend."""
         return self._tables.lend(reader, deadline)
 
     def refresh(self, tables: int) -> None:
-        """See TablePool.refresh."""
         self._tables.refresh(tables)
 
     def size(self) -> CacheSize:
@@ -287,7 +285,6 @@ class Cache:
             return CacheSize(len(state.objects.of(NODE)), len(state.pods.watched), len(state.placements.unconfirmed()))
 
     def check_tables(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
-        """See TablePool.check."""
         return self._tables.check(is_right, breathe)
 
     @contextmanager

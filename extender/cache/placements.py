@@ -37,7 +37,6 @@ class Placements:
         return uid in self._placements
 
     def get(self, uid: str) -> PodPlacement | None:
-        """Returns the placement of the pod, if it counts anywhere."""
         return self._placements.get(uid)
 
     def state(self, uid: str) -> PodState:
@@ -49,7 +48,6 @@ class Placements:
         return self._placements.copy()
 
     def unconfirmed(self) -> list[PodPlacement]:
-        """Returns the placements that no watch has confirmed."""
         return list(self._unconfirmed.values())
 
     def overdue(self, now: float) -> list[str]:

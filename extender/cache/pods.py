@@ -35,7 +35,6 @@ class RememberedPods:
         return found[0] if found else None
 
     def drop(self, uid: str) -> None:
-        """Removes the pod, if it is known."""
         _, size_bytes = self._pods.pop(uid, (None, 0))
         self._bytes -= size_bytes
 
@@ -90,7 +89,6 @@ class KnownPods:
         return info
 
     def remove(self, uid: str) -> None:
-        """Removes the pod, if it is known."""
         info = self.watched.pop(uid, None)
         if info is not None and self.uid_of.get(info.pod.key) == uid:
             del self.uid_of[info.pod.key]

@@ -17,7 +17,6 @@ class WatchedObjects:
         self._kinds: dict[str, dict[str, Object]] = {NODE: {}}
 
     def of(self, kind: str) -> dict[str, Object]:
-        """Returns the objects of a kind, by key."""
         return self._kinds.get(kind, {})
 
     def get(self, kind: str, key: str) -> Object | None:

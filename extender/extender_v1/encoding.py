@@ -39,7 +39,6 @@ def encode(result: ExtenderPreemptionResult | ExtenderBindingResult) -> bytes:
 
 
 def encode_priorities(result: HostPriorityList) -> bytes:
-    """Returns the answer to prioritize."""
     return _ENCODER.encode(list(map(HostPriority, result.hosts, result.scores.tolist())))
 
 

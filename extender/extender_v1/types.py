@@ -147,7 +147,6 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> list[str]:
-        """Returns the names of the nodes that passed."""
         if self.node_names is not None:
             return self.node_names
         return [node.name for node in self.nodes or ()]
@@ -168,8 +167,6 @@ class HostPriorityList(msgspec.Struct, frozen=True):
 
 
 class MetaPod(msgspec.Struct, frozen=True):
-    """A victim by its UID."""
-
     uid: str = msgspec.field(name="UID")
 
 

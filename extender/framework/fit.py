@@ -65,7 +65,6 @@ class Fit:
         return counts
 
     def refuse(self, positions: Rows, refusal: Refusal) -> None:
-        """Notes that the rows at `positions` were refused."""
         self.cause[positions] = len(self.refusals)
         self.refusals.append(refusal)
 

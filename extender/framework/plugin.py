@@ -56,7 +56,6 @@ class Plugin(Generic[A]):
     default: bool = True
 
     def extends(self, point: str) -> bool:
-        """Returns True if it has this extension point."""
         if point in (PRE_FILTER, FILTER) and self.predicate is not None:
             return True
         return (point == SCORE and self.priority is not None) or point in self.points

@@ -89,7 +89,6 @@ class Selector:
         return not self.nothing and all(requirement.matches(labels) for requirement in self.requirements)
 
     def with_requirements(self, *more: Requirement) -> Selector:
-        """Returns the selector with further conditions."""
         return Selector(self.requirements + more, self.nothing)
 
 

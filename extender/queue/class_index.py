@@ -77,7 +77,6 @@ class ClassIndex:
         return found.values()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
-        """Yields the classes that the limits of their priority admit."""
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)
             if limits is not None:

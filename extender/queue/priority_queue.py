@@ -209,7 +209,6 @@ class PriorityQueue:
     # ---- what can be seen
 
     def pods(self) -> dict[Tier, list[PodInfo]]:
-        """Returns the waiting pods, by tier."""
         with self.lock:
             return {tier: [pod.info for pod in self._tiers[tier]] for tier in Tier}
 

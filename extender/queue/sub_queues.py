@@ -97,7 +97,6 @@ class SubQueues:
         return self._by_tier[tier]
 
     def find(self, uid: str) -> tuple[Tier, QueuedPod] | None:
-        """Returns the pod and the tier that it waits in."""
         for tier, pods in self._by_tier.items():
             if pod := pods.get(uid):
                 return tier, pod

@@ -80,7 +80,6 @@ class ManualClock:
         return self._seconds
 
     def advance(self, seconds: float) -> None:
-        """Lets `seconds` pass."""
         self._seconds += seconds
 
 

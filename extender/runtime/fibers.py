@@ -42,7 +42,6 @@ class FiberPool:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
@@ -110,7 +109,6 @@ class FiberPool:
         fiber.switch(ready)
 
     def work(self, task: Callable[[], object]) -> None:
-        """Does the task, in its fiber."""
         self._at_work += 1
         try:
             task()

@@ -60,7 +60,6 @@ class Binding(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The pod's `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 

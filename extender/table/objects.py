@@ -33,11 +33,9 @@ class Objects:
             self._journal.note_removed(kind, key)
 
     def all(self, kind: type[T]) -> Mapping[str, T]:
-        """Returns every object of a kind, by key."""
         return cast("Mapping[str, T]", self._kinds.get(kind.__name__, {}))
 
     def kinds(self) -> ItemsView[str, Mapping[str, Object]]:
-        """Returns every kind with its objects by key."""
         kinds: Mapping[str, Mapping[str, Object]] = self._kinds
         return kinds.items()
 
@@ -112,7 +110,6 @@ class Services:
         self._by_namespace: dict[str, SelectorIndex[str]] = {}
 
     def set(self, service: Service) -> None:
-        """Adds or replaces the service."""
         self.remove(service.key)
         if service.spec.selector is not None:  # one without a selector selects nothing
             self._known[service.key] = service

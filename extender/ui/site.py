@@ -68,7 +68,6 @@ class Site:
         self._kept: OrderedDict[tuple[object, ...], Document] = OrderedDict()
 
     def pages(self) -> Mapping[str, Page]:
-        """Returns every page by its path."""
         pages: dict[str, Page] = {UI: partial(_redirect, "ui/pending"), f"{UI}/": partial(_redirect, "pending")}
         for name in _DOCUMENTS:
             pages[f"{UI}/{name}"] = partial(self._page, name)

@@ -142,7 +142,6 @@ class Exemptions:
     own_labels: Mapping[str, str] = field(default_factory=dict)
 
     def cover(self, pod: PodReference | None) -> bool:
-        """Returns True if `pod` passes."""
         if pod is None:
             return False
         return pod.namespace in self.namespaces or (bool(self.own_namespace) and self._own(pod))

@@ -32,7 +32,6 @@ class ReloadingContext:
         self._context = build()
 
     def current(self) -> ssl.SSLContext:
-        """Returns the context for a new connection."""
         with self._lock:
             signature = self._signed()
             tried = signature == self._tried and time.monotonic() < self._again_at

@@ -139,7 +139,6 @@ class Election:
     # ---- for the thread that drives it
 
     def next(self, now: float, wall: float) -> Step:
-        """Returns the step for this moment."""
         if now < self._resume_at:
             return Sleep(self._resume_at - now)
         if self._phase is _Phase.RENEW and self._expired(now):

@@ -99,7 +99,6 @@ class Fence:
         self._under_way = 0
 
     def idle(self) -> bool:
-        """Returns whether no write is under way."""
         with self._lock:
             return self._under_way == 0
 

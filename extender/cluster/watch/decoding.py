@@ -102,8 +102,6 @@ class ListMeta(
 
 
 class Page(msgspec.Struct, Generic[T], gc=False):
-    """One page of a list."""
-
     metadata: ListMeta = ListMeta()
     items: list[T] | None = None
 

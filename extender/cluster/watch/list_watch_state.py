@@ -110,7 +110,6 @@ class ListWatchState:
         return self._version or ""
 
     def next(self, now: float) -> Step:
-        """Returns the step for this moment."""
         if now < self._resume_at:
             return Pause(self._resume_at - now)
         if self._distrusted:

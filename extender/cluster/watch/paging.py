@@ -26,7 +26,6 @@ def query_of(kind: Kind, **fields: str) -> dict[str, str]:
 
 
 def list_query(kind: Kind, step: List) -> dict[str, str]:
-    """Returns the query of a page."""
     fields = {"limit": str(step.limit)} if step.limit else {}
     return query_of(kind, **fields, **({"continue": step.continue_token} if step.continue_token else {}))
 

@@ -88,7 +88,6 @@ class Outbox(Generic[K, V]):
             self._changed.wait_for(lambda: self._writing != key)
 
     def start(self) -> None:
-        """Begins to write."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:

@@ -90,7 +90,6 @@ def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[s
 
 
 def pod_path(pod: Pod) -> str:
-    """Returns the pod's path at the API server."""
     return f"/api/v1/namespaces/{quote(pod.namespace, '')}/pods/{quote(pod.name, '')}"
 
 

@@ -109,7 +109,6 @@ class World:
             self._described.pop(key, None)
 
     def table(self) -> AbstractContextManager[Table]:
-        """Lends a table as of now."""
         return self._cache.snapshot("replay")
 
     def args(self, line: CallLine) -> ExtenderArgs:

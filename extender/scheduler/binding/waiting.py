@@ -101,7 +101,6 @@ class WaitingPods:
             self._end(each, error)
 
     def uids(self) -> list[str]:
-        """Returns the pods that are known."""
         with self._lock:
             return list(self._pods)
 

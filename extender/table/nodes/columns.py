@@ -131,7 +131,6 @@ class NodeColumns:
         return row is not None and bool(self.present[row])
 
     def names_of(self, rows: Rows) -> list[str]:
-        """Returns the names of the nodes in `rows`, in their order."""
         return [self.names[row] for row in rows.tolist()]
 
     def rows_of(self, names: list[str]) -> Rows | None:

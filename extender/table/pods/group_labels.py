@@ -45,7 +45,6 @@ class GroupLabels:
             self._by_pair.setdefault(pair, {})[slot] = None
 
     def remove(self, slot: int) -> None:
-        """Takes the slot back."""
         group = self._groups.pop(slot)
         self._taken[slot] = False
         _unfile(self._by_namespace, group.namespace, slot)

@@ -92,7 +92,6 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._columns.add(info, row, 0, 0, self._nodes.vector(info.footprint))
 
     def withdraw(self, uid: str) -> None:
-        """Ends the pod's nomination, if it has one."""
         node_name = self._node_of.pop(uid, None)
         if node_name is None:
             return

@@ -49,7 +49,6 @@ class UnboundVolumes:
         self._known: dict[str, PersistentVolume] = {}
 
     def set(self, volume: PersistentVolume) -> None:
-        """Adds or replaces the volume."""
         self.remove(volume.name)
         self._known[volume.name] = volume
         self._volumes_beside(volume)[volume.name] = _unbound(volume)

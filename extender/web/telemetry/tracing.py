@@ -100,7 +100,6 @@ class Spans(Traces):
 
 
 def spans_wanted(environ: Mapping[str, str]) -> bool:
-    """Returns whether the environment asks for spans."""
     named = environ.get(_EXPORTER) or any(environ.get(name) for name in _ENDPOINTS)
     return bool(named) and named != "none" and environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
 

@@ -74,7 +74,6 @@ class Budget:
             self._taken[client] += size
 
     def give_back(self, client: str, size: int) -> None:
-        """Returns what `take` took."""
         with self._lock:
             self._left += size
             self._taken[client] -= size
