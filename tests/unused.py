@@ -105,8 +105,7 @@ NODE_ADD
 recorded
 pods_in_flight
 
-# Tests wait for the first lists, pass time, and have nobody told.
-wait_until_synced
+# Tests pass time.
 ManualClock
 
 # Rules of users ask it: examples/rules/licences.py.

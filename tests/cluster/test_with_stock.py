@@ -31,7 +31,7 @@ def test_every_kind_is_served_and_changes_arrive(control_plane: ControlPlane, mo
     source = ClusterSource(connection, KINDS.values(), recorder, recorder, SystemClock(), Random(1))
     source.start()
     try:
-        assert source.wait_until_synced(30)
+        assert wait_until(lambda: not source.unsynced(), 30)
         assert set(recorder.objects) == set(KINDS)
         assert len(recorder.keys("Node")) == 10
         client.delete("Node", "n3")

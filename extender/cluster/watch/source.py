@@ -120,14 +120,6 @@ class ClusterSource:
         except Malformed:
             return False
 
-    def wait_until_synced(self, timeout_seconds: float) -> bool:
-        """Returns whether every kind was synced in that time; False too if the source is stopped."""
-        deadline = self._clock.monotonic() + timeout_seconds
-        while self.unsynced():
-            if self._clock.monotonic() >= deadline or self._stopping.wait(0.01):
-                return False
-        return True
-
     def stop(self) -> None:
         """Ends the watches, and every call of the client."""
         for thread in self._threads:

@@ -19,6 +19,7 @@ from extender.runtime.clock import SystemClock
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, FakeApiServer, Fault, answer, fake_api, hang_up
 from tests.cluster.writers.recorder import Recorder
+from tests.stock.waiting import wait_until
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def lister(api: FakeApiServer, tmp_path: Path) -> Iterator[ClusterSource]:
     connection, recorder = KubeClient(Kubeconfig(api.kubeconfig(tmp_path))), Recorder()
     source = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
     source.start()
-    assert source.wait_until_synced(10)
+    assert wait_until(lambda: not source.unsynced(), 10)
     yield source
     source.stop()
 

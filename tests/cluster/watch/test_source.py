@@ -54,7 +54,7 @@ def test_it_syncs_in_pages_and_follows_the_changes(tmp_path: Path, monkeypatch: 
         fake_api(*(make_node(f"n{i}").obj() for i in range(5))) as api,
         running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, recorder),
     ):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert recorder.keys("Node") == ["n0", "n1", "n2", "n3", "n4"]
         assert sum("limit=2" in call and call.startswith(f"GET {NODES}") for call in api.calls) == 3
         api.put(NODES, make_node("n5").obj())
@@ -69,7 +69,7 @@ def test_it_syncs_in_pages_and_follows_the_changes(tmp_path: Path, monkeypatch: 
 
 def test_finished_pods_are_left_to_the_server(tmp_path: Path) -> None:
     with fake_api() as api, running(api.kubeconfig(tmp_path), "Pod") as (following, _):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert wait_until(lambda: len(api.calls) > 1)
         assert all("status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed" in call for call in api.calls)
 
@@ -101,7 +101,7 @@ def test_a_watch_survives(tmp_path: Path, faults: list[Fault]) -> None:
     with fake_api(make_node("a").obj()) as api:
         api.fail(NODES, *faults, watch=True)
         with running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
-            assert following.wait_until_synced(10)
+            assert wait_until(lambda: not following.unsynced(), 10)
             assert wait_until(lambda: not api.faults_left)
             api.put(NODES, make_node("b").obj())
             assert wait_until(names(recorder, "a", "b"))
@@ -119,7 +119,7 @@ def test_a_list_survives(tmp_path: Path, faults: list[Fault]) -> None:
     with fake_api(make_node("a").obj()) as api:
         api.fail(NODES, *faults)
         with running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
-            assert following.wait_until_synced(10)
+            assert wait_until(lambda: not following.unsynced(), 10)
             assert recorder.keys("Node") == ["a"]
 
 
@@ -128,7 +128,7 @@ def test_what_vanished_unnoticed_is_gone_after_the_relist(tmp_path: Path) -> Non
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
     ):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert wait_until(lambda: any("watch=1" in call for call in api.calls))
         api.remove(NODES, "a", unnoticed=True)
         api.forgotten = 10_000
@@ -139,7 +139,7 @@ def test_what_vanished_unnoticed_is_gone_after_the_relist(tmp_path: Path) -> Non
 
 def test_events_that_a_bookmark_passed_over_are_missed_once_the_watch_is_taken_up_again(tmp_path: Path) -> None:
     with fake_api(make_node("a").obj()) as api, running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert wait_until(lambda: any("watch=1" in call for call in api.calls))
         api.put(NODES, make_node("b").obj(), unnoticed=True)
         api.bookmark(NODES)
@@ -153,7 +153,7 @@ def test_events_that_a_bookmark_passed_over_are_missed_once_the_watch_is_taken_u
 
 def test_a_restart_of_the_server_loses_nothing(tmp_path: Path) -> None:
     with fake_api(make_node("a").obj()) as api, running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert wait_until(lambda: any("watch=1" in call for call in api.calls))
         api.restart()
         api.put(NODES, make_node("b").obj())
@@ -167,7 +167,7 @@ def test_a_hanging_watch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with fake_api(make_node("a").obj()) as api:
         api.fail(NODES, hang(release), watch=True)
         with running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
-            assert following.wait_until_synced(10)
+            assert wait_until(lambda: not following.unsynced(), 10)
             api.put(NODES, make_node("b").obj())
             assert wait_until(names(recorder, "a", "b"))
         release.set()
@@ -179,7 +179,7 @@ def test_a_kind_that_is_not_served_is_left_out(tmp_path: Path, caplog: pytest.Lo
         fake_api(make_node("a").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node", "ReplicaSet") as (following, recorder),
     ):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert following.unsynced() == []
         assert "ReplicaSet" not in recorder.objects
         assert [r.getMessage() for r in caplog.records] == [
@@ -197,7 +197,7 @@ def test_a_kind_that_is_withdrawn_is_forgotten_and_found_again_when_it_comes_bac
         api.collections[path] = {}
         api.put(path, {"metadata": {"name": "r", "namespace": "default", "uid": "r"}})
         with running(api.kubeconfig(tmp_path), "Node", "ReplicaSet") as (following, recorder):
-            assert following.wait_until_synced(10)
+            assert wait_until(lambda: not following.unsynced(), 10)
             assert recorder.keys("ReplicaSet") == ["default/r"]
             withdrawn = api.collections.pop(path)
             api.end_watches()
@@ -214,7 +214,7 @@ def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
         api.fail(PODS, *[answer(500)] * 10_000)
         with running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, _):
             assert wait_until(lambda: following.unsynced() == ["Pod"])
-            assert not following.wait_until_synced(0.05)
+            assert not wait_until(lambda: not following.unsynced(), 0.05)
 
 
 def test_credentials_that_rotate_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_credentials_that_rotate_are_read_again(tmp_path: Path, monkeypatch: pyt
         api.token = "first"
         kubeconfig = api.kubeconfig(tmp_path, token="first")
         with running(kubeconfig, "Node") as (following, recorder):
-            assert following.wait_until_synced(10)
+            assert wait_until(lambda: not following.unsynced(), 10)
             api.token = "second"
             api.end_watches()
             assert wait_until(lambda: sum("watch=1" in call for call in api.calls) > 2)
@@ -238,7 +238,7 @@ def test_it_stops_while_everything_hangs(tmp_path: Path) -> None:
     with fake_api(make_node("a").obj()) as api:
         api.fail(NODES, hang(release), watch=True)
         with running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, _):
-            assert following.wait_until_synced(10)
+            assert wait_until(lambda: not following.unsynced(), 10)
             assert wait_until(lambda: not api.faults_left)
             following.stop()
             assert not [t for t in threading.enumerate() if t.name.startswith("reflector-")]
@@ -258,7 +258,7 @@ def test_a_sink_that_fails_does_not_end_the_watching(tmp_path: Path) -> None:
         connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         following = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
         following.start()
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         api.put(NODES, make_node("b").obj())
         assert wait_until(names(recorder, "a", "b"))
         following.stop()
@@ -275,7 +275,7 @@ def test_a_reflector_whose_thread_has_ended_is_not_synced_and_goes_on_when_it_is
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         following = ClusterSource(client, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
         following.start()
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         assert following.revive() == []
         api.put(NODES, make_node("b").obj())
         assert wait_until(lambda: following.revive() == ["reflector-Node"])
@@ -292,7 +292,7 @@ def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, recorder),
     ):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         api.put(NODES, make_node("c").obj())
         assert wait_until(names(recorder, "a", "b", "c"))
         api.fail(NODES, *[answer(500)] * 3)
@@ -309,7 +309,7 @@ def test_a_server_restored_while_a_watch_is_interrupted_is_noticed_though_it_is_
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
     ):
-        assert following.wait_until_synced(10)
+        assert wait_until(lambda: not following.unsynced(), 10)
         api.put(NODES, make_node("c").obj())
         assert wait_until(names(recorder, "a", "b", "c"))
         api.fail(NODES, *[answer(500)] * 2)
@@ -328,6 +328,6 @@ def test_two_servers_are_two_clusters(tmp_path: Path) -> None:
             running(one.kubeconfig(tmp_path), "Node") as (first, seen),
             running(other.kubeconfig(tmp_path / "other"), "Node") as (second, seen_there),
         ):
-            assert first.wait_until_synced(10)
-            assert second.wait_until_synced(10)
+            assert wait_until(lambda: not first.unsynced(), 10)
+            assert wait_until(lambda: not second.unsynced(), 10)
             assert (seen.keys("Node"), seen_there.keys("Node")) == (["a"], ["z"])
