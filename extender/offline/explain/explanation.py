@@ -164,17 +164,15 @@ class Explanation:
 
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
     """Returns what the pod's own state says before any node is asked, and whether no scheduler tries it for that."""
-    notes, held = [], False
+    notes = []
     if pod.terminating:
         notes.append("it is being deleted: no scheduler tries it any more")
-        held = True
     if pod.finished:
         notes.append(f"it has finished ({pod.status.phase}): no scheduler tries it any more")
-        held = True
     if pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         notes.append(f"it is gated by {gates}: no scheduler tries it until its scheduling gates are removed")
-        held = True
+    held = bool(notes)
     name, known = pod.spec.scheduler_name, state.profiles.names
     if name and name not in known:
         judged = "" if state.nodes_unread else f", judged here by the rules of {known[0]}"
