@@ -12,6 +12,7 @@ import numpy as np
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
 from extender.framework.status import Code
+from extender.plugins.registry import users_rules
 from extender.preemption import NOT_HELPFUL, Preemption
 from extender.queue.queued_pod import Rejection
 from extender.scheduler.extenders import NAME as EXTENDER
@@ -62,7 +63,8 @@ def rejection(fit: Fit, profile: Profile) -> Rejection:
             if rows:
                 codes.setdefault(plugin, set()).add(refusal.code)
     final = {plugin for plugin, given in codes.items() if given == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
-    final.discard(EXTENDER)  # nobody knows what it waits for: every event is worth a try (kubernetes#122019)
+    # Nobody knows what these wait for but by what they declare: every event is worth a try (kubernetes#122019).
+    final -= {EXTENDER, *(rule.name for rule in users_rules(profile))}
     return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from extender import Node, Pod, predicate
 from extender.framework.events.cluster_events import Change
 from extender.framework.profile import Profile
 from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
+from extender.plugins.users import PredicateFunction, RaisedFailures
+from extender.policy.policy import provider
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.scheduler.event_router import free_on
@@ -97,6 +101,30 @@ def test_a_change_of_any_kind_wakes_the_pods_of_a_users_rule(kind: str) -> None:
     world.settle()
     world.pass_time(3)
     assert world.node_of("p")
+
+
+@predicate(woken_by={"AssignedPod": "Delete"})
+def declared(pod: Pod, node: Node) -> bool:
+    return False
+
+
+@predicate
+def undeclared(pod: Pod, node: Node) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("rule", [pytest.param(declared, id="declared"), pytest.param(undeclared, id="any event")])
+def test_a_pod_that_leaves_wakes_those_of_a_users_rule_that_sees_no_pods(rule: PredicateFunction[..., bool]) -> None:
+    default = provider("DefaultProvider")
+    made = rule.rule("rules:mine", {}, RaisedFailures())
+    profile = replace(default, predicates=[*default.predicates, made])
+    world = World(node("n1"), pod("holder").node("n1"), pod("p"), profile=profile)
+    world.pass_time(30)
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    attempts = len(world.telemetry.results)
+    world.delete("Pod", "default/holder")
+    world.pass_time(30)
+    assert len(world.telemetry.results) > attempts
 
 
 @pytest.mark.parametrize(
