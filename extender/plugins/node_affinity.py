@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -104,12 +105,21 @@ def node_starts_to_match(pod: PodInfo, change: Change) -> bool:
     return _matches(pod.pod, change.new) and (change.old is None or not _matches(pod.pod, change.old))
 
 
+def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) -> bool:
+    """Returns True if the node has what the profile requires, and had not before, and what the pod does."""
+    return _is_selected(change.new, added) and not _is_selected(change.old, added) and _matches(pod.pod, change.new)
+
+
 def _matches(pod: Pod, node: Node) -> bool:
     wanted = pod.spec.node_selector or {}
     if any(node.labels.get(key) != value for key, value in wanted.items()):
         return False
     required = required_node_selector(pod)
-    return required is None or any(_satisfies(node, term) for term in required.node_selector_terms or ())
+    return required is None or _is_selected(node, required)
+
+
+def _is_selected(node: Node, selector: NodeSelector) -> bool:
+    return any(_satisfies(node, term) for term in selector.node_selector_terms or ())
 
 
 def _satisfies(node: Node, term: NodeSelectorTerm) -> bool:
@@ -187,6 +197,14 @@ class NodeAffinityFilter(PerNode):
 
     added: NodeSelector | None = None
     name: str = NAME
+
+    @property
+    def added_interests(self) -> Sequence[Interest]:
+        """Events beside INTERESTS that may help. Upstream does not hear of a node that gets what `added` asks for."""
+        if self.added is None:
+            return ()
+        hint = partial(_added_starts_to_match, self.added)
+        return (Interest(Resource.NODE, Action.UPDATE_NODE_LABEL, hint, Reads(_required)),)
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         required = required_node_selector(pod.pod)

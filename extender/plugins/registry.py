@@ -80,14 +80,14 @@ INTERESTS: Mapping[str, Interests] = {
 
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
-    """Returns the interests of the plugins, and of the users' rules in these profiles that have declared some."""
-    rules = [
-        rule
-        for profile in profiles
-        for rule in (*profile.predicates, *profile.permit)
-        if isinstance(rule, CustomPredicate | CustomReserve)
-    ]
-    return {**INTERESTS, **{rule.name: rule.interests for rule in rules if rule.interests is not EVERYTHING}}
+    """Returns the interests of the plugins by the profiles' arguments, and of users' rules that have declared some."""
+    found = dict(INTERESTS)
+    for rule in (rule for profile in profiles for rule in (*profile.predicates, *profile.permit)):
+        if isinstance(rule, CustomPredicate | CustomReserve) and rule.interests is not EVERYTHING:
+            found[rule.name] = rule.interests
+        elif isinstance(rule, node_affinity.NodeAffinityFilter):  # each profile may add another affinity
+            found[rule.name] = Interests((*found[rule.name].of, *rule.added_interests))
+    return found
 
 
 def users_rules(profile: Profile) -> list[CustomPredicate | CustomPriority]:

@@ -13,6 +13,8 @@ from extender.framework.events.cluster_events import Change
 from extender.framework.profile import Profile
 from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
+from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.users import PredicateFunction, RaisedFailures
 from extender.policy.policy import provider
 from extender.queue.priority_queue import PriorityQueue
@@ -125,6 +127,23 @@ def test_a_pod_that_leaves_wakes_those_of_a_users_rule_that_sees_no_pods(rule: P
     world.delete("Pod", "default/holder")
     world.pass_time(30)
     assert len(world.telemetry.results) > attempts
+
+
+IN_POOL = NodeSelector([NodeSelectorTerm([NodeSelectorRequirement("pool", "In", ["x"])])])
+
+
+def test_a_node_that_gets_what_a_profile_requires_of_all_wakes_its_pods() -> None:
+    default = provider("DefaultProvider")
+    predicates = [NodeAffinityFilter(IN_POOL) if each.name == "NodeAffinity" else each for each in default.predicates]
+    world = World(node("n1"), pod("p"), profile=replace(default, predicates=predicates))
+    world.settle()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    world.put(node("n1").label(pool="y"))
+    world.pass_time(3)
+    assert len(world.telemetry.results) == 1
+    world.put(node("n1").label(pool="x"))
+    world.pass_time(3)
+    assert world.node_of("p") == "n1"
 
 
 @pytest.mark.parametrize(
