@@ -12,6 +12,7 @@ import numpy as np
 from extender.framework.fit import Fit
 from extender.framework.profile import Profile
 from extender.framework.status import Code
+from extender.plugins.inter_pod_affinity.predicate import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
 from extender.preemption import NOT_HELPFUL, Preemption
 from extender.queue.queued_pod import Rejection
@@ -63,8 +64,9 @@ def rejection(fit: Fit, profile: Profile) -> Rejection:
             if rows:
                 codes.setdefault(plugin, set()).add(refusal.code)
     final = {plugin for plugin, given in codes.items() if given == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}}
-    # Nobody knows what these wait for but by what they declare: every event is worth a try (kubernetes#122019).
-    final -= {EXTENDER, *(rule.name for rule in users_rules(profile))}
+    # Nobody knows what these wait for but by what they declare: every event is worth a try (kubernetes#122019). A pod
+    # that must be near those like itself may be the first once they are gone.
+    final -= {EXTENDER, INTER_POD_AFFINITY, *(rule.name for rule in users_rules(profile))}
     return Rejection(unschedulable=frozenset(codes), unresolvable=frozenset(final))
 
 

@@ -49,7 +49,7 @@ def hearing(event: ClusterEvent) -> set[str]:
         pytest.param(ASSIGNED_POD_ADD, POD_RULES, id="a pod is bound"),
         pytest.param(ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE), set(), id="a pod's status"),
         pytest.param(NODE_ADD, ON_NODE_ADD, id="a node comes"),
-        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), {"PodTopologySpread"}, id="a node goes"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), POD_RULES, id="a node goes"),
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_CONDITION), set(), id="a heartbeat"),
         pytest.param(
             ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE),

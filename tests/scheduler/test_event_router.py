@@ -21,7 +21,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.scheduler.event_router import free_on
 from extender.table import PodInfo, Table
-from tests.builders import Builder, make_node
+from tests.builders import ZONE, Builder, make_node
 from tests.builders.storage import make_pv
 from tests.framework.cluster import table_of
 from tests.scheduler.test_loop import node, pod, waiting
@@ -127,6 +127,20 @@ def test_a_pod_that_leaves_wakes_those_of_a_users_rule_that_sees_no_pods(rule: P
     world.delete("Pod", "default/holder")
     world.pass_time(30)
     assert len(world.telemetry.results) > attempts
+
+
+def test_the_last_pod_of_its_like_that_leaves_a_cordoned_zone_wakes_those_that_want_to_be_near_it() -> None:
+    world = World(
+        node("n1").zone("a").unschedulable(),
+        node("n2").zone("b"),
+        pod("last").label(app="web").node("n1"),
+        pod("p").label(app="web").affinity(ZONE, labels={"app": "web"}),
+    )
+    world.settle()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    world.delete("Pod", "default/last")
+    world.pass_time(3)
+    assert world.node_of("p") == "n2"
 
 
 IN_POOL = NodeSelector([NodeSelectorTerm([NodeSelectorRequirement("pool", "In", ["x"])])])

@@ -21,7 +21,7 @@ from extender.table.podinfo import AffinityTerm
 def terms_are_met(pod: PodInfo, change: Change) -> bool:
     """Returns True if a placed pod came to match the affinity, or ceased to stand against the pod.
 
-    It stands against the pod by anti-affinity on either side.
+    It stands against the pod by anti-affinity on either side, or as the one that the pod must be near.
     """
     old, new = change.old, change.new
     if not has_place(old) or not has_place(new):
@@ -30,22 +30,35 @@ def terms_are_met(pod: PodInfo, change: Change) -> bool:
     if old is None:
         return _matches_all(wanted, new)
     if new is None:
-        return _matches_any(unwanted, old) or _matches_any(old.required_anti_affinity, pod)
-    if _matches_all(wanted, new) and not _matches_all(wanted, old):
-        return True
+        minded = _matches_any(unwanted, old) or _matches_any(old.required_anti_affinity, pod)
+        return minded or _may_be_first_after(pod, old)
+    if _matches_all(wanted, new) != _matches_all(wanted, old):
+        return _matches_all(wanted, new) or _may_be_first_after(pod, old)
     return _matches_any(unwanted, old) and not _matches_any(unwanted, new)
 
 
+def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
+    """Returns True if the pod needs nobody to be near once the last such pod is gone, for it is one itself.
+
+    Upstream has such a pod wait until all pods are tried again.
+    """
+    return _matches_all(pod.required_affinity, gone) and _matches_all(pod.required_affinity, pod)
+
+
 def node_changes_domain(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a node joined or left a topology domain of one of the pod's terms."""
+    """Returns True if a node joined a topology domain of one of the pod's terms, or left any.
+
+    Pods on it that stand against the pod, by terms of their own too, then stand elsewhere; upstream looks at the terms
+    of the pod alone.
+    """
     old, new = change.old, change.new
     if old is None:
         return bool(pod.required_anti_affinity) or any(
             term.topology_key in new.labels for term in pod.required_affinity
         )
-    return any(_joins(old, new, term.topology_key) for term in pod.required_affinity) or any(
-        _joins(new, old, term.topology_key) for term in pod.required_anti_affinity
-    )
+    if new is None or any(new.labels.get(key) != value for key, value in old.labels.items()):
+        return True
+    return any(_joins(old, new, term.topology_key) for term in pod.required_affinity)
 
 
 def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
@@ -80,12 +93,13 @@ def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
 
 
 def terms_about(change: Change) -> list[str] | None:
-    """Returns the names of the terms that a placed pod may match now or no longer; None where it objects to any pod."""
+    """Returns the names of the terms that a placed pod may match now, or did; None where it objects to any pod."""
     names: list[str] = []
     if change.new is not None:
         names += map(_WANTED.format, names_of_labels(change.new.pod.labels))
     if change.old is not None:
-        names += map(_UNWANTED.format, names_of_labels(change.old.pod.labels))
+        for named in (_WANTED, _UNWANTED):
+            names += map(named.format, names_of_labels(change.old.pod.labels))
     if change.new is None:
         refused = [name for term in change.old.required_anti_affinity for name in names_of_selector(term.selector)]
         if ANY in refused:
@@ -130,7 +144,12 @@ INTERESTS = Interests(
             terms_about,
         ),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_LABEL),
-        Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_changes_domain, Reads(_topology_keys)),
+        Interest(
+            Resource.NODE,
+            Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL,
+            node_changes_domain,
+            Reads(_topology_keys),
+        ),
         Interest(Resource.NAMESPACE, Action.ALL, namespace_is_selected_otherwise, Reads(_namespaces)),
     )
 )

@@ -23,6 +23,7 @@ def zoned(zone: str = "") -> NodeBuilder:
 
 
 NEAR_WEB = make_pod("p").affinity(ZONE, labels=WEB)
+WEB_NEAR_WEB = make_pod("p").label(WEB).affinity(ZONE, labels=WEB)
 
 
 FAR_FROM_WEB = make_pod("p").anti_affinity(ZONE, labels=WEB)
@@ -38,6 +39,9 @@ FAR_FROM_WEB = make_pod("p").anti_affinity(ZONE, labels=WEB)
         pytest.param(NEAR_WEB, other(app="db"), other(app="web"), True, id="relabelled to match"),
         pytest.param(NEAR_WEB, other(app="web"), other(app="web", a="b"), False, id="matched before"),
         pytest.param(NEAR_WEB, other(app="web"), None, False, id="one to be near goes"),
+        pytest.param(WEB_NEAR_WEB, other(app="web"), None, True, id="perhaps the last of its like goes"),
+        pytest.param(WEB_NEAR_WEB, other(app="db"), None, False, id="not of its like"),
+        pytest.param(WEB_NEAR_WEB, other(app="web"), other(app="db"), True, id="the last is relabelled"),
         pytest.param(FAR_FROM_WEB, other(app="web"), None, True, id="one to be far from goes"),
         pytest.param(FAR_FROM_WEB, other(app="db"), None, False, id="somebody else goes"),
         pytest.param(FAR_FROM_WEB, other(app="web"), other(app="db"), True, id="relabelled to be harmless"),
@@ -69,7 +73,10 @@ def test_inter_pod_affinity(pod: PodBuilder, old: PodBuilder | None, new: PodBui
         pytest.param(NEAR_WEB, None, zoned(), False, id="a node without it comes"),
         pytest.param(NEAR_WEB, zoned(), zoned("a"), True, id="gets the key"),
         pytest.param(NEAR_WEB, zoned("a"), zoned("b"), True, id="changes domains"),
-        pytest.param(NEAR_WEB, zoned("a"), zoned(), False, id="loses the key"),
+        pytest.param(NEAR_WEB, zoned("a"), zoned("a").label(a="b"), False, id="gets another label"),
+        pytest.param(NEAR_WEB, zoned("a"), zoned(), True, id="takes those to be near out of all domains"),
+        pytest.param(make_pod("p"), zoned("a"), zoned("b"), True, id="takes those that mind elsewhere"),
+        pytest.param(make_pod("p"), zoned("a"), None, True, id="goes, with those that mind"),
         pytest.param(FAR_FROM_WEB, None, zoned(), True, id="any node comes, to be far from"),
         pytest.param(FAR_FROM_WEB, zoned("a"), zoned(), True, id="loses the key, to be far from"),
         pytest.param(FAR_FROM_WEB, zoned(), zoned("a"), False, id="gets the key, to be far from"),
@@ -78,7 +85,7 @@ def test_inter_pod_affinity(pod: PodBuilder, old: PodBuilder | None, new: PodBui
     ],
 )
 def test_inter_pod_affinity_and_nodes(
-    pod: PodBuilder, old: NodeBuilder | None, new: NodeBuilder, expected: bool
+    pod: PodBuilder, old: NodeBuilder | None, new: NodeBuilder | None, expected: bool
 ) -> None:
     assert node_change_helps("InterPodAffinity", pod, old, new) is expected
 
