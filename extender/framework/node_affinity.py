@@ -1,4 +1,4 @@
-"""Node selectors over the label columns, shared by every rule that has one.
+"""Node selectors over the label columns, and of one node, shared by every rule that has one.
 
 Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 """
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from extender.model.meta import NodeSelector, NodeSelectorTerm
+from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import Requirement, compile_requirement
 from extender.table import Table
@@ -71,6 +72,29 @@ def nodes_required_by(pod: Pod, table: Table, rows: Rows) -> BoolColumn:
     matched = nodes_with_labels(pod.spec.node_selector or {}, table, rows)
     required = required_node_selector(pod)
     return matched if required is None else matched & nodes_in_selector(required, table, rows)
+
+
+def is_required_node(pod: Pod, node: Node) -> bool:
+    """Returns True if the node is one of `nodes_required_by`."""
+    wanted = pod.spec.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in wanted.items()):
+        return False
+    required = required_node_selector(pod)
+    return required is None or is_selected(node, required)
+
+
+def is_selected(node: Node, selector: NodeSelector) -> bool:
+    """Returns True if the node is one of `nodes_in_selector`."""
+    return any(_is_in_term(node, term) for term in selector.node_selector_terms or ())
+
+
+def _is_in_term(node: Node, term: NodeSelectorTerm) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {NODE_NAME_FIELD: node.name}
+    return all(compile_requirement(each).matches(node.labels) for each in term.match_expressions or ()) and all(
+        compile_requirement(each).matches(fields) for each in term.match_fields or ()
+    )
 
 
 def selects_nodes(pod: Pod) -> bool:

@@ -18,6 +18,8 @@ from extender.framework.events.names import names_of_labels, names_of_requiremen
 from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
 from extender.framework.node_affinity import (
     NODE_NAME_FIELD,
+    is_required_node,
+    is_selected,
     is_well_formed,
     nodes_in_selector,
     nodes_in_term,
@@ -31,7 +33,6 @@ from extender.framework.schema import Strict, label_key
 from extender.framework.status import Refusal, unresolvable
 from extender.model import pod as model
 from extender.model.meta import NodeSelector, NodeSelectorTerm
-from extender.model.node import Node
 from extender.model.pod import Pod, PreferredSchedulingTerm
 from extender.model.selectors import Requirement, compile_requirement
 from extender.table import PodInfo, Table
@@ -102,32 +103,13 @@ class NodeAffinityArgs(Arguments):
 
 def node_starts_to_match(pod: PodInfo, change: Change) -> bool:
     """Returns True if the node has what the pod requires and had not before."""
-    return _matches(pod.pod, change.new) and (change.old is None or not _matches(pod.pod, change.old))
+    return is_required_node(pod.pod, change.new) and (change.old is None or not is_required_node(pod.pod, change.old))
 
 
 def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) -> bool:
     """Returns True if the node has what the profile requires, and had not before, and what the pod does."""
-    return _is_selected(change.new, added) and not _is_selected(change.old, added) and _matches(pod.pod, change.new)
-
-
-def _matches(pod: Pod, node: Node) -> bool:
-    wanted = pod.spec.node_selector or {}
-    if any(node.labels.get(key) != value for key, value in wanted.items()):
-        return False
-    required = required_node_selector(pod)
-    return required is None or _is_selected(node, required)
-
-
-def _is_selected(node: Node, selector: NodeSelector) -> bool:
-    return any(_satisfies(node, term) for term in selector.node_selector_terms or ())
-
-
-def _satisfies(node: Node, term: NodeSelectorTerm) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False
-    fields = {NODE_NAME_FIELD: node.name}
-    return all(compile_requirement(each).matches(node.labels) for each in term.match_expressions or ()) and all(
-        compile_requirement(each).matches(fields) for each in term.match_fields or ()
+    return (
+        is_selected(change.new, added) and not is_selected(change.old, added) and is_required_node(pod.pod, change.new)
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, model_validator
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.names import names_of_labels, names_of_selector
 from extender.framework.events.queueing_hints import ANY, Interest, Interests, Reads, encoded, has_place
+from extender.framework.node_affinity import is_required_node, required_node_selector
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.schema import LabelKey, Positive, Strict
 from extender.model.node import Node
@@ -80,7 +81,8 @@ def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
 def node_changes_spread(pod: PodInfo, change: Change) -> bool:
     """Returns True if the set of domains of the pod's constraints may have changed.
 
-    A node with all topology keys came, went, or changed domains or taints; or a node got or lost a key.
+    A node with all topology keys came, went, changed domains or taints, or is none any more that the pod may go to; or
+    a node got or lost a key. That the pod may go to it no more is unknown upstream.
     """
     if not pod.pod.spec.topology_spread_constraints:
         return True  # refused by default constraints, which are not known here
@@ -91,7 +93,9 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
         return had or has
     if had != has:
         return True
-    return has and (any(old.labels[key] != new.labels[key] for key in keys) or old.taints != new.taints)
+    if not has or any(old.labels[key] != new.labels[key] for key in keys) or old.taints != new.taints:
+        return has
+    return is_required_node(pod.pod, old) and not is_required_node(pod.pod, new)
 
 
 def default_selector_changes(pod: PodInfo, change: Change) -> bool:
@@ -143,9 +147,9 @@ def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
         yield from (f"{namespace}/{name}" if name != ANY else namespace for name in names)
 
 
-def _topology_keys(pod: PodInfo) -> Hashable:
-    has_own = bool(pod.pod.spec.topology_spread_constraints)
-    return has_own, frozenset(each.topology_key for each in _own_hard_constraints(pod))
+def _topology_keys_and_nodes(pod: PodInfo) -> Hashable:
+    spec, keys = pod.pod.spec, frozenset(each.topology_key for each in _own_hard_constraints(pod))
+    return bool(spec.topology_spread_constraints), keys, encoded(spec.node_selector, required_node_selector(pod.pod))
 
 
 def _namespace_of_default_constraints(pod: PodInfo) -> Hashable:
@@ -166,7 +170,7 @@ INTERESTS = Interests(
             Resource.NODE,
             Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT,
             node_changes_spread,
-            Reads(_topology_keys),
+            Reads(_topology_keys_and_nodes),
         ),
         *(
             Interest(selecting, Action.ALL, default_selector_changes, Reads(_namespace_of_default_constraints))

@@ -23,6 +23,7 @@ def zoned(zone: str = "") -> NodeBuilder:
 
 
 SPREAD = make_pod("p").label(WEB, version="2").spread(ZONE, labels=WEB)
+SPREAD_ON_SSD = make_pod("p").label(WEB).spread(ZONE, labels=WEB).node_selector(disk="ssd")
 
 
 SPREAD_BY_VERSION = make_pod("p").label(WEB, version="2").spread(ZONE, labels=WEB, matchLabelKeys=["version"])
@@ -58,6 +59,8 @@ def test_pod_topology_spread(pod: PodBuilder, old: PodBuilder | None, new: PodBu
         pytest.param(SPREAD, zoned("a"), zoned("b"), True, id="changes domains"),
         pytest.param(SPREAD, zoned("a"), zoned("a").taint("k"), True, id="changes taints"),
         pytest.param(SPREAD, zoned("a"), zoned("a").label(a="b"), False, id="another label"),
+        pytest.param(SPREAD_ON_SSD, zoned("a").label(disk="ssd"), zoned("a"), True, id="counts no longer"),
+        pytest.param(SPREAD_ON_SSD, zoned("a"), zoned("a").label(disk="ssd"), False, id="comes to count"),
         pytest.param(make_pod("p"), zoned("a"), zoned("b"), True, id="default constraints"),
     ],
 )
