@@ -163,8 +163,10 @@ class LoopRules:
         self.cycles = dict(make_cycles(policy))
         self.profiles = Profiles(_profiles_of(self.cycles), features)
 
-    def adopt(self, policy: Policy, queue: PriorityQueue) -> None:
-        """Decides by this policy from the next pod on, and has all refused pods tried again.
+    def adopt(self, policy: Policy, queue: PriorityQueue, permits: Permits) -> None:
+        """Decides by this policy from the next pod on, and has all pods tried again that were refused.
+
+        So are those that wait at Permit for a rule which is none any more: nobody is left to allow them.
 
         Raises:
             ConfigurationError: it needs a restart, or `cycles_of` refuses it.
@@ -176,6 +178,9 @@ class LoopRules:
         self.profiles.replace(_profiles_of(cycles))
         self._policy = policy
         put_in_force(self.profiles.all, queue.wake, before)
+        for rule in sorted(_permit_rules_of(before) - _permit_rules_of(self.profiles.all)):
+            for waiting in permits.pending(rule):
+                waiting.reject(rule, f"{rule} is in force no more")
         queue.rules_changed(interests_of(self.profiles.all))
 
 
@@ -218,6 +223,10 @@ def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:
 
 def _profiles_of(cycles: Mapping[str, SchedulingCycle]) -> list[Profile]:
     return [cycle.profile for cycle in cycles.values()]
+
+
+def _permit_rules_of(profiles: Iterable[Profile]) -> set[str]:
+    return {rule.name for profile in profiles for rule in profile.permit}
 
 
 def _fixed(policy: Policy, cycles: Mapping[str, SchedulingCycle]) -> Mapping[str, object]:

@@ -174,7 +174,7 @@ class SchedulerProcess(CacheProcess):
         return True
 
     def _adopt(self, policy: Policy, text: str) -> None:
-        self._rules.adopt(policy, self._loop.queue)
+        self._rules.adopt(policy, self._loop.queue, self._loop.permits)
         self._observed.policy_changed(text)
 
     def _tell_of_policy(self, faults: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from extender.app.loop import LoopRules, cycles_of
 from extender.errors import ConfigurationError
-from extender.plugins.users import reserve
+from extender.framework.permit import Permits, Wait
+from extender.plugins.users import permit, reserve
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.policy.policy import Policy
@@ -17,8 +18,10 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
 from extender.scheduler.extenders import Extenders
+from tests.builders import make_node
 from tests.policy.configurations import profile
 from tests.queue.queueing import Told, info, refused
+from tests.verbs.cluster import cache_of
 
 
 def test_what_cannot_be_switched_off_is_refused_by_name() -> None:
@@ -34,11 +37,16 @@ class Loop:
     def __init__(self, policy: Policy | None = None) -> None:
         policy = policy or read(profile())
         self.rules = LoopRules(policy, policy.features, lambda policy: cycles_of(policy, None, Random(1), Extenders()))
+        self.cache = cache_of(make_node("n1").obj())
+        self.permits = Permits(self.cache.snapshot)
         self.queue = PriorityQueue(Told(), ManualClock(), {})
         self.queue.add(info("p"))
         pod = self.queue.pop(0)
         assert pod is not None
         self.queue.add_unschedulable(pod, refused("NodeName"))
+
+    def adopt(self, policy: Policy) -> None:
+        self.rules.adopt(policy, self.queue, self.permits)
 
     def waiting(self) -> dict[Tier, int]:
         return {tier: len(pods) for tier, pods in self.queue.pods().items() if pods}
@@ -47,7 +55,7 @@ class Loop:
 def test_another_policy_is_adopted_and_the_pods_tried_again_that_the_one_before_refused() -> None:
     loop = Loop()
     before = loop.rules.cycles["default-scheduler"]
-    loop.rules.adopt(read(profile(plugins={"multiPoint": {"disabled": [{"name": "NodeName"}]}})), loop.queue)
+    loop.adopt(read(profile(plugins={"multiPoint": {"disabled": [{"name": "NodeName"}]}})))
     now = loop.rules.cycles["default-scheduler"]
     names = [{rule.name for rule in cycle.profile.predicates} for cycle in (before, now)]
     assert names[0] - names[1] == {"NodeName"}
@@ -71,7 +79,7 @@ def test_what_a_running_loop_was_made_for_cannot_change(fields: dict[str, Any], 
     loop = Loop()
     before = dict(loop.rules.cycles)
     with pytest.raises(ConfigurationError) as caught:
-        loop.rules.adopt(read({**profile(), **fields}), loop.queue)
+        loop.adopt(read({**profile(), **fields}))
     assert caught.value.faults == (f"{path}: cannot change while the process runs, restart it",)
     assert (loop.rules.cycles, loop.waiting()) == (before, {Tier.UNSCHEDULABLE: 1})
 
@@ -86,7 +94,20 @@ def holding() -> Library:
 def test_a_rule_that_holds_what_pods_have_reserved_cannot_be_replaced_but_taken_out() -> None:
     document, library = profile(plugins={"reserve": {"enabled": [{"name": "Holds"}]}}), holding()
     loop = Loop(read(document, library))
-    loop.rules.adopt(read({**document, "percentageOfNodesToScore": 7}, library), loop.queue)
+    loop.adopt(read({**document, "percentageOfNodesToScore": 7}, library))
     with pytest.raises(ConfigurationError, match="Holds: cannot change while the process runs, restart it"):
-        loop.rules.adopt(read(document, holding()), loop.queue)
-    loop.rules.adopt(read(profile()), loop.queue)
+        loop.adopt(read(document, holding()))
+    loop.adopt(read(profile()))
+
+
+def test_pods_wait_no_more_for_a_rule_that_is_taken_out() -> None:
+    library = Library(rules={name: permit(lambda pod, node: Wait(900)) for name in ("Stays", "Goes")})
+    before, after = (
+        read(profile(plugins={"permit": {"enabled": [{"name": name} for name in names]}}), library)
+        for names in (("Stays", "Goes"), ("Stays",))
+    )
+    loop = Loop(before)
+    pods = {"a": before, "b": after}
+    permits = [loop.permits.run(by.profiles[0].permit, info(name).pod, "n1") for name, by in pods.items()]
+    loop.adopt(after)
+    assert [str(each and each.rejection) for each in permits] == ["Goes is in force no more", "None"]
