@@ -132,11 +132,20 @@ class Library:
     def _imported(self, place: str) -> object:
         if self._folder:
             search_last(self._folder)
-        module, _, attribute = place.partition(":")
-        found: object = importlib.import_module(module)
+        name, _, attribute = place.partition(":")
+        found: object = importlib.import_module(name)
         for part in attribute.split("."):
+            if not hasattr(found, part):
+                self._refuse_hidden(name)
             found = getattr(found, part)
         return found
+
+    def _refuse_hidden(self, name: str) -> None:
+        """Raises ImportError where the folder has a module of this name, and an installed one went before it."""
+        own = Path(self._folder, *name.split("."))
+        there = own.with_suffix(".py").exists() or (own / "__init__.py").exists()
+        if self._folder and there and not _is_found_in(self._folder, sys.modules[name]):
+            raise ImportError(f"an installed {name} goes before the one beside the policy: give that another name")
 
     def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
         failures = self._failures

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from extender.app.policies import profiles_of
+from extender.errors import ConfigurationError
+
 RULE = "from extender import predicate\n\n@predicate\ndef {name}(pod, node):\n    return True\n"
 READ = (
     "import sys; from pathlib import Path; from extender.app.policies import profiles_of;"
@@ -36,3 +39,10 @@ def test_a_planted_module_takes_the_place_of_no_installed_one(filters: str, sear
     where, was_searched = told.stdout.split()
     assert str(tmp_path) not in where
     assert was_searched == searched
+
+
+def test_a_module_that_an_installed_one_hides_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(RULE.format(name="ours"))
+    (tmp_path / "policy.yaml").write_text(policy('{name: "json:ours"}'))
+    with pytest.raises(ConfigurationError, match="an installed json goes before the one beside the policy"):
+        profiles_of(tmp_path / "policy.yaml", "")

@@ -28,6 +28,7 @@ _ACTIONS = {"".join(map(str.title, name.split("_"))): action for name, action in
 P = ParamSpec("P")
 R = TypeVar("R")
 _PLAIN, _THREE = 2, 3
+_LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -75,6 +76,7 @@ class RuleFunction(Generic[P, R]):
         self.function, plain = function, _plain(function)
         self.__name__, self.__module__, self.__doc__ = plain.__name__, plain.__module__, plain.__doc__
         self.columns = _takes_three(plain.__qualname__, parameters, self.forms)
+        _refuse_lazy(plain.__qualname__, function)
         self.arguments = _model(plain, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,6 +113,13 @@ def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> 
             f"{name} must take {forms}, and its own arguments by keyword: def rule(pod, node, *, watts: int = 500)"
         )
     return positional == _THREE
+
+
+def _refuse_lazy(name: str, function: Callable[..., object]) -> None:
+    known = inspect.isroutine(function) or isinstance(function, partial)
+    called = function if known else type(function).__call__
+    if any(is_lazy(called) for is_lazy in _LAZY):
+        raise TypeError(f"{name} must return its answer: a rule is no async function, and yields nothing")
 
 
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:

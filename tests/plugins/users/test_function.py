@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,33 @@ def any_keywords(pod: Any, node: Any, **more: Any) -> None: ...
 def test_what_is_no_rule_is_refused_with_its_name(decorator: Any, form: str, function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=rf"^{function.__name__} must take \(pod, node\) or \(pod, {form}\)"):
         decorator(function)
+
+
+async def asynchronous(pod: Any, node: Any) -> bool:
+    return True
+
+
+def generator(pod: Any, node: Any) -> Any:
+    yield True
+
+
+class Asynchronous:
+    async def __call__(self, pod: Any, node: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("function", [asynchronous, generator, partial(asynchronous), Asynchronous()])
+def test_what_answers_later_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="must return its answer: a rule is no async function, and yields nothing"):
+        predicate(function)
+
+
+def test_a_wrapper_that_waits_for_the_answer_is_a_rule() -> None:
+    @wraps(asynchronous)
+    def waits(pod: Any, node: Any) -> bool:
+        return asyncio.run(asynchronous(pod, node))
+
+    assert predicate(waits)(None, None)
 
 
 def test_what_takes_back_takes_no_arguments_that_the_rule_has_not() -> None:
