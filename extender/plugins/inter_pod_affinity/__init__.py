@@ -48,17 +48,16 @@ def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
 def node_changes_domain(pod: PodInfo, change: Change) -> bool:
     """Returns True if a node joined a topology domain of one of the pod's terms, or left any.
 
-    Pods on it that stand against the pod, by terms of their own too, then stand elsewhere; upstream looks at the terms
-    of the pod alone.
+    A pod without terms is one that placed pods stand against, by theirs: they are on no new node, and on one that
+    leaves a domain they stand elsewhere. Upstream looks at the terms of the pod alone.
     """
     old, new = change.old, change.new
+    wanted = {term.topology_key for term in pod.required_affinity}
     if old is None:
-        return bool(pod.required_anti_affinity) or any(
-            term.topology_key in new.labels for term in pod.required_affinity
-        )
+        return not wanted or not wanted.isdisjoint(new.labels)
     if new is None or any(new.labels.get(key) != value for key, value in old.labels.items()):
         return True
-    return any(_joins(old, new, term.topology_key) for term in pod.required_affinity)
+    return any(_joins(old, new, key) for key in wanted)
 
 
 def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
