@@ -9,6 +9,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
+from extender.devices.extended_resources import may_be_backed
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -24,7 +25,6 @@ from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.requests import is_extended
 from extender.queue.priority_queue import PriorityQueue
 from extender.table import PodInfo, Table
 
@@ -116,7 +116,7 @@ def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | 
     free = offered - nodes.requested[:, row]
     leaving = table.pods.requested[:, lower].sum(axis=1)
     free[: len(leaving)] += leaving
-    return {name: int(free[i]) for name, i in nodes.resources.items() if offered[i] or not is_extended(name)}
+    return {name: int(free[i]) for name, i in nodes.resources.items() if offered[i] or not may_be_backed(name)}
 
 
 def _events(kind: str, before: Any, after: Any) -> list[ClusterEvent]:

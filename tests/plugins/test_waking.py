@@ -27,6 +27,7 @@ from extender.framework.events.cluster_events import (
     Resource,
 )
 from extender.framework.events.queueing_hints import Hint, Interests, QueueingHints
+from extender.model.devices.slices import DeviceClass
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
@@ -39,11 +40,12 @@ from tests.builders import (
     Object,
     PodBuilder,
     expression,
+    make_device_class,
     make_node,
     make_pod,
     node_term,
 )
-from tests.plugins.hint_case import claim
+from tests.plugins.hint_case import claim, read
 from tests.queue.queueing import Told, info, node, refused
 
 WEB = {"app": "web"}
@@ -70,6 +72,7 @@ PODS = [
         make_pod("inline").volume("v", {"csi": {"driver": "d"}}),
         make_pod("disk").volume("v", {"gcePersistentDisk": {"pdName": "d"}}),
         make_pod("gpu").req({"example.com/gpu": "1"}),
+        make_pod("device").req({"deviceclass.resource.kubernetes.io/gpu": "1"}),
     )
 ]
 PLACED = [
@@ -100,6 +103,14 @@ DRIVERS = [
     for reports in (True, False)
 ]
 CAPACITIES = [CSIStorageCapacity(capacity="1Gi"), CSIStorageCapacity(capacity="2Gi")]
+CLASSES = [
+    read(DeviceClass, made)
+    for made in (
+        make_device_class("gpu"),
+        make_device_class("gpu", extended_resource="example.com/gpu"),
+        make_device_class("gpu", extended_resource="example.com/tpu"),
+    )
+]
 ATTACHMENTS = [
     msgspec.convert({"metadata": {"name": "a"}, "spec": {"attacher": attacher}}, VolumeAttachment)
     for attacher in ("d", "pd.csi.storage.gke.io")
@@ -118,7 +129,7 @@ def changes() -> list[Change]:
         (Resource.CSI_DRIVER, DRIVERS),
         (Resource.CSI_STORAGE_CAPACITY, CAPACITIES),
         (Resource.VOLUME_ATTACHMENT, ATTACHMENTS),
-        (Resource.DEVICE_CLASS, [None]),
+        (Resource.DEVICE_CLASS, CLASSES),
     ]
     for resource, those in objects:
         found += [Change(ClusterEvent(resource, Action.ADD), None, each) for each in those]

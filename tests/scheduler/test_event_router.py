@@ -21,7 +21,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import Tier
 from extender.scheduler.event_router import free_on
 from extender.table import PodInfo, Table
-from tests.builders import ZONE, Builder, make_node
+from tests.builders import ZONE, Builder, make_device_class, make_node, make_resource_slice
 from tests.builders.storage import make_pv
 from tests.framework.cluster import table_of
 from tests.scheduler.test_loop import node, pod, waiting
@@ -176,6 +176,36 @@ def test_a_pod_that_leaves_wakes_whom_its_room_may_help(leaves: str, attempts: i
     world.pass_time(20)
     assert len(world.telemetry.results) == attempts
     assert world.node_of("p") == ("n1" if attempts == 2 else "")
+
+
+IMPLICIT = {"deviceclass.resource.kubernetes.io/gpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("there", "comes", "goes"),
+    [
+        pytest.param([make_device_class("gpu")], node("n2"), "", id="a node comes"),
+        pytest.param([node("n2")], make_device_class("gpu"), "", id="the class comes"),
+        pytest.param(
+            [make_device_class("gpu"), node("n2"), pod("used", cpu="4").req(IMPLICIT).node("n2").priority(9)],
+            None,
+            "default/used",
+            id="a pod leaves",
+        ),
+    ],
+)
+def test_a_pod_is_woken_that_asks_for_a_device_by_its_class(there: list[Any], comes: Any, goes: str) -> None:
+    """Its class stands behind a resource that no node reports."""
+    devices = make_resource_slice("n2", "gpu.example.com", "gpu-0", "gpu-1")
+    world = World(node("n1", cpu="1"), devices, *there, pod("p", cpu="2").req(IMPLICIT))
+    world.settle()
+    assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
+    if goes:
+        world.delete("Pod", goes)
+    else:
+        world.put(comes)
+    world.pass_time(5)
+    assert world.node_of("p") == "n2"
 
 
 def test_pods_are_woken_by_room_that_they_may_preempt_the_rest_of() -> None:

@@ -132,8 +132,8 @@ POLICY_RELOAD = "PolicyReload"
 Room = Callable[[int], Mapping[str, int] | None]
 """priority -> the amounts that one node has free by resource (cpu in milli, else units), lower priorities taken away.
 
-Extended resources that the node does not have are left out. None where the room must not be gone by: while pods are
-nominated to the node they keep others from it, and must find out by themselves whether they still fit.
+Resources that devices may stand behind are left out where the node has none. None where the room must not be gone by:
+while pods are nominated to the node they keep others from it, and must find out by themselves whether they still fit.
 """
 
 

@@ -11,12 +11,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 
+from extender.devices.extended_resources import IMPLICIT_PREFIX, may_be_backed
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place
+from extender.framework.events.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place, reads_names
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, Arguments, Plugin
 from extender.framework.schema import LabelKey, ResourceSpec, Shape, Strict, points
 from extender.model.quantity import amounts
-from extender.model.requests import is_counted, is_extended
+from extender.model.requests import is_counted
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeight, ResourceWeights
 from extender.plugins.node_resources.fit import NAME, NodeResourcesFitFilter
 from extender.plugins.node_resources.priorities import (
@@ -132,13 +133,18 @@ def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | Non
     return limits and limits._replace(any_of=freed.__contains__)
 
 
-def class_offers_resource(pod: PodInfo, _change: Change) -> bool:
-    """Returns True if the pod asks for extended resources, which a device class may stand behind (KEP-5004)."""
-    return _asks_for_extended(pod)
+def class_offers_resource(pod: PodInfo, change: Change) -> bool:
+    """Returns True if a device class came to stand behind a resource that the pod asks for (KEP-5004)."""
+    return not _wanted(pod).keys().isdisjoint(resources_of_class(change))
 
 
-def _asks_for_extended(pod: PodInfo) -> bool:
-    return any(map(is_extended, _wanted(pod)))
+def resources_of_class(change: Change) -> list[str]:
+    """Returns the resources that the device class stands behind and did not before."""
+    old, new = change.old, change.new
+    if old is not None and old.spec.extended_resource_name == new.spec.extended_resource_name:
+        return []
+    named, implicit = new.spec.extended_resource_name, f"{IMPLICIT_PREFIX}{new.name}"
+    return [name for name in (named, implicit if old is None else None) if name]
 
 
 def _wanted(pod: PodInfo) -> Mapping[str, int]:
@@ -150,7 +156,7 @@ def _at_most(offered: Mapping[str, int]) -> Callable[[str], float]:
 
 
 def _may_be_a_device(resource: str, offered: Mapping[str, int]) -> bool:
-    return is_extended(resource) and resource not in offered
+    return may_be_backed(resource) and not offered.get(resource)
 
 
 def _wanted_and_priority(pod: PodInfo) -> Hashable:
@@ -174,7 +180,13 @@ INTERESTS = Interests(
         _of_room(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN, room_beside_smaller_pod),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN),
         _of_room(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, room_of_empty_node),
-        Interest(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, class_offers_resource, Reads(_asks_for_extended)),
+        Interest(
+            Resource.DEVICE_CLASS,
+            Action.ADD | Action.UPDATE,
+            class_offers_resource,
+            reads_names(_wanted),
+            resources_of_class,
+        ),
     )
 )
 

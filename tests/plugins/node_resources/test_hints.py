@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from extender.framework.events.cluster_events import Action, Resource
-from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
-from tests.plugins.hint_case import helped, node_change_helps
+from extender.model.devices.slices import DeviceClass
+from tests.builders import NodeBuilder, PodBuilder, make_device_class, make_node, make_pod
+from tests.plugins.hint_case import helped, node_change_helps, read
 from tests.queue.queueing import info
+
+GPU = "example.com/gpu"
 
 
 def built(name: str = "n1") -> NodeBuilder:
@@ -17,7 +20,9 @@ def built(name: str = "n1") -> NodeBuilder:
 WANTS_2_CPU = make_pod("p").req(cpu="2")
 
 
-WANTS_A_GPU = make_pod("p").req({"example.com/gpu": "1"})
+WANTS_A_GPU = make_pod("p").req({GPU: "1"})
+WANTS_2_GPUS = make_pod("p").req({GPU: "2"})
+WANTS_A_DEVICE = make_pod("p").req({"deviceclass.resource.kubernetes.io/gpu": "1"})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,10 @@ WANTS_A_GPU = make_pod("p").req({"example.com/gpu": "1"})
         pytest.param(WANTS_2_CPU, built(), built().capacity(pods="200"), True, id="takes more pods"),
         pytest.param(WANTS_2_CPU, built(), built().capacity(cpu="3"), False, id="shrinks"),
         pytest.param(WANTS_A_GPU, None, built(), True, id="a device may stand for the resource"),
-        pytest.param(WANTS_A_GPU, None, built().capacity({"example.com/gpu": "0"}), False, id="reported, and none"),
+        pytest.param(WANTS_A_GPU, None, built().capacity({GPU: "0"}), True, id="where a 0 is reported too"),
+        pytest.param(WANTS_2_GPUS, None, built().capacity({GPU: "1"}), False, id="a device plugin has few"),
+        pytest.param(WANTS_A_DEVICE, None, built(), True, id="a device of a class that is named"),
+        pytest.param(WANTS_A_DEVICE, None, built().capacity(pods="0"), False, id="a device, and takes no pods"),
     ],
 )
 def test_node_resources_fit(pod: PodBuilder, old: NodeBuilder | None, new: NodeBuilder, expected: bool) -> None:
@@ -78,6 +86,27 @@ def test_node_resources_fit_when_another_pod_shrinks(resource: str, expected: bo
     assert helped("NodeResourcesFit", info(WANTS_2_CPU), Resource.ASSIGNED_POD, action, old, new) is expected
 
 
-def test_a_device_class_may_offer_the_resource() -> None:
-    for pod, expected in ((WANTS_A_GPU, True), (WANTS_2_CPU, False)):
-        assert helped("NodeResourcesFit", info(pod), Resource.DEVICE_CLASS, Action.ADD) is expected
+PLAIN, NAMED = (
+    read(DeviceClass, make_device_class("gpu")),
+    read(DeviceClass, make_device_class("gpu", extended_resource=GPU)),
+)
+
+
+@pytest.mark.parametrize(
+    ("pod", "old", "new", "expected"),
+    [
+        pytest.param(WANTS_A_GPU, None, NAMED, True, id="comes"),
+        pytest.param(WANTS_A_GPU, PLAIN, NAMED, True, id="gets the resource"),
+        pytest.param(WANTS_A_GPU, NAMED, NAMED, False, id="has it as before"),
+        pytest.param(WANTS_A_GPU, NAMED, PLAIN, False, id="loses it"),
+        pytest.param(WANTS_A_GPU, None, PLAIN, False, id="comes without one"),
+        pytest.param(WANTS_A_DEVICE, None, PLAIN, True, id="comes by its own name"),
+        pytest.param(WANTS_A_DEVICE, PLAIN, NAMED, False, id="had its own name before"),
+        pytest.param(WANTS_2_CPU, None, NAMED, False, id="is not wanted"),
+    ],
+)
+def test_a_device_class_may_offer_the_resource(
+    pod: PodBuilder, old: DeviceClass | None, new: DeviceClass, expected: bool
+) -> None:
+    action = Action.ADD if old is None else Action.UPDATE
+    assert helped("NodeResourcesFit", info(pod), Resource.DEVICE_CLASS, action, old, new) is expected
