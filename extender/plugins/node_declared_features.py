@@ -85,6 +85,11 @@ def features_change(_pod: PodInfo, change: Change) -> bool:
     return change.old is None or _declared(change.old) != _declared(change.new)
 
 
+def needs_change(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod needs other features than before; most updates are of its status."""
+    return required_features(change.old.pod) != required_features(change.new.pod)
+
+
 PLUGIN = Plugin(
     NAME,
     Arguments,
@@ -93,7 +98,7 @@ PLUGIN = Plugin(
     interests=Interests(
         (
             Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, features_change),
-            Interest(Resource.TARGET_POD, Action.UPDATE),
+            Interest(Resource.TARGET_POD, Action.UPDATE, needs_change),
         )
     ),
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action
+from extender.framework.events.cluster_events import Action, Resource
 from extender.plugins.node_declared_features import REFUSAL, NodeDeclaredFeatures
-from tests.builders import NodeBuilder, Object, make_node, make_pod
+from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod
 from tests.framework.cluster import refusals
-from tests.plugins.hint_case import node_change_helps
+from tests.plugins.hint_case import helped, node_change_helps
+from tests.queue.queueing import info
 
 RESTART, USERS, MOUNT = (
     "RestartAllContainersOnContainerExits",
@@ -74,3 +75,16 @@ def test_features_change(old: NodeBuilder | None, expected: bool) -> None:
     new = built().declared_features("F")
     action = Action.UPDATE_NODE_DECLARED_FEATURE
     assert node_change_helps("NodeDeclaredFeatures", make_pod("p"), old, new, action) is expected
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(make_pod("p").nominated("n1"), False, id="the same needs"),
+        pytest.param(make_pod("p").first_container(restartPolicyRules=RULES), True, id="more needs"),
+    ],
+)
+def test_needs_change(new: PodBuilder, expected: bool) -> None:
+    """The first attempt's own condition is an update too, and must not begin the next one."""
+    old = info(make_pod("p"))
+    assert helped("NodeDeclaredFeatures", old, Resource.TARGET_POD, Action.UPDATE, old, info(new)) is expected
