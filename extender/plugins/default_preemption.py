@@ -5,15 +5,15 @@ Source: upstream plugin defaultpreemption, DefaultPreemptionArgs.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import Interest, Interests, never
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.profile import CandidateLimits
-from extender.framework.schema import NonNegative, Percentage
+from extender.framework.schema import Percentage
 
 NAME = "DefaultPreemption"
 
@@ -22,7 +22,7 @@ class DefaultPreemptionArgs(Arguments):
     kind: Literal["DefaultPreemptionArgs"] = "DefaultPreemptionArgs"
     min_candidate_nodes_percentage: Percentage = 10
     """The share of the nodes that preemption looks for candidates on, at the least."""
-    min_candidate_nodes_absolute: NonNegative = 100
+    min_candidate_nodes_absolute: Annotated[int, Field(ge=0, le=2**31 - 1)] = 100
     """The least number of these nodes."""
 
     @model_validator(mode="after")

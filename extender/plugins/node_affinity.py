@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,13 +51,16 @@ class NodeSelectorRequirementSpec(Strict):
 
 def _expression(requirement: NodeSelectorRequirementSpec) -> NodeSelectorRequirementSpec:
     label_key(requirement.key)
+    wanted = Requirement(requirement.key, requirement.operator, frozenset(requirement.values))
     match requirement.operator:
         case "In" | "NotIn" if not requirement.values:
             raise ValueError(f"operator {requirement.operator} needs values")
         case "Exists" | "DoesNotExist" if requirement.values:
             raise ValueError(f"operator {requirement.operator} takes no values")
-        case "Gt" | "Lt" if not (len(requirement.values) == 1 and re.fullmatch(r"[+-]?\d+", requirement.values[0])):
+        case "Gt" | "Lt" if wanted.bound() is None:
             raise ValueError(f"operator {requirement.operator} needs exactly one whole number")
+    if not wanted.well_formed():
+        raise ValueError("want values that a label can have")
     return requirement
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.errors import ConfigurationError
 from extender.policy.loading import load, read
-from tests.builders import Object
+from tests.builders import Object, expression, node_term
 from tests.policy.configurations import profile
 
 
@@ -32,7 +32,13 @@ def policy(**fields: Any) -> Object:
     return {"apiVersion": "v1", "kind": "Policy", **fields}
 
 
+def required(*expressions: Object) -> Object:
+    """Node affinity that requires them."""
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [node_term(*expressions)]}}
+
+
 ARGS = "profiles[0].pluginConfig[0].args"
+ADDED = f"{ARGS}.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
 PLUGINS = "profiles[0].plugins"
 CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 
@@ -225,6 +231,21 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             f"{ARGS}.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: want less than or equal "
             "to 2147483647, not 2147483648",
             id="a weight that is more than an int32 holds",
+        ),
+        pytest.param(
+            configured("NodeAffinity", addedAffinity=required(expression("rank", "In", "-1"))),
+            f"{ADDED}.matchExpressions[0]: want values that a label can have",
+            id="a value that no label has",
+        ),
+        pytest.param(
+            configured("NodeAffinity", addedAffinity=required(expression("rank", "Gt", f"{2**63}"))),
+            f"{ADDED}.matchExpressions[0]: operator Gt needs exactly one whole number",
+            id="more than an int64 holds",
+        ),
+        pytest.param(
+            configured("DefaultPreemption", minCandidateNodesAbsolute=2**31),
+            f"{ARGS}.minCandidateNodesAbsolute: want less than or equal to 2147483647, not 2147483648",
+            id="more candidates than an int32 holds",
         ),
         pytest.param(
             configured("PodTopologySpread", defaultConstraints=[CONSTRAINT, CONSTRAINT], defaultingType="List"),
