@@ -110,7 +110,8 @@ class NodeResourcesBalancedAllocation(PerNode):
     name: str = BALANCED_ALLOCATION
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        wanted = {resource.name: pod.requests.get(resource.name, 0) for resource in self.resources}
+        requests = dict(pod.footprint.requests)  # what the status tells counts too, which NodeResourcesFit leaves out
+        wanted = {resource.name: requests.get(resource.name, 0) for resource in self.resources}
         if not any(wanted.values()):
             return None
         return _AllocationScorer(_balanced, self.resources, wanted, table, nonzero=False)
