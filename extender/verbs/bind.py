@@ -219,12 +219,9 @@ class Bind:
             return self._end("unknown", str(error))
 
     def _check(self, info: PodInfo, node: str, table: Table, deadline: Deadline, profile: Profile | None = None) -> str:
-        """Returns the reason why the pod cannot go to the node as the cluster is now, or "".
+        """Returns the reason why the pod cannot go to the node as the cluster is now, or "". Raises DeadlineExceeded.
 
-        Args:
-            profile: to go by; None: the pod's.
-
-        Raises DeadlineExceeded.
+        `profile`: to go by; None: the pod's.
         """
         row = table.nodes.row_of.get(node)
         if row is None or not table.nodes.present[row]:
