@@ -32,8 +32,11 @@ def terms_are_met(pod: PodInfo, change: Change) -> bool:
     if new is None:
         minded = _matches_any(unwanted, old) or _matches_any(old.required_anti_affinity, pod)
         return minded or _may_be_first_after(pod, old)
-    if _matches_all(wanted, new) != _matches_all(wanted, old):
-        return _matches_all(wanted, new) or _may_be_first_after(pod, old)
+    if _matches_all(wanted, new):
+        if not _matches_all(wanted, old):
+            return True
+    elif _may_be_first_after(pod, old):
+        return True
     return _matches_any(unwanted, old) and not _matches_any(unwanted, new)
 
 

@@ -47,6 +47,13 @@ FAR_FROM_WEB = make_pod("p").anti_affinity(ZONE, labels=WEB)
         pytest.param(FAR_FROM_WEB, other(app="web"), other(app="db"), True, id="relabelled to be harmless"),
         pytest.param(FAR_FROM_WEB, None, other(app="web"), False, id="one to be far from comes"),
         pytest.param(
+            make_pod("p").affinity(ZONE, labels=WEB).anti_affinity(ZONE, labels={"tier": "old"}),
+            other(app="web", tier="old"),
+            other(app="db"),
+            True,
+            id="harmless, and none to be near any more",
+        ),
+        pytest.param(
             make_pod("p").label(WEB),
             other(app="db").anti_affinity(ZONE, labels=WEB),
             None,
