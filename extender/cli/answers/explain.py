@@ -14,6 +14,7 @@ import click
 
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
+    FILE,
     OUTPUT,
     Progress,
     Source,
@@ -34,14 +35,13 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.offline.manifests.templates import Workload
 
 FAILURE = 1
-_FILE = click.Path(path_type=Path)
 _DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
 
 
 @click.command()
 @click.argument("pod", metavar="[POD]", required=False)
 @click.option(
-    "-f", "--filename", type=_FILE, metavar="FILE", help="pod, Deployment, Job ... to explain, perhaps .gz; -: stdin"
+    "-f", "--filename", type=FILE, metavar="FILE", help="pod, Deployment, Job ... to explain, perhaps .gz; -: stdin"
 )
 @source_options
 @click.option(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
 
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_FILE = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path)
 OUTPUT = click.option(
     "-o", "--output", type=click.Choice(("table", "wide", "yaml", "json", "html")), default="table", show_default=True
 )
@@ -150,15 +150,15 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
 
     compared = "rules and weights to compare: twice, or once to compare with the defaults"
     options = (
-        click.option("--cluster", type=_FILE, metavar="PATH", help="file or folder of objects, -: stdin"),
+        click.option("--cluster", type=FILE, metavar="PATH", help="file or folder of objects, -: stdin"),
         click.option(
-            "--kubeconfig", type=_FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
+            "--kubeconfig", type=FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
         ),
         click.option("--context", metavar="NAME", help="context of the kubeconfig  [default: its current one]"),
         click.option("-n", "--namespace", metavar="NAME", help="namespace of what names none  [default: default]"),
         click.option(
             "--policy",
-            type=_FILE,
+            type=FILE,
             multiple=compares,
             metavar="FILE",
             help=compared if compares else "rules and weights to decide by",

@@ -14,6 +14,7 @@ import click
 
 from extender.cli.answers.sources import (
     DOES_NOT_FIT,
+    FILE,
     OUTPUT,
     Progress,
     Source,
@@ -27,13 +28,12 @@ if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.model.node import Node
     from extender.offline.what_if.scenario import Scenario
 
-_FILE = click.Path(path_type=Path)
 _FILENAMES = click.option(
     "-f",
     "--filename",
     "filenames",
     multiple=True,
-    type=_FILE,
+    type=FILE,
     metavar="FILE",
     help="Pod, Deployment, Job ... to place; -: stdin",
 )
@@ -139,7 +139,7 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
 @click.command()
 @partial(source_options, compares=True)
 @_scenario_options
-@click.option("--with", "other", type=_FILE, hidden=True, help="the second --policy; deprecated")
+@click.option("--with", "other", type=FILE, hidden=True, help="the second --policy; deprecated")
 @click.option(
     "--max-pending", type=click.IntRange(min=0), metavar="N", help="fail where more stay pending under the second"
 )
