@@ -23,7 +23,9 @@ PROBE_SECONDS = 4.0
 CHECK_SECONDS = 0.7
 
 
-def settings(identity: str, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED) -> Settings:
+def settings(
+    identity: str, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED, filter_answer: str = "feasible"
+) -> Settings:
     """The options of a process; its defaults in all else."""
     return Settings.model_validate(
         {
@@ -32,6 +34,7 @@ def settings(identity: str, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED) 
             "leader_elect": elects,
             "identity": identity,
             "lease_namespace": "default",
+            "filter_answer": filter_answer,
         }
     )
 
@@ -43,11 +46,13 @@ class Replica:
         ready: what its last readiness probe has said.
     """
 
-    def __init__(self, simulation: Simulation, judge: Judge, process: Process, *, elects: bool) -> None:
+    def __init__(
+        self, simulation: Simulation, judge: Judge, process: Process, *, elects: bool, filter_answer: str
+    ) -> None:
         self.process, self._simulation, self._judge = process, simulation, judge
         self.ready = self._started = False
         self._binding: Counter[str] = Counter()
-        self._settings = settings(process.name, elects=elects)
+        self._settings = settings(process.name, elects=elects, filter_answer=filter_answer)
         process.facts["elects"] = elects
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)

@@ -21,6 +21,7 @@ PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")
 FORMS = [
     pytest.param((), id="extenders under a scheduler"),
+    pytest.param(("--best",), id="extenders that choose, under a scheduler"),
     pytest.param(("--own",), id="our own scheduler"),
 ]
 

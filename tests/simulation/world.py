@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from random import Random
 
 from extender.model.kinds import KINDS
 from extender.runtime.threads import WorkerPool
@@ -40,6 +41,7 @@ class Plan:
 
     Attributes:
         own_scheduler: it is the project's own that schedules, without extenders.
+        filter_answer: of extenders, as in their settings.
         replicas: 1 is a sidecar without a lease.
         people: there are users; else nothing happens but what a test does, and no scheduler runs.
         stand_ins: put in place of real parts, to see the simulation fail.
@@ -47,6 +49,7 @@ class Plan:
 
     trouble_seconds: float | None = None
     own_scheduler: bool = False
+    filter_answer: str = "feasible"
     replicas: int | None = None
     nodes: int | None = None
     disturbs: bool | None = None
@@ -136,6 +139,7 @@ class World:
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.live.identify": lambda _: ("simulation", "none"),
             "extender.app.serve.Cache": WitnessedCache,
+            "extender.verbs.filter_best.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.runtime.memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
@@ -171,7 +175,9 @@ class World:
                 self.simulation, self.judge, process, elects=self._elects, ended=lambda _: self._restart(index)
             )
         else:
-            replica = Replica(self.simulation, self.judge, process, elects=self._elects)
+            replica = Replica(
+                self.simulation, self.judge, process, elects=self._elects, filter_answer=self.plan.filter_answer
+            )
         self.replicas[index : index + 1] = [replica]
 
     def _restart(self, index: int) -> None:
@@ -182,7 +188,10 @@ class World:
 
     def _start_scheduler(self) -> None:
         process = self._process("scheduler")
-        self.scheduler = StockScheduler(self.simulation, self.network, self.judge, process, self._serving)
+        one = self.plan.filter_answer == "best"
+        self.scheduler = StockScheduler(
+            self.simulation, self.network, self.judge, process, self._serving, one_passes=one
+        )
 
     def _serving(self) -> list[Replica]:
         """Those behind the Service: the ready ones, as far as it knows."""
