@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from math import inf
 
 from extender.cache.expiry import PodSurvey
@@ -30,6 +29,7 @@ from extender.model.pod import Pod
 from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
+from extender.runtime.near_names import did_you_mean
 from extender.runtime.ports import Sink, Telemetry
 from extender.web.telemetry.metrics import Metrics
 
@@ -263,10 +263,8 @@ def _leader_service(
 def _kinds(names: Sequence[str]) -> list[Kind]:
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        raise ConfigurationError([f"watchKinds: {name} is no kind that rules read{_nearest(name)}" for name in unknown])
+        want = f": want one of {', '.join(KINDS)}"
+        raise ConfigurationError(
+            [f"watchKinds: {name} is no kind that rules read{did_you_mean(name, KINDS) or want}" for name in unknown]
+        )
     return [KINDS[name] for name in names or KINDS]
-
-
-def _nearest(name: str) -> str:
-    close = get_close_matches(name, KINDS, n=1)
-    return f" (did you mean {close[0]}?)" if close else f": want one of {', '.join(KINDS)}"

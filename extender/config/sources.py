@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,9 +11,12 @@ from pydantic import ValidationError
 from extender.config.settings import API_VERSION, KIND, OPTIONS, PREFIX, Option, Settings
 from extender.errors import ConfigurationError, MalformedInput
 from extender.runtime import strict_yaml
+from extender.runtime.near_names import did_you_mean, nearest
 
 # What Kubernetes sets in every pod for a Service called extender, or extender-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")
+
+_ALIKE = 0.75  # all variables begin alike
 
 _OWN_PATHS = {"livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui"}
 _OWN_FOLDERS = ("debug/", "ui/")
@@ -121,7 +123,7 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Giv
         if option := by_variable.get(variable):
             given[option.name] = (variable, _split(text) if option.many else text)
         elif near := _near_miss(variable, by_variable):
-            faults.append(f"{variable}: no such setting, did you mean {near}?")
+            faults.append(f"{variable}: no such setting (did you mean {near}?)")
     return given
 
 
@@ -135,8 +137,7 @@ def _from_file(config: Path | None, faults: list[str]) -> _Given:
         if option := by_key.get(str(key)):
             given[option.name] = (f"{config}: {key}", value)
         elif key not in ("apiVersion", "kind"):
-            near = _nearest(str(key), by_key)
-            faults.append(f"{config}: {key}: no such setting" + (f", did you mean {near}?" if near else ""))
+            faults.append(f"{config}: {key}: no such setting{did_you_mean(str(key), by_key)}")
     return given
 
 
@@ -157,12 +158,8 @@ def _document(config: Path, faults: list[str]) -> dict[object, object]:
 def _near_miss(variable: str, variables: Mapping[str, Option]) -> str:
     # What resembles no setting may be another program's.
     ours = variable.startswith(PREFIX) and not _SERVICE_LINK.search(variable)
-    return _nearest(variable, variables) if ours else ""
+    return nearest(variable, variables, _ALIKE) if ours else ""
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _nearest(name: str, names: Mapping[str, Option]) -> str:
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.75)), "")

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from extender.errors import ConfigurationError
+from extender.runtime.near_names import did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 _SHOWN = 60
@@ -27,8 +27,7 @@ class Faults:
 
     def add(self, path: str, what: str, wrong: str = "", right: Iterable[str] = ()) -> None:
         """Notes a fault; `wrong` is a name of which one in `right` may have been meant."""
-        near = nearest(wrong, right)
-        self.found.append(f"{path}: {what}" + (f" (did you mean {near}?)" if near else ""))
+        self.found.append(f"{path}: {what}{did_you_mean(wrong, right)}")
 
     def require(self, path: str) -> None:
         """Notes that something is missing, unless what was there was wrong."""
@@ -84,13 +83,6 @@ class Faults:
                 self.add(place, f"{detail['ctx']['error']}{_but(detail['input'])}")
             case _:
                 self.add(place, f"{detail['msg'].replace('Input should be', 'want')}{_but(detail['input'])}")
-
-
-def nearest(wrong: str, right: Iterable[str]) -> str:
-    """Returns the name in `right` that `wrong` resembles most, capitals aside; empty if it resembles none."""
-    by_lower = {name.lower(): name for name in right}
-    near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.7)
-    return by_lower[near[0]] if near else ""
 
 
 def joined(path: str, location: Iterable[int | str]) -> str:

@@ -67,9 +67,9 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
     config = write(tmp_path, "bodyLimt: 1\nzzz: 1\nconnections: none\nexemptNamespaces: [a, 3]\n")
     told = faults(config, {"EXTENDER_BEFORE_SYNC": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
     assert told == [
-        "bodyLimt: no such setting, did you mean bodyLimit?",
+        "bodyLimt: no such setting (did you mean bodyLimit?)",
         "zzz: no such setting",
-        "EXTENDER_BIDN: no such setting, did you mean EXTENDER_BIND?",
+        "EXTENDER_BIDN: no such setting (did you mean EXTENDER_BIND?)",
         "EXTENDER_BEFORE_SYNC: want 'fail' or 'pass', not 'maybe'",
         "exemptNamespaces[1]: want a valid string, not 3",
         "connections: want a valid integer, unable to parse string as an integer, not 'none'",

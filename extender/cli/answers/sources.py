@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -17,6 +16,7 @@ import click
 
 from extender.cli.files import told
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
+from extender.runtime.near_names import nearest
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
@@ -204,8 +204,8 @@ def known_key(cluster: Cluster, key: str) -> str:
             told = f"no pod {key} among what may be read: {why}; explain its manifest with -f FILE"
             raise ClusterError(told) from None
         keys = {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
-        close = get_close_matches(key.partition("/")[2], keys, n=1)
-        raise UnknownPod(f"{error}{f'; did you mean {keys[close[0]]}?' if close else ''}") from None
+        near = nearest(key.partition("/")[2], keys)
+        raise UnknownPod(f"{error}{f' (did you mean {keys[near]}?)' if near else ''}") from None
     return key
 
 

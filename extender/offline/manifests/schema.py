@@ -10,7 +10,7 @@ from pathlib import Path
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
-from extender.policy.faults import nearest
+from extender.runtime.near_names import did_you_mean
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")
@@ -69,7 +69,7 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
     for key, inner in value.items():
         here = _at(path, key)
         if key not in fields:
-            yield f"{here}: there is no such field{_nearest(str(key), fields)}"
+            yield f"{here}: there is no such field{did_you_mean(str(key), fields)}"
         else:
             yield from _field(f"{name}.{key}", fields[key], inner, here)
 
@@ -121,7 +121,7 @@ def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
         return
     choices = _CHOICES.get(field)
     if choices is not None and value not in choices:
-        yield f"{path}: {value!r} is none of {', '.join(filter(None, choices))}{_nearest(str(value), choices)}"
+        yield f"{path}: {value!r} is none of {', '.join(filter(None, choices))}{did_you_mean(str(value), choices)}"
 
 
 def _at(path: str, key: object) -> str:
@@ -131,8 +131,3 @@ def _at(path: str, key: object) -> str:
 def _unfit(path: str, wanted: str, value: object) -> str:
     shown = str(value)
     return f"{path or 'the object'}: want {wanted}, not {shown if len(shown) <= 40 else shown[:40] + '...'}"
-
-
-def _nearest(word: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
-    near = nearest(word, known)
-    return f" (did you mean {near}?)" if near else ""

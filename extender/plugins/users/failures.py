@@ -8,11 +8,11 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Protocol
 
+from extender.runtime.near_names import did_you_mean
 from extender.runtime.ports import Telemetry
 
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
@@ -30,8 +30,7 @@ def described(error: BaseException) -> str:
 def _meant(error: BaseException) -> str:
     if not isinstance(error, AttributeError) or error.name is None:
         return ""
-    near = get_close_matches(error.name, dir(error.obj), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return did_you_mean(error.name, dir(error.obj))
 
 
 def is_ctrl_c(error: BaseException) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import EVERYTHING, Interest, Interests
+from extender.runtime.near_names import did_you_mean
 
 T = TypeVar("T")
 
@@ -56,8 +56,7 @@ def _actions(text: str) -> Action:
 def _known(words: Mapping[str, T], word: str) -> T:
     if word in words:
         return words[word]
-    meant = get_close_matches(word, words, 1)
-    raise TypeError(f"woken_by: there is no {word!r}" + (f", did you mean {meant[0]}?" if meant else ""))
+    raise TypeError(f"woken_by: there is no {word!r}{did_you_mean(word, words)}")
 
 
 class RuleFunction(Generic[P, R]):

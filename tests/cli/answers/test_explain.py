@@ -167,7 +167,7 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["--batch", "--policy", "/none"], "policy /none", id="no policy"),
         pytest.param(["default/nobody", "--cluster", "{cluster}"], "no pod default/nobody", id="unknown pod"),
         pytest.param(
-            ["default/hugo", "--cluster", "{cluster}"], "did you mean shop/huge?", id="a pod nearly so called"
+            ["default/hugo", "--cluster", "{cluster}"], "(did you mean shop/huge?)", id="a pod nearly so called"
         ),
         pytest.param(["waiting", "--node", "n", "--cluster", "{cluster}"], "no node n", id="unknown node"),
     ],
