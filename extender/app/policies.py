@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles
 from extender.plugins.users import CountedFailures, RuleFailures
+from extender.plugins.users.function import file_of
 from extender.plugins.users.reserve import CustomReserve
 from extender.policy.library import Library, imported_anew
 from extender.policy.loading import load as load_policy
@@ -233,14 +235,29 @@ class PolicyReload:
             self._tell("")
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A function that gives back what a user's rule has reserved, and knows it by its module's variables."""
+
+    function: Callable[..., object]
+
+    def __str__(self) -> str:
+        """Returns where it stands, as the rest of a line."""
+        file = file_of(self.function)
+        return f" (its unreserve stands in {file})" if file else ""
+
+
 def held_by(profiles: Iterable[Profile]) -> Mapping[str, object]:
-    """Returns the functions that give back what users' rules have reserved, and know it by their module's variables."""
+    """Returns what gives back what users' rules have reserved, by the rule's name."""
     rules = (rule for profile in profiles for rule in profile.permit if isinstance(rule, CustomReserve))
-    return {rule.name: rule.undo.function.function for rule in rules if rule.undo is not None}
+    return {rule.name: Held(rule.undo.function.function) for rule in rules if rule.undo is not None}
 
 
 def refuse_changes(before: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Raises ConfigurationError for each path of a policy whose value is another one now."""
     changed = sorted(path for path in before.keys() & now.keys() if now[path] != before[path])
     if changed:
-        raise ConfigurationError([f"{path}: cannot change while the process runs, restart it" for path in changed])
+        places = ((path, now[path] if isinstance(now[path], Held) else "") for path in changed)
+        raise ConfigurationError(
+            [f"{path}{place}: cannot change while the process runs, restart it" for path, place in places]
+        )

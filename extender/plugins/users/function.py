@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -102,6 +103,13 @@ def _plain(function: Callable[..., object]) -> Any:
         function = function.func
     function = inspect.unwrap(function)
     return function if hasattr(function, "__qualname__") else type(function)
+
+
+def file_of(function: Callable[..., object]) -> str:
+    """Returns the file that the function, or the class of the object, stands in; empty where there is none."""
+    with suppress(TypeError, OSError):
+        return inspect.getsourcefile(_plain(function)) or ""
+    return ""
 
 
 def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> bool:
