@@ -23,6 +23,7 @@ from extender.app.housekeeping import (
 )
 from extender.app.policies import held_by, policy_of, refuse_changes
 from extender.app.process import CacheProcess, take_over
+from extender.app.recording.observation import check_places
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
@@ -70,6 +71,7 @@ def serve(settings: Settings) -> None:
     _check_callers(settings)
     policy = policy_of(settings.policy, settings.provider, kubeconfig=settings.kubeconfig)
     parsed(settings.feature_gates, policy.features)
+    check_places(settings)
     factory = feed_factory_of(settings)
     in_flight = BindingsInFlight()
     server.serve(settings, lambda: application(settings, factory, in_flight))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -28,6 +29,22 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(steps) == [("change", "Node n", "came or has changed"), ("change", "default/p", "is on n")]
     told = extender("replay", str(path))
     assert (told.returncode, told.stdout) == (0, "0 decisions made again: none differs\n")
+
+
+@pytest.mark.parametrize("name", ["r.jsonl.gz", "r.jsonl.gz.3"])
+@pytest.mark.parametrize("command", ["record", "serve", "schedule"])
+def test_a_file_that_is_no_recording_is_not_overwritten(command: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    (tmp_path / name).write_bytes(gzip.compress(b"the only copy"))
+    (tmp_path / "r.jsonl.gz.1").write_bytes(SHIPPED.read_bytes())
+    arguments = ["record", str(path)] if command == "record" else [command, "--record", str(path)]
+    with fake_api(make_node("n").obj()) as api:
+        told = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)))
+    assert told.returncode == 2
+    want = "it is no recording, and would be overwritten in time: move it away, or record to another file"
+    assert told.stderr == f"error: record: {tmp_path / name}: {want}\n"
+    assert {each.name for each in tmp_path.glob("r.*")} == {name, "r.jsonl.gz.1"}
+    assert gzip.decompress((tmp_path / name).read_bytes()) == b"the only copy"
 
 
 def test_kinds_that_may_not_be_listed_are_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.view import CacheSize
 from extender.config.settings import Settings
-from extender.errors import ClusterError
+from extender.errors import ClusterError, ConfigurationError
 from extender.model.pod import Pod
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
-from extender.offline.recording.recorder import Recorder, RotatingFiles
+from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
 from extender.runtime.clock import Clock, SystemClock
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import AttemptObserver
@@ -102,8 +102,14 @@ class Observation:
 
 
 def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -> Recorder:
-    """Returns what writes to the file of the settings. Raises ConfigurationError where the policy cannot be had."""
+    """Returns what writes to the file of the settings.
+
+    Raises:
+        ConfigurationError: the policy cannot be had, or other files stand where those of a recording would.
+        OSError: a file in such a place cannot be read.
+    """
     assert settings.record is not None
+    check_places(settings)
     text = None if settings.policy is None else policy_text(settings.policy, settings.kubeconfig).decode()
     recorded = RecordedSettings(
         mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
@@ -111,6 +117,14 @@ def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
     return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded)
+
+
+def check_places(settings: Settings) -> None:
+    """Raises ConfigurationError where a recording would overwrite what is none, and OSError where none can tell."""
+    if settings.record is not None:
+        others = RotatingFiles(settings.record, settings.record_bytes).others()
+        if others:
+            raise ConfigurationError([f"record: {path}: {IN_THE_WAY}" for path in others])
 
 
 def record(settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object]) -> CacheSize:

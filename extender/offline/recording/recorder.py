@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import logging
 import os
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedWriter
@@ -35,6 +37,9 @@ CHANGE_BYTES = 500  # what it refers to the cache refers to as well
 RETRY_SECONDS = 60.0
 _AT_ONCE = 16
 _COMPRESSION = 1
+_GZIP, _OF_GZIP = b"\x1f\x8b", 16
+_HEAD, _HEAD_BYTES = b'{"line":"header",', 4096
+IN_THE_WAY = "it is no recording, and would be overwritten in time: move it away, or record to another file"
 _PRIVATE = 0o600  # a recording tells what runs in a cluster
 Dropped = Callable[[str, int], object]
 LinesOf = Callable[[LineEncoder], Iterator[Line]]
@@ -65,9 +70,22 @@ class RotatingFiles:
         """Returns whether it is time for `begin`; as of the last flush."""
         return self._file is not None and self._file.tell() >= self._limit_bytes
 
+    def others(self) -> list[str]:
+        """Returns what stands in the files' places and is no recording: `begin` would overwrite it in the end.
+
+        Raises OSError: one cannot be read.
+        """
+        places = map(self._numbered, range(FILES))
+        return [str(path) for path in places if path.exists() and not _is_recording(path)]
+
     def begin(self, *, keep: bool = True) -> None:
-        """Moves the files that there are on, and begins another, or the last anew (not `keep`). Raises OSError."""
+        """Moves the files that there are on, and begins another, or the last anew (not `keep`).
+
+        Raises OSError, and nothing has changed: also where a file is no recording.
+        """
         self.close()
+        if keep and (others := self.others()):
+            raise FileExistsError(errno.EEXIST, IN_THE_WAY, others[0])
         for number in range(FILES - 1, 0, -1) if keep else ():
             older, newer = self._numbered(number), self._numbered(number - 1)
             if newer.exists():
@@ -102,6 +120,20 @@ class RotatingFiles:
         return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
 
 
+def _is_recording(path: Path) -> bool:
+    """Returns whether the file begins as one, as far as it goes: its process may have been killed soon."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        data = file.read(_HEAD_BYTES)
+    if data[: len(_GZIP)] == _GZIP:
+        try:
+            data = zlib.decompressobj(zlib.MAX_WBITS | _OF_GZIP).decompress(data)
+        except zlib.error:
+            return False
+    return _HEAD.startswith(data[: len(_HEAD)])
+
+
 class Recorder:
     """Keeps entries till they are written; those that find no room are dropped, and counted.
 
@@ -130,6 +162,7 @@ class Recorder:
         self._waiting_bytes = self._lost_changes = self._lost_decisions = 0
         self._encoder = LineEncoder()
         self._failed_at: float | None = None
+        self._spoilt = False  # the file was begun, and could not be written to its end
         self._ticker = Ticker("recorder", WRITE_SECONDS, self.write)
         self.revive = self._ticker.revive
 
@@ -192,14 +225,15 @@ class Recorder:
         try:
             self._write()
         except OSError as error:
-            _log.error("%s cannot be written: %s; nothing is recorded until it can", self.path, error.strerror)
-            self._failed_at = self._clock.monotonic()
+            where = error.filename or self.path
+            _log.error("%s cannot be written: %s; nothing is recorded until it can", where, error.strerror)
+            self._failed_at, self._spoilt = self._clock.monotonic(), self._files.is_open
             self._close()
 
     def _write(self) -> None:
         if not self._files.is_open or self._files.is_full:
             self._begin_file()
-            self._failed_at = None
+            self._failed_at, self._spoilt = None, False
         for _ in range(len(self._entries)):
             with self._lock:
                 entry, size_bytes = self._entries.popleft()
@@ -212,7 +246,7 @@ class Recorder:
         self._files.flush()
 
     def _begin_file(self) -> None:
-        self._files.begin(keep=self._failed_at is None)
+        self._files.begin(keep=not self._spoilt)
         at = self._clock.now()
         header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self._version, settings=self._settings)
         self._files.write([encode_line(header)])

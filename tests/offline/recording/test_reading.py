@@ -113,6 +113,27 @@ def test_a_recording_is_for_its_owner_alone(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_file_that_comes_into_the_way_is_left_alone_and_nothing_of_the_recording_is_lost(tmp_path: Path) -> None:
+    path, stranger = tmp_path / "recording.jsonl", tmp_path / "recording.jsonl.3"
+    server = RecordedServer(path)
+    entries = list(in_order_of_cause("names"))
+    for entry in entries[:60]:
+        server.take(entry)
+    server.recorder.write()
+    stranger.write_text("the only copy")
+    server.recorder.policy_changed("another policy")
+    for moved in (False, True):
+        if moved:
+            stranger.rename(tmp_path / "aside")
+        server.clock.advance(61)
+        server.recorder.write()
+        server.take(entries[60 + moved])
+        assert len(Recording.load(tmp_path / f"recording.jsonl{'.1' if moved else ''}").steps) >= 60
+    server.recorder.stop()
+    assert (tmp_path / "aside").read_text() == "the only copy"
+    assert Recording.load(path).header.settings.policy == "another policy"
+
+
 def test_another_policy_begins_another_file_with_all_that_is_there(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     server = RecordedServer(path)
