@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 from importlib.metadata import version as installed_version
+from typing import Any, NoReturn
 
 import click
 
@@ -23,9 +26,35 @@ from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.memory import GC_THRESHOLDS
 
 USAGE_ERROR, FAILURE = 2, 1
+_BY_SIGNAL = 128  # what shells add to a signal's number
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Commands(click.Group):
+    """The subcommands; a reader of theirs that has seen enough, like `head`, ends them as it ends other tools."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Reads the arguments, and prints the help."""
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:
+            _end_by_sigpipe()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the subcommand."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _end_by_sigpipe()
+
+
+def _end_by_sigpipe() -> NoReturn:
+    """Ends the process by the signal that Python ignores for the sake of sockets: without a word, and no failure."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    os._exit(_BY_SIGNAL + signal.SIGPIPE)  # whoever started it has blocked the signal
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="extender", message="%(package)s %(version)s")
 def cli() -> None:
     """A kube-scheduler extender with an engine and a cache of its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -98,13 +99,42 @@ def test_an_address_for_metrics_that_is_taken(own: bool) -> None:
     assert "Traceback" not in told.stderr
 
 
-def test_a_reader_that_has_seen_enough_is_told_nothing() -> None:
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}"
+ON_EXAMPLE = ["--cluster", str(EXAMPLE)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["explain", "--help"],
+        ["version"],
+        ["explain", *ON_EXAMPLE],
+        ["explain", *ON_EXAMPLE, "-o", "json"],
+        ["explain", "-f", "-", *ON_EXAMPLE, "-o", "html"],
+        ["explain", "--batch"],
+        ["simulate", *ON_EXAMPLE],
+        ["capacity", "-f", "-", *ON_EXAMPLE],
+        ["snapshot", *ON_EXAMPLE, "-o", "-"],
+        ["snapshot", "--cluster", "-", "-o", "-"],
+        ["snapshot", *ON_EXAMPLE, "-o", "/dev/stdout"],
+        ["replay", str(Path(__file__).parents[1] / "recordings/served.jsonl.gz"), "--steps"],
+        ["reference", "metrics"],
+        ["doctor", "--url", "http://127.0.0.1:1"],
+        ["demo", "filter"],
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_has_seen_enough_ends_a_command_as_other_tools(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-c", "from extender.cli.main import main; main()", "explain", "--cluster", str(EXAMPLE)]
+    command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments]
+    given = '{"pod": {}}' if "--batch" in arguments else POD
     with os.fdopen(writer, "wb") as closed:
-        told = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
-    assert (told.returncode, told.stderr) == (1, b"")
+        told = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False, input=given.encode()
+        )
+    assert (told.returncode, told.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_every_fault_is_a_line() -> None:

@@ -59,6 +59,7 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
         if (stdout := answer_stream()) is None:
             raise ConfigurationError(["-o -: standard output is closed, give a file with -o FILE"])
         stdout.buffer.write(data)
+        stdout.flush()
     elif output.exists() and not output.is_file():  # /dev/stdout, a pipe
         output.write_bytes(data)
     else:

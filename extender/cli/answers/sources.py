@@ -144,7 +144,7 @@ def source_options(command: _Command, *, compares: bool = False) -> _Command:
         except (MalformedInput, UnknownPod, UnknownNode) as error:
             raise ConfigurationError([str(error)]) from None
         except BrokenPipeError:
-            raise  # A reader like `head` has seen enough: click ends the command without a word.
+            raise  # a reader like `head` has seen enough
         except OSError as error:
             raise ConfigurationError([told(error)]) from None
 
