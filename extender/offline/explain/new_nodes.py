@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from extender.model.volumes.storage import CSINode
 from extender.offline.state import ClusterState, is_pinned
 
 _MOST_SHAPES = 64
+_DAEMON_SET = "DaemonSet"
 
 
 def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Object]]:
@@ -27,10 +29,45 @@ def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Obj
     slices = (each for each in objects.all(ResourceSlice).values() if each.spec.node_name == template.name)
     pods = (info.pod for info in state.standing_on(template.name) if is_pinned(info.pod) and not info.pod.terminating)
     node = copy_of(template, name)
-    return node, [*reported, *(slice_for(each, name) for each in slices), *(_pinned_to(node, each) for each in pods)]
+    return node, [*reported, *(slice_for(each, name) for each in slices), *(pinned_to(node, each) for each in pods)]
 
 
-def _pinned_to(node: Node, pod: Pod) -> Pod:
+def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
+    """One pod of each DaemonSet that would have one on this node, which is like none that is there.
+
+    That is where its pods may go by the scheduler's rules: the controller goes by the same labels and taints, and what
+    finds no room takes none.
+    """
+    found: list[Pod] = []
+    with ExitStack() as supposed:
+        supposed.enter_context(state.supposing([node]))
+        for pod in _one_of_each_daemon_set(state):
+            here = pinned_to(node, pod)
+            if state.feasible(here.placed_on(""), state.rows_of([node.name])):
+                supposed.enter_context(state.supposing([here]))
+                found.append(pod)
+    return found
+
+
+def _one_of_each_daemon_set(state: ClusterState) -> list[Pod]:
+    """The youngest pod of each: its template may have changed. The most important ones come first, as in a queue."""
+    youngest: dict[tuple[str, str], Pod] = {}
+    for info in state.infos.values():
+        pod, owner = info.pod, info.pod.controller
+        if owner is None or owner.kind != _DAEMON_SET or not pod.node_name or pod.terminating:
+            continue
+        other = youngest.setdefault((pod.namespace, owner.name), pod)
+        if _made_at(other) < _made_at(pod):
+            youngest[pod.namespace, owner.name] = pod
+    return sorted(youngest.values(), key=lambda pod: -pod.priority)
+
+
+def _made_at(pod: Pod) -> float:
+    made = pod.metadata.creation_timestamp
+    return made.timestamp() if made else 0.0
+
+
+def pinned_to(node: Node, pod: Pod) -> Pod:
     """A DaemonSet's pod, or a static one, as it stands on another node; cluster-autoscaler counts both, too."""
     metadata = replace(pod.metadata, name=f"{pod.name}-{node.name}", uid=f"{pod.uid}/{node.name}")
     spec, affinity = pod.spec, pod.spec.affinity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from extender.model.pod import Pod, PodStatus
 from extender.model.selectors import Requirement
 from extender.offline.claims.making import add_claims_like, is_of_stateful_set, replica
 from extender.offline.explain.cluster_changes import with_cordon
-from extender.offline.explain.new_nodes import copy_of, like
+from extender.offline.explain.new_nodes import copy_of, daemons_for, like, pinned_to
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
@@ -150,15 +151,18 @@ def _selected(state: ClusterState, wanted: Sequence[str]) -> list[str]:
 
 def _add_nodes(state: ClusterState, wanted: str | Node, count: int) -> None:
     template = state.node(wanted) if isinstance(wanted, str) else wanted
-    made = number = 0
-    while made < count:
-        number += 1
-        name = f"{template.name}-new-{number}"
-        if not state.table.nodes.has(name):
-            node, reported = like(state, template, name) if isinstance(wanted, str) else (copy_of(template, name), [])
-            for obj in (node, *reported):
-                state.add(obj)
-            made += 1
+    free = (name for number in itertools.count(1) if not state.table.nodes.has(name := f"{template.name}-new-{number}"))
+    names = list(itertools.islice(free, count))
+    # Of a node type that is not there yet none can tell but the pods themselves.
+    daemons = daemons_for(state, copy_of(template, names[0])) if names and not isinstance(wanted, str) else []
+    for name in names:
+        if isinstance(wanted, str):
+            node, others = like(state, template, name)
+        else:
+            node = copy_of(template, name)
+            others = [pinned_to(node, each) for each in daemons]
+        for obj in (node, *others):
+            state.add(obj)
 
 
 def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
 from extender.errors import ConfigurationError, UnknownNode, UnknownPod
+from extender.model.node import Node
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import (
@@ -300,6 +302,28 @@ def test_a_copied_pod_of_a_daemon_set_belongs_to_the_copy() -> None:
     result = simulated(node, daemon.obj(), urgent, add_nodes=[("na", 1)], remove_nodes=["na"])
     assert [each.pod for each in result.evictions if "preemption" in each.cause] == ["default/agent-x-na-new-1"]
     assert "1 Insufficient cpu" in result.remaining["default/agent-x-na-new-1"]
+
+
+def test_a_node_of_a_manifest_has_the_pods_of_the_daemon_sets_that_may_go_there() -> None:
+    daemons = []
+    for name, builder in (
+        ("agent", make_pod("agent-x")),
+        ("old", make_pod("old-x").node_selector({"pool": "old"})),
+        ("shy", make_pod("shy-x")),
+        ("large", make_pod("large-x").req(cpu="9")),
+    ):
+        builder.owner("DaemonSet", name).node("na")
+        builder.spec(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": on_node("na")}})
+        if name != "shy":
+            builder.toleration("new")
+        daemons.append(builder.obj())
+    static, web = owned("static-na", "Node", "na").node("na").obj(), owned("web-1").node("na").obj()
+    node = make_node("m").capacity(cpu="4", pods="3").label(new="yes").taint("new").obj()
+    waiting = [make_pod(name).toleration("new").node_selector({"new": "yes"}).obj() for name in "pqrst"]
+    added = [(msgspec.convert(node, Node), 2)]
+    result = simulated(NODES[0], *daemons, static, web, *waiting, add_nodes=added)
+    assert sorted(homes(result).values()) == ["m-new-1", "m-new-1", "m-new-2", "m-new-2"]
+    assert len(result.remaining) == 1
 
 
 def on_node(name: str) -> Object:
