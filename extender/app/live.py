@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.cluster.watch.decoding import decoders
 from extender.cluster.watch.paging import list_all
 from extender.config.settings import Settings
-from extender.errors import ClusterError, NotFound
+from extender.errors import ClusterError, NotFound, Refused
 from extender.framework.profile import Profile
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
 from extender.model.meta import Object
@@ -88,7 +89,8 @@ def look_at(kubeconfig: Path, context: str | None = None, namespace: str = "defa
         ClusterError: the API server does not answer in `CONNECT_SECONDS`, fails to give nodes or pods, or neither.
     """
     credentials = Kubeconfig(kubeconfig, context)
-    credentials.load().endpoint.dial(CONNECT_SECONDS).close()
+    with _advising():
+        credentials.load().endpoint.dial(CONNECT_SECONDS).close()
     client = KubeClient(credentials)
     kinds = [*KINDS.values(), *ADMISSION_KINDS.values()]
     try:
@@ -112,6 +114,15 @@ def look_at(kubeconfig: Path, context: str | None = None, namespace: str = "defa
         uncertain = ", ".join(dict.fromkeys(_UNCERTAIN.get(kind.name, "its rules") for kind in those))
         look.notes.append(f"{plurals} could not be read ({why}), so nothing is known of {uncertain}")
     return look
+
+
+@contextmanager
+def _advising() -> Iterator[None]:
+    """Says what to do where no server can be reached in the block."""
+    try:
+        yield
+    except Refused as error:
+        raise ClusterError(f"{error}; is it up, and the server of the kubeconfig's context?") from None
 
 
 def _why(error: ClusterError) -> str:
@@ -171,7 +182,7 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
     client, names, notes = KubeClient(credentials_of(settings.kubeconfig)), list[str](), list[str]()
     try:
         for kind in (KINDS[name] for name in settings.watch_kinds or KINDS if name in KINDS):
-            with client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
+            with _advising(), client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
                 body = response.read()
             if response.status not in (401, 403):
                 names.append(kind.name)

@@ -33,8 +33,11 @@ from extender.offline.manifests.templates import workload_of
 from extender.plugins.registry import default_profile
 from extender.preemption import preempt
 from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.runtime.near_names import did_you_mean
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+
+_MOST_COMPARED = 5000  # names of nodes with one that is none of them
 
 
 class DecisionLimit:
@@ -125,7 +128,8 @@ class ClusterState:
     def node(self, name: str) -> Node:
         """The node of this name. Raises UnknownNode."""
         if not self.table.nodes.has(name):
-            raise UnknownNode(f"no node {name} in this cluster")
+            known = self.table.nodes.names_of(self.table.nodes.rows[:_MOST_COMPARED])
+            raise UnknownNode(f"no node {name} in this cluster{did_you_mean(name, known)}")
         return self.table.nodes.node(self.table.nodes.row_of[name])
 
     def standing_on(self, name: str) -> list[PodInfo]:

@@ -203,8 +203,8 @@ def known_key(cluster: Cluster, key: str) -> str:
         if why := state_of(cluster).pods_unread:
             told = f"no pod {key} among what may be read: {why}; explain its manifest with -f FILE"
             raise ClusterError(told) from None
-        keys = {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
-        near = nearest(key.partition("/")[2], keys)
+        name, keys = key.partition("/")[2], {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
+        near = next((each for each in keys if each.startswith(f"{name}-")), "") or nearest(name, keys)
         raise UnknownPod(f"{error}{f' (did you mean {keys[near]}?)' if near else ''}") from None
     return key
 

@@ -130,7 +130,8 @@ class Kubeconfig:
             ConfigurationError: they cannot be read.
         """
         if not self._path.is_file():
-            raise ConfigurationError([f"kubeconfig {self._path}: no such file"])
+            what = "it is no file" if self._path.exists() else "no such file"
+            raise ConfigurationError([f"kubeconfig {self._path}: {what}"])
         import yaml
         from kubernetes.config import ConfigException
 
@@ -189,9 +190,8 @@ class ServiceAccount:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # as above
             return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS)
         except (ConfigException, *_FAULTY) as error:
-            raise ConfigurationError(
-                [f"no kubeconfig was given, and there is no service account to use instead: {one_line(error)}"]
-            ) from None
+            instead = f"there is no service account to use instead ({one_line(error)})"
+            raise ConfigurationError([f"no kubeconfig was given, and {instead}: give --kubeconfig FILE"]) from None
 
 
 Credentials = Kubeconfig | ServiceAccount

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from io import BytesIO
@@ -26,9 +26,11 @@ from extender.runtime import strict_yaml
 MOST_JSON_BYTES = 1024 * 1024 * 1024
 MOST_YAML_BYTES = 128 * 1024 * 1024
 _PIECE_BYTES = 16 * 1024 * 1024
+_BEGINNING_BYTES = 4096
 STDIN = Path("-")
 _BLANK = re.compile(r"\s*")
 _EMPTY = "it is empty: want YAML or JSON, as `kubectl get -o yaml` prints it"
+_WANTED = "want what `kubectl get nodes,pods -A -o yaml` prints"
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,9 @@ def load_snapshot(path: Path) -> list[Object]:
     """
     left_out: Counter[str] = Counter()
     found = [item for file in _files(path) for item in _objects(file, left_out)]
+    if left_out and not found:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+        raise MalformedCluster(f"{path}: {kinds}, and no node or pod: {_WANTED}")
     for kind, count in left_out.items():
         logger.info("%s: %s %s left out: no rule looks at them", path, count, kind)
     _check_unique(found)
@@ -90,9 +95,20 @@ def _objects(file: Path, left_out: Counter[str]) -> Iterator[Found]:
             raise MalformedCluster(f"{file}: {error}") from None
     if len(data) > MOST_YAML_BYTES:
         raise MalformedCluster(f"{file}: {len(data)} bytes of YAML are more than {MOST_YAML_BYTES}; JSON may be larger")
-    if b"\0" in data and data[:2] not in (BOM_UTF16_LE, BOM_UTF16_BE):
+    if not _is_text(data):
         raise MalformedCluster(f"{file}: it is no text: want YAML or JSON, perhaps compressed by gzip")
     yield from _from_yaml(file, data, left_out)
+
+
+def _is_text(data: bytes) -> bool:
+    if data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+        return True
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        decoder.decode(data[:_BEGINNING_BYTES])
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data
 
 
 def read(file: Path) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.builders import make_node, make_pod
-from tests.cli.test_main import extender
+from tests.cli.test_main import EXAMPLE, extender
 
 NODES = [make_node("free").obj(), make_node("full").obj()]
 FILLER = make_pod("filler").req(cpu="3").node("full").obj()
@@ -168,6 +168,14 @@ def test_a_bad_case_is_told_by_the_exit_status_too() -> None:
         pytest.param(["default/nobody", "--cluster", "{cluster}"], "no pod default/nobody", id="unknown pod"),
         pytest.param(
             ["default/hugo", "--cluster", "{cluster}"], "(did you mean shop/huge?)", id="a pod nearly so called"
+        ),
+        pytest.param(
+            ["ml/recommend", "--cluster", str(EXAMPLE)],
+            "(did you mean ml/recommend-7f6d-v4nzs?)",
+            id="a Deployment's name",
+        ),
+        pytest.param(
+            ["waiting", "--node", "ful", "--cluster", "{cluster}"], "(did you mean full?)", id="a node nearly so called"
         ),
         pytest.param(["waiting", "--node", "n", "--cluster", "{cluster}"], "no node n", id="unknown node"),
     ],

@@ -116,11 +116,13 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file"):
         Kubeconfig(tmp_path / "nowhere").load()
+    with pytest.raises(ConfigurationError, match="it is no file"):
+        Kubeconfig(tmp_path).load()
 
 
 def test_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigurationError, match="no kubeconfig was given"):
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig was given, .*\): give --kubeconfig FILE"):
         ServiceAccount().load()
 
 

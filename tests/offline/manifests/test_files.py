@@ -143,6 +143,9 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, text: str | byt
     [
         pytest.param(gzip.compress(as_yaml(NODE).encode())[:-20], "it is cut off or damaged", id="broken gzip"),
         pytest.param(b"\x7fELF\0\0\1", "it is no text: want YAML or JSON", id="a program"),
+        pytest.param(bytes(range(128, 256)), "it is no text: want YAML or JSON", id="noise"),
+        pytest.param(as_yaml(CONFIG_MAP).encode(), "1 ConfigMap, and no node or pod: want what `kubectl", id="others"),
+        pytest.param(json.dumps(CONFIG_MAP).encode(), "1 ConfigMap, and no node or pod: want", id="others in JSON"),
         pytest.param(b" \n", "it is empty: want YAML or JSON", id="nothing"),
         pytest.param(b"---\n# all gone\n---\nnull\n", "it is empty: want YAML or JSON", id="no document"),
     ],
