@@ -84,8 +84,8 @@ class InFlight:
             flight.woken_by.add(rule)
 
     def wake_all(self) -> None:
-        """Has every pod that is given back tried again."""
-        for flight in self._flights.values():
+        """Has every pod that is given back tried again, also one that a rule of Permit is rejecting."""
+        for flight in chain(self._flights.values(), self._not_recording.values()):
             flight.activated = True
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:

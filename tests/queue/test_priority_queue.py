@@ -518,3 +518,11 @@ def test_pods_that_other_rules_refused_are_tried_again_by_the_interests_of_those
     pod = rig.pop()
     rig.queue.rules_changed({})
     assert rig.fail(pod, refused("rules:b")) is Tier.BACKOFF
+
+
+def test_a_pod_that_is_being_given_back_while_the_rules_change_is_tried_again() -> None:
+    rig = Rig("p")
+    pod = rig.pop()
+    rig.queue.stop_recording_events(pod.uid)
+    rig.queue.rules_changed({})
+    assert rig.fail(pod, refused("rules:permit")) is Tier.BACKOFF
