@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed, DeadlineExceeded, ExtenderError, IllegalTransition, Outdated
-from extender.framework.permit import Permits, ReserveRule
+from extender.framework.permit import Permit, Permits, ReserveRule
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
@@ -127,6 +127,8 @@ class Scheduler:
                         reservation.take()
             permit = self.permits.run(rules, pod.info.pod, chosen.node_name, timer.plugin)
             timer.passed(RESERVE, PERMIT)
+            if permit is not None:
+                self._reject_if_outdated(permit)
         except Exception as error:  # whatever it was, nothing must stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):
                 _log.exception("reserving for %s on %s", pod.info.pod.key, chosen.node_name)
@@ -138,3 +140,14 @@ class Scheduler:
         finally:
             timer.tell()
         return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, timer)
+
+    def _reject_if_outdated(self, permit: Permit) -> None:
+        """Rejects a pod that is to wait for a rule which has gone out of force since its attempt began.
+
+        Pods that waited by then were rejected when the policy was adopted.
+        """
+        if waits_for := tuple(permit.pending):
+            in_force = {rule.name for cycle in self.cycles.values() for rule in cycle.profile.permit}
+            for rule in waits_for:
+                if rule not in in_force:
+                    permit.reject(rule, f"{rule} is in force no more")

@@ -19,6 +19,7 @@ from extender.plugins.users import ReserveFunction
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
+from extender.scheduler.scheduling_cycle import SchedulingCycle
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.plugins.users.failures import OfItsOwnBase, Remembered
 from tests.scheduler.world import NAME, World
@@ -282,6 +283,24 @@ def test_a_rule_has_pods_tried_again_that_no_event_would_wake() -> None:
     world.put(pod("late").label(role="late"))
     world.settle()
     assert [world.node_of(name) for name in ("early", "other", "late")] == ["n1", "", "n1"]
+
+
+def test_a_pod_waits_for_no_rule_that_is_taken_out_while_it_is_asked() -> None:
+    """The policy is adopted before the pod is among those that wait."""
+
+    @permit(woken_by=NEVER)
+    def goes(pod: Pod, node: Node) -> Wait:
+        cycles = world.scheduler.cycles
+        assert isinstance(cycles, dict)
+        cycles[NAME] = SchedulingCycle(provider("DefaultProvider"), Random(1))
+        world.queue.rules_changed({})
+        return Wait(900)
+
+    world = world_with(node("n1"), pod("p"), rules={"goes": goes})
+    world.settle()
+    assert world.conditions[-1][2] == "0/1 nodes are available: 1 goes is in force no more."
+    world.pass_time(10)
+    assert world.node_of("p") == "n1"
 
 
 # ---- the gang of examples/rules/gang.py
