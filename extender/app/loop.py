@@ -142,9 +142,13 @@ def compose_loop(
 
 
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:
-    """Has the pods with these labels tried at once that wait for an event, or for their backoff."""
-    pods = queue.pods()
-    wanted = [info for info in (*pods[Tier.BACKOFF], *pods[Tier.UNSCHEDULABLE]) if info.pod.namespace == namespace]
+    """Has the pods with these labels tried at once that wait for an event, or for their backoff.
+
+    Those in flight are tried again after their backoff if they come back: the decision may be out of date by now.
+    """
+    in_flight, pods = queue.pods_in_flight(), queue.pods()  # in this order: one that comes back meanwhile is seen
+    known = (*in_flight, *pods[Tier.BACKOFF], *pods[Tier.UNSCHEDULABLE])
+    wanted = [info for info in known if info.pod.namespace == namespace]
     queue.activate([info.uid for info in wanted if labels.items() <= info.pod.labels.items()])
 
 

@@ -303,6 +303,24 @@ def test_a_pod_waits_for_no_rule_that_is_taken_out_while_it_is_asked() -> None:
     assert world.node_of("p") == "n1"
 
 
+def test_a_pod_that_is_to_be_tried_again_while_a_rule_rejects_it_is_tried_again() -> None:
+    """Another thread has seen in this moment that what the rule asks for is to be had."""
+    free: list[str] = []
+
+    @reserve(woken_by=NEVER)
+    def licence(pod: Pod, node: Node, handle: Handle) -> str | None:
+        if free:
+            return None
+        free.append("licence")
+        handle.activate(pod.namespace, {"app": "x"})
+        return "no licence"
+
+    world = world_with(node("n1"), pod("p").label(app="x"), rules={"licence": licence})
+    world.settle()
+    world.pass_time(10)
+    assert world.node_of("p") == "n1"
+
+
 # ---- the gang of examples/rules/gang.py
 
 
