@@ -69,11 +69,12 @@ class Survey:
         seen, last = reflector.version_seen, reflector.newest
         self._reflector, self._distrust = reflector, distrust
         version, items = list_all(client, reflector.kind, _DECODE, _PAGE_SIZE, _METADATA_ONLY)
+        self._version = version_number(version)
         self._versions = {each.metadata.uid: version_number(each.metadata.resource_version) for each in items}
         self._newest = max(self._versions.values(), default=0)
         listed = self._versions.get(last.uid)
         self._gone = last if listed is None and not last.gone else None
-        if version_number(version) < seen:
+        if self._version < seen:
             restored(f"the list has version {version}, and the watch told of {seen}")
         elif listed is not None and listed < last.version:
             restored(f"the list has version {listed} of an object that the watch told of in version {last.version}")
@@ -90,6 +91,8 @@ class Survey:
         """Returns whether the sink was told of every object in the list; no reflector is asked while it lists."""
         if not self._reflector.state.synced or not self._reflector.state.version:
             return False
+        if self._reflector.version_listed >= self._version:
+            return True  # objects of this list that are not in that one are gone by now, and no event tells of them
         if self._gone == self._reflector.newest and self._gone.uid:
             return False  # its deletion is still to be told
         seen, told = self._reflector.version_seen, self._reflector.newest.version  # in this order: events come first

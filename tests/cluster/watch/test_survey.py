@@ -168,6 +168,17 @@ def test_an_object_that_was_newer_than_it_is_shows_that_the_server_was_restored(
         followed.api.remove(PODS, "default/q", unnoticed=True) if past else None
 
 
+def test_a_newest_object_that_goes_while_everything_is_listed_anew_is_waited_for_no_more(followed: Followed) -> None:
+    followed.tell("ADDED", followed.put("older"))
+    version = int(followed.put("newest")["metadata"]["resourceVersion"])
+    survey = followed.survey()
+    followed.bookmark(version)
+    assert (survey.told(), len(followed.why)) == (False, 1)
+    followed.api.remove(PODS, "default/newest")
+    followed.list()
+    assert (survey.told(), followed.reflector.state.synced, len(followed.why)) == (True, True, 1)
+
+
 def test_an_object_that_is_gone_is_waited_for(followed: Followed) -> None:
     told = followed.put("p")
     followed.tell("ADDED", told)
