@@ -102,18 +102,19 @@ class BindingCycle:
     def _wait(self, assumed: AssumedPod, awaited: Sequence[Awaited], go_on: Callable[[AssumedPod], object]) -> None:
         info = assumed.pod.info
 
+        def begin() -> None:  # others, such as the cluster autoscaler, learn which node the pod goes to (KEP-5278)
+            self.statuses.nominate(info.pod, assumed.node_name)
+
         def end(error: Exception | None) -> None:
             self._fail(assumed, error) if error else go_on(assumed)
 
         try:
-            ready = self.waiting.wait(info, awaited, end)
+            ready = self.waiting.wait(info, awaited, begin, end)
         except Exception as error:
             self._fail(assumed, error)
             return
         if ready:
             go_on(assumed)
-        else:  # others, such as the cluster autoscaler, learn which node the pod goes to (KEP-5278)
-            self.statuses.nominate(info.pod, assumed.node_name)
 
     def _leave(self, assumed: AssumedPod) -> None:
         try:

@@ -48,8 +48,8 @@ class WaitingPods:
         with self._lock:
             self._pods[pod.uid] = _WaitingPod(pod)
 
-    def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_end: OnEnd) -> bool:
-        """Returns whether all of it is ready; else `on_end` is called later, in another thread.
+    def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_begin: Callable[[], object], on_end: OnEnd) -> bool:
+        """Returns whether all of it is ready; else `on_begin` is called, and `on_end` later, in another thread.
 
         Raises:
             BindingFailed: it never will be, or the pod was cancelled.
@@ -58,6 +58,7 @@ class WaitingPods:
         waiting.since, waiting.awaited = self._clock.monotonic(), awaited
         if self._ready(waiting):
             return True
+        on_begin()  # first, for the wait may be over as soon as others know of it
         with self._lock:
             if waiting.cancelled is not None:
                 raise waiting.cancelled

@@ -51,6 +51,24 @@ def test_a_pod_that_is_cancelled_while_it_is_written_is_not_bound() -> None:
     assert (world.cache.view.overview().assumed, world.waiting.uids(), world.conditions[-1][2]) == ([], [], "preempted")
 
 
+def test_a_pod_that_is_cancelled_as_it_begins_to_wait_is_nominated_to_no_node() -> None:
+    volume, claim = make_pv("v", storage_class="late"), make_pvc("c", storage_class="late")
+    world = World(node("n1"), CLASS, volume, claim, pod("p").pvc("c"))
+    nominate = world.nominate
+
+    def cancelled(pod: Pod, nominated_node: str) -> None:
+        if nominated_node:
+            world.waiting.cancel("p", "preempted")
+        nominate(pod, nominated_node)
+
+    world.nominate = cancelled  # type: ignore[method-assign]  # for this world alone
+    world.attempt()
+    world.binders.work()
+    world.watch()
+    assert (world.waiting.uids(), world.conditions[-1][2]) == ([], "preempted")
+    assert (world.pod("p").status.nominated_node_name, world.nominations()) == ("", {})
+
+
 def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
     world = World(node("n1"), pod("p"))
     world.attempt()
