@@ -6,6 +6,7 @@ Source: upstream plugin nodevolumelimits, csi.go, with VolumeLimitScaling (KEP-5
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -112,13 +113,25 @@ def _refusal(cause: Fault | MissingClaim) -> Refusal:
 
 
 def limits_grow(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a driver of the node can attach more volumes than before."""
-    before = _limits(change.old)
-    return any(limit > before.get(driver, 0) for driver, limit in _limits(change.new).items())
+    """Returns True if a driver of the node was installed, or can attach more volumes than before, or any number.
+
+    Upstream takes a driver without a limit for one that can attach none.
+    """
+    before, now = _limits(change.old), _limits(change.new)
+    limits = ((before.get(driver, 0), now.get(driver, inf)) for driver in before.keys() | now.keys())
+    return any(limit > limit_before for limit_before, limit in limits)
 
 
-def _limits(csi_node: CSINode) -> dict[str, int]:
-    return {driver.name: (driver.allocatable.count or 0) if driver.allocatable else 0 for driver in csi_node.drivers}
+def _limits(csi_node: CSINode) -> dict[str, float]:
+    counts = ((each.name, each.allocatable.count if each.allocatable else None) for each in csi_node.drivers)
+    return {name: inf if count is None else count for name, count in counts}
+
+
+def driver_need_not_be_installed(_pod: PodInfo, change: Change) -> bool:
+    """Returns True if pods may go by now where the driver is not installed; upstream does not hear of it."""
+    return bool(change.old.spec.prevent_pod_scheduling_if_missing) and not (
+        change.new and change.new.spec.prevent_pod_scheduling_if_missing
+    )
 
 
 def volumes_are_detached(_pod: PodInfo, change: Change) -> bool:
@@ -145,6 +158,7 @@ PLUGIN = Plugin(
         (
             Interest(Resource.CSI_NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),
+            Interest(Resource.CSI_DRIVER, Action.UPDATE | Action.DELETE, driver_need_not_be_installed),
             Interest(Resource.ASSIGNED_POD, Action.DELETE, volumes_are_detached),
             Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_claim, USED_CLAIMS, claim_of),
             Interest(Resource.VOLUME_ATTACHMENT, Action.DELETE, attachment_goes, Reads(_drivers)),

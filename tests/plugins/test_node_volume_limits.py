@@ -10,6 +10,7 @@ from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import failed, unresolvable, unschedulable
 from extender.model.volumes.storage import (
+    CSIDriver,
     CSINode,
     PersistentVolumeClaim,
     VolumeAttachment,
@@ -187,6 +188,9 @@ def csi_node(**limits: int) -> CSINode:
     return read(CSINode, make_csi_node("n", limits))
 
 
+UNLIMITED = read(CSINode, {**make_csi_node("n", {}), "spec": {"drivers": [{"name": "d", "nodeID": "n"}]}})
+
+
 @pytest.mark.parametrize(
     ("pod", "came", "expected"),
     [
@@ -217,10 +221,33 @@ def test_a_pod_leaves(pod: PodBuilder, left: PodBuilder, expected: bool) -> None
         pytest.param(csi_node(d=2), csi_node(d=1), False, id="shrinks"),
         pytest.param(csi_node(), csi_node(d=1), True, id="driver comes"),
         pytest.param(csi_node(d=1), csi_node(d=1), False, id="unchanged"),
+        pytest.param(csi_node(d=1), csi_node(), True, id="driver goes, and its limit"),
+        pytest.param(csi_node(), UNLIMITED, True, id="driver comes without a limit"),
+        pytest.param(csi_node(d=1), UNLIMITED, True, id="limit goes"),
+        pytest.param(UNLIMITED, csi_node(d=1), False, id="limit comes"),
+        pytest.param(UNLIMITED, UNLIMITED, False, id="none as before"),
     ],
 )
 def test_node_volume_limits_and_a_csi_node(old: CSINode, new: CSINode, expected: bool) -> None:
     assert helped("NodeVolumeLimits", info("p"), Resource.CSI_NODE, Action.UPDATE, old, new) is expected
+
+
+def csi_driver(*, prevents: bool) -> CSIDriver:
+    return read(CSIDriver, make_csi_driver("d", preventPodSchedulingIfMissing=prevents))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(csi_driver(prevents=True), csi_driver(prevents=False), True, id="need not be installed"),
+        pytest.param(csi_driver(prevents=True), None, True, id="goes"),
+        pytest.param(csi_driver(prevents=True), csi_driver(prevents=True), False, id="as before"),
+        pytest.param(csi_driver(prevents=False), None, False, id="did not mind"),
+    ],
+)
+def test_node_volume_limits_and_a_csi_driver(old: CSIDriver, new: CSIDriver | None, expected: bool) -> None:
+    action = Action.UPDATE if new else Action.DELETE
+    assert helped("NodeVolumeLimits", info("p"), Resource.CSI_DRIVER, action, old, new) is expected
 
 
 @pytest.mark.parametrize(
