@@ -156,6 +156,7 @@ PLUGIN = Plugin(
     lambda _: NodeVolumeLimits(),
     interests=Interests(
         (
+            Interest(Resource.NODE, Action.ADD),  # its CSINode, which alone upstream hears of, may have been told first
             Interest(Resource.CSI_NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),
             Interest(Resource.CSI_DRIVER, Action.UPDATE | Action.DELETE, driver_need_not_be_installed),

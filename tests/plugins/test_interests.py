@@ -32,9 +32,7 @@ from tests.queue.queueing import Told, info, refused
 POD_RULES = {"InterPodAffinity", "PodTopologySpread"}
 ON_DELETE = {"DefaultPreemption", "NodePorts", "NodeResourcesFit", "NodeVolumeLimits", "VolumeRestrictions"} | POD_RULES
 NODE_RULES = {"NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodeUnschedulable", "TaintToleration"}
-ON_NODE_ADD = (
-    set(INTERESTS) - {"DefaultPreemption", "GangScheduling", "NodeVolumeLimits", "SchedulingGates"}
-) | NODE_RULES
+ON_NODE_ADD = (set(INTERESTS) - {"DefaultPreemption", "GangScheduling", "SchedulingGates"}) | NODE_RULES
 
 
 def hearing(event: ClusterEvent) -> set[str]:

@@ -32,6 +32,7 @@ from tests.builders import (
 from tests.framework.cluster import pod_info, refusals, table_of
 from tests.plugins.hint_case import claim, helped, read
 from tests.queue.queueing import info
+from tests.scheduler.world import NAME, World
 
 CSI, EBS, GCE = "csi.example.com", "ebs.csi.aws.com", "pd.csi.storage.gke.io"
 INLINE_EBS = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
@@ -230,6 +231,20 @@ def test_a_pod_leaves(pod: PodBuilder, left: PodBuilder, expected: bool) -> None
 )
 def test_node_volume_limits_and_a_csi_node(old: CSINode, new: CSINode, expected: bool) -> None:
     assert helped("NodeVolumeLimits", info("p"), Resource.CSI_NODE, Action.UPDATE, old, new) is expected
+
+
+def test_a_pod_goes_to_a_new_node_whose_csi_node_was_told_first() -> None:
+    """Each kind has a watch of its own."""
+    volumes = (each for name in "cd" for each in bound(name, source=handle(CSI, name)))
+    full = make_pod("o").uid("o").node("a").pvc("d")
+    old = [make_node("a").capacity(cpu="4", pods="9"), make_csi_node("a", {CSI: 1}), full]
+    world = World(*old, *volumes, make_pod("p").uid("p").scheduler(NAME).pvc("c"))
+    world.settle()
+    world.put(make_csi_node("b", {CSI: 1}))
+    world.settle()
+    world.put(make_node("b").capacity(cpu="4", pods="9"))
+    world.settle()
+    assert world.node_of("p") == "b"
 
 
 def csi_driver(*, prevents: bool) -> CSIDriver:
