@@ -68,9 +68,15 @@ def _is_made_anew(change: Change) -> bool:
 
 
 def _devices_come_free(change: Change) -> bool:
+    """Returns whether the claim has lost a device; a list shows it with others at once, which upstream passes over."""
     old: ResourceClaim | None = change.old
     new: ResourceClaim | None = change.new
-    return old is not None and old.allocation is not None and (new is None or new.allocation is None)
+    if old is None or old.allocation is None:
+        return False
+    if new is None or new.allocation is None:
+        return True
+    left = new.allocation.results
+    return any(device not in left for device in old.allocation.results)
 
 
 INTERESTS = Interests(

@@ -16,8 +16,9 @@ from tests.plugins.hint_case import helped, read
 from tests.queue.queueing import info
 
 
-def device_claim(name: str, *, allocated: bool = False, reserved: bool = False) -> ResourceClaim:
-    status: dict[str, Any] = {"allocation": {"devices": {}}} if allocated else {}
+def device_claim(name: str, *devices: str, allocated: bool = False, reserved: bool = False) -> ResourceClaim:
+    results = [{"request": "r", "driver": "gpu", "pool": "n1", "device": device} for device in devices]
+    status: dict[str, Any] = {"allocation": {"devices": {"results": results}}} if devices or allocated else {}
     status |= {"reservedFor": [{"resource": "pods", "name": "o", "uid": "o"}]} if reserved else {}
     return read(ResourceClaim, {**make_resource_claim(name, "gpu"), "status": status})
 
@@ -31,6 +32,8 @@ def device_claim(name: str, *, allocated: bool = False, reserved: bool = False) 
         pytest.param(device_claim("mine"), device_claim("mine"), False, id="nothing changes"),
         pytest.param(device_claim("other", allocated=True), device_claim("other"), True, id="devices come free"),
         pytest.param(device_claim("other", allocated=True), None, True, id="devices come free by deletion"),
+        pytest.param(device_claim("other", "d1", "d2"), device_claim("other", "d2", "d3"), True, id="one comes free"),
+        pytest.param(device_claim("other", "d1"), device_claim("other", "d1", "d2"), False, id="one more is taken"),
         pytest.param(device_claim("mine"), None, False, id="its claim goes"),
         pytest.param(device_claim("generated"), device_claim("generated", reserved=True), True, id="a generated claim"),
     ],
