@@ -14,6 +14,7 @@ from tests.stock.process import Process, free_port
 
 EXTENDER = Path(sys.executable).parent / "extender"
 SCHEDULER_NAME = "default-scheduler"
+VERBS = ("filter", "prioritize", "preempt", "bind")
 
 # Every in-tree filter, score and preemption plugin off: what is decided, the extender decides.
 ONLY_EXTENDER = {
@@ -24,9 +25,7 @@ ONLY_EXTENDER = {
 }
 
 
-def extender_entry(
-    url: str, *, names: bool = True, verbs: Sequence[str] = ("filter", "prioritize", "preempt", "bind"), **fields: Any
-) -> dict[str, Any]:
+def extender_entry(url: str, *, names: bool = True, verbs: Sequence[str] = VERBS, **fields: Any) -> dict[str, Any]:
     """Returns an entry under `extenders` of a KubeSchedulerConfiguration; each verb goes by its own name."""
     named = {f"{verb}Verb": verb for verb in verbs}
     return {"urlPrefix": url, **named, "weight": 1, "nodeCacheCapable": names, **fields}

@@ -23,6 +23,8 @@ TITLES: Mapping[str, str] = {
     "stock": "stock",
     "noop-names": "no-op in Go, names",
     "names": "ours, names",
+    "names-unscored": "ours, without prioritize",
+    "names-only": "ours, in-tree plugins off",
     "names-best": "ours, the best name",
     "noop-full": "no-op in Go, whole nodes",
     "full": "ours, whole nodes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.bench.workloads import (
     preempting_pods,
     standing_pods,
 )
-from tests.running import extender_entry, schedule, serve
+from tests.running import ONLY_EXTENDER, VERBS, extender_entry, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
@@ -57,8 +57,9 @@ class Throughput:
 
 
 @contextmanager
-def _stock(setting: Setting, *extenders: dict[str, Any]) -> Iterator[dict[str, Process]]:
-    with setting.plane.scheduler({"extenders": list(extenders)}, verbosity=0) as scheduler:
+def _stock(setting: Setting, *extenders: dict[str, Any], **profile: Any) -> Iterator[dict[str, Process]]:
+    configuration = {"extenders": list(extenders), "profiles": [{"schedulerName": "default-scheduler", **profile}]}
+    with setting.plane.scheduler(configuration, verbosity=0) as scheduler:
         yield {"scheduler": scheduler}
 
 
@@ -77,15 +78,21 @@ def _beside_noop(names: bool) -> Callable[[Setting], Scheduling]:
     return run
 
 
-def _beside_ours(names: bool, *more: str) -> Callable[[Setting], Scheduling]:
-    """The stock scheduler asking `extender serve`, which decides everything and binds; `more` are its flags."""
+def _beside_ours(
+    names: bool, *more: str, verbs: Sequence[str] = VERBS, **profile: Any
+) -> Callable[[Setting], Scheduling]:
+    """The stock scheduler asking `extender serve`, which decides everything and binds.
+
+    `more` are flags of the extender, `profile` the fields of the scheduler's.
+    """
 
     @contextmanager
     def run(setting: Setting) -> Iterator[dict[str, Process]]:
         flags = ["--log-level=error", *more]
         with serve(setting.plane.kubeconfig, setting.directory, *flags, timeout_seconds=120) as ours:
-            entry = extender_entry(f"http://127.0.0.1:{ours.port}/scheduler", names=names, httpTimeout="10s")
-            with _stock(setting, entry) as stock:
+            url = f"http://127.0.0.1:{ours.port}/scheduler"
+            entry = extender_entry(url, names=names, verbs=verbs, httpTimeout="10s")
+            with _stock(setting, entry, **profile) as stock:
                 yield {**stock, "extender": ours.process}
 
     return run
@@ -118,6 +125,8 @@ MODES: dict[str, Callable[[Setting], Scheduling]] = {
     "stock": _stock,
     "noop-names": _beside_noop(names=True),
     "names": _beside_ours(True),
+    "names-unscored": _beside_ours(True, verbs=("filter", "preempt", "bind")),
+    "names-only": _beside_ours(True, plugins=ONLY_EXTENDER),
     "names-best": _beside_ours(True, "--filter-answer=best"),
     "noop-full": _beside_noop(names=False),
     "full": _beside_ours(False),
