@@ -26,6 +26,7 @@ TITLES: Mapping[str, str] = {
     "names-unscored": "ours, without prioritize",
     "names-only": "ours, in-tree plugins off",
     "names-best": "ours, the best name",
+    "names-best-only": "ours, the best name, in-tree plugins off",
     "noop-full": "no-op in Go, whole nodes",
     "full": "ours, whole nodes",
     "loop": "own loop",

@@ -128,6 +128,7 @@ MODES: dict[str, Callable[[Setting], Scheduling]] = {
     "names-unscored": _beside_ours(True, verbs=("filter", "preempt", "bind")),
     "names-only": _beside_ours(True, plugins=ONLY_EXTENDER),
     "names-best": _beside_ours(True, "--filter-answer=best"),
+    "names-best-only": _beside_ours(True, "--filter-answer=best", plugins=ONLY_EXTENDER),
     "noop-full": _beside_noop(names=False),
     "full": _beside_ours(False),
     "loop": _own_loop,

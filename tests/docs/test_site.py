@@ -91,7 +91,7 @@ def flags(command: click.Command) -> set[str]:
 OTHERS = {"--set", "--wait", "--reset-then-reuse-values", "--server-side"}  # helm's and kubectl's
 OTHERS |= {"--help", "--runtime-config", "--kube-scheduler-arg"}  # everybody's, kube-apiserver's, k3s'
 OTHERS |= {"--workers", "--threads", "--preload", "--keep-alive", "--http-parser"}  # gunicorn's
-OTHERS |= {"--workload", "--repeat", "--nice"}  # of make bench-cluster and bench-webhook
+OTHERS |= {"--part", "--nodes", "--workload", "--repeat", "--nice"}  # of make bench, bench-cluster and bench-webhook
 
 
 @pytest.mark.parametrize("path", [*PAGES, *ROOT.glob("extender/app/doctor/*.py")], ids=lambda path: path.name)
