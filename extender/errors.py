@@ -14,6 +14,7 @@
     │   └── RuleUnanswered      a user's rule is still at work
     ├── RuleFailed              a rule raised, or cannot judge the pod, where that ends the work
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be had
+    ├── TaskFailed              a background task raised an unexpected error: the process has to end
     ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
     └── ClusterError            a call to the API server did not succeed
         ├── Refused             the API server said no: nothing was changed
@@ -107,6 +108,10 @@ class BindingFailed(ExtenderError):
     def __init__(self, message: str, plugin: str = "") -> None:
         super().__init__(message)
         self.plugin = plugin
+
+
+class TaskFailed(ExtenderError):
+    """A background task raised an unexpected error; the process has to end, because the task's work is half done."""
 
 
 class InvalidAnswer(ExtenderError):

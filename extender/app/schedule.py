@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -34,7 +34,7 @@ from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
-from extender.runtime.threads import Ticker
+from extender.runtime.threads import TaskFailures, Ticker
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.timing import ProfileTimer
@@ -81,7 +81,7 @@ def schedule(settings: Settings, options: Options) -> None:
     Raises:
         ConfigurationError, OSError: before anything is scheduled.
         ClusterError: the lease was lost.
-        RuntimeError: the thread that binds has ended; nobody but another process goes on with its pods.
+        TaskFailed: a background task raised an unexpected error, or the thread that binds has ended.
     """
     log.configure(settings.log_format, settings.log_level)
     stopping = threading.Event()
@@ -102,6 +102,7 @@ class SchedulerProcess(CacheProcess):
 
     def __init__(self, settings: Settings, options: Options, stopping: threading.Event) -> None:
         self._scheduling, clock = False, SystemClock()
+        self._failures = TaskFailures()
         self._metrics = metrics = SchedulerMetrics(clock, version("extender"), traces_of(os.environ))
         super().__init__("schedule", settings, metrics, clock, stopping)
         policy, observed = self._policy, self._observed
@@ -113,7 +114,7 @@ class SchedulerProcess(CacheProcess):
         self._follow(cache, feed, rules.profiles, metrics, prepared, settle=not feed.leading())
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
         fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
-        self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped)
+        self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped, self._failures.report)
         # A bind waits for its turn, passes if this process leads, and goes to the extender that binds the pod, if any.
         binder = LeaderBinder(ExtenderBinder(feed.binder, extenders, cache.placement), feed.fence)
         ports = writers.ports(PacedBinder(binder, TokenBucket(options.bind_rate), clock), observed.events)
@@ -145,7 +146,7 @@ class SchedulerProcess(CacheProcess):
         return PageServer(host, port, pages, private.actions, takers=private.takers)
 
     def run(self) -> None:
-        """Starts everything in order, schedules, and stops everything. Raises ClusterError where the lease is lost."""
+        """Starts everything in order, schedules, and stops everything. Raises what `schedule` raises."""
         self._pages.start()
         self._metrics.attempt_log.start()
         self._start_following()
@@ -156,8 +157,12 @@ class SchedulerProcess(CacheProcess):
             while not self._stopping.is_set():
                 if not self._leading():
                     raise ClusterError("the lease was lost: another scheduler may lead now")
+                self._failures.check()
                 self._writers.binders.check()
-                self._loop.scheduler.schedule_one(POP_SECONDS)
+                try:
+                    self._loop.scheduler.schedule_one(POP_SECONDS)
+                except Exception as error:  # the pod's attempt is half done
+                    self._failures.report("scheduling", error)
         finally:
             self._stop()
 
@@ -212,18 +217,19 @@ class SchedulerProcess(CacheProcess):
 
     def _tickers_of(self, clock: Clock) -> tuple[Ticker, ...]:
         expiry, loop = Expiry(self._cache, self._feed.survey, clock), self._loop
-        return (
-            Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "it is tried again")),
-            Ticker("waiting", WAITING_SECONDS, loop.waiting.poll),
-            Ticker("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
-            Ticker("kept claims", REFRESH_SECONDS, loop.recovery.release_kept),
-            Ticker("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
-            Ticker("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
-            Ticker("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
-            Ticker("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
-            Ticker("threads", REVIVAL_SECONDS, self.revive),
-            Ticker("cpu", HOUSEKEEPING_SECONDS, self._cpu.look),
+        actions: tuple[tuple[str, float, Callable[[], object]], ...] = (
+            ("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "it is tried again")),
+            ("waiting", WAITING_SECONDS, loop.waiting.poll),
+            ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
+            ("kept claims", REFRESH_SECONDS, loop.recovery.release_kept),
+            ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
+            ("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
+            ("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
+            ("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
+            ("threads", REVIVAL_SECONDS, self.revive),
+            ("cpu", HOUSEKEEPING_SECONDS, self._cpu.look),
         )
+        return tuple(Ticker(name, seconds, action, self._failures.report) for name, seconds, action in actions)
 
     def _queue_status(self) -> Answer:
         leading = self._scheduling and self._leading()

@@ -20,7 +20,7 @@ from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
-from extender.runtime.threads import WorkerPool
+from extender.runtime.threads import OnError, WorkerPool
 from extender.scheduler.ports import Events
 from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.web.telemetry.metrics import Metrics
@@ -32,18 +32,25 @@ _PREEMPTION_RATE = 100.0  # statuses, and events, a second
 
 
 class Writers:
-    """The writers and their threads; rates are calls a second."""
+    """The writers and their threads; rates are calls a second. `on_error` is called with what a task raises."""
 
     def __init__(
-        self, client: Caller, status_rate: float, event_rate: float, clock: Clock, dropped: Callable[[str], None]
+        self,
+        client: Caller,
+        status_rate: float,
+        event_rate: float,
+        clock: Clock,
+        dropped: Callable[[str], None],
+        on_error: OnError,
     ) -> None:
         self.statuses = ApiStatuses(client, TokenBucket(status_rate), clock, dropped)
         self._event_bucket = YieldingBucket(event_rate)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
         self.evictor, self.volumes = ApiEvictor(client, clock), ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
-        self.binders = FiberPool("binder", BINDINGS)
-        self.pre_binders, self.preemptors = WorkerPool("pre-binder", PRE_BINDERS), WorkerPool("preemptor", PREEMPTORS)
+        self.binders = FiberPool("binder", BINDINGS, on_error)
+        self.pre_binders = WorkerPool("pre-binder", PRE_BINDERS, on_error)
+        self.preemptors = WorkerPool("preemptor", PREEMPTORS, on_error)
 
     def ports(self, binder: Binder, events: Callable[[Events], Events]) -> LoopPorts:
         """Returns them as the loop uses them, with the chain that a bind passes, and what `events` makes of events."""

@@ -8,7 +8,6 @@ fiber at a time.
 
 from __future__ import annotations
 
-import logging
 import select
 import threading
 import time
@@ -19,20 +18,24 @@ from typing import TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped,unused-ignore]  # its stubs are another package
 
-from extender.errors import Refused
+from extender.errors import Refused, TaskFailed
+from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 _TURN_SECONDS = 0.002  # the longest wait of a new task while others wait for their sockets
 _CHECK_SECONDS = 1.0  # how often whoever waits for room asks whether there will be any
 _EXPIRY_SECONDS = 0.1  # how often somebody looks whose patience is over
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class FiberPool:
-    """A scheduler.ports.Workers of one thread, which is at work on up to `fibers` tasks at once."""
+    """A scheduler.ports.Workers of one thread, which is at work on up to `fibers` tasks at once.
 
-    def __init__(self, name: str, fibers: int) -> None:
+    `on_error` is called with what a task raises.
+    """
+
+    def __init__(self, name: str, fibers: int, on_error: OnError) -> None:
+        self._on_error = on_error
         self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # beginnings and resumptions; None: stop
         self._room = threading.Semaphore(fibers)
         self._poll = select.poll()
@@ -45,15 +48,15 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """See scheduler.ports.Workers. Raises RuntimeError as `check` does."""
+        """See scheduler.ports.Workers. Raises TaskFailed as `check` does."""
         while not self._room.acquire(timeout=_CHECK_SECONDS):
             self.check()
         self._due.put(lambda: _Fiber(self, task).switch())
 
     def check(self) -> None:
-        """Raises RuntimeError where the thread has ended: no other can go on with its fibers."""
+        """Raises TaskFailed if the thread has ended: no other can continue its fibers."""
         if not self._thread.is_alive():
-            raise RuntimeError(f"the thread {self._thread.name} has ended, and its tasks with it")
+            raise TaskFailed(f"the thread {self._thread.name} has ended, and its tasks with it")
 
     def stop(self, timeout_seconds: float) -> None:
         """Ends once the tasks submitted so far are done, or that time is over."""
@@ -112,8 +115,8 @@ class FiberPool:
         self._at_work += 1
         try:
             task()
-        except BaseException:  # a fault in one task must not cost the thread, nor may its SystemExit
-            _log.exception("%s: a task failed", self._thread.name)
+        except BaseException as error:  # SystemExit too: it would end the thread, and every other fiber with it
+            self._on_error(self._thread.name, error)
         finally:
             self._at_work -= 1
             self._room.release()

@@ -11,10 +11,42 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
+from extender.errors import TaskFailed
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Telemetry
 
 _log = logging.getLogger(__name__)
+
+OnError = Callable[[str, BaseException], object]
+"""Called with the name of a background task and the error that it raised."""
+
+
+def log_error(task: str, error: BaseException) -> None:
+    """Logs the error of a background task whose next run can make up for the one that failed."""
+    _log.error("background task failed task=%s", task, exc_info=error)
+
+
+class TaskFailures:
+    """Ends a process after an unexpected error in a background task, because nothing else knows what it left half done.
+
+    A restart repairs that, since every fact is in the API server. Tasks call `report` in their own threads; the main
+    thread calls `check` now and then.
+    """
+
+    def __init__(self) -> None:
+        self._failed: TaskFailed | None = None
+
+    def report(self, task: str, error: BaseException) -> None:
+        """Logs the error; from now on `check` raises. See OnError."""
+        _log.critical("background task failed, ending the process task=%s", task, exc_info=error)
+        failed = TaskFailed(f"background task {task} failed: {type(error).__name__}: {error}")
+        failed.__cause__ = error
+        self._failed = self._failed or failed
+
+    def check(self) -> None:
+        """Raises TaskFailed if a task has failed."""
+        if self._failed is not None:
+            raise self._failed
 
 
 class LastingThread:
@@ -54,13 +86,16 @@ class LastingThread:
 
 
 class Ticker:
-    """Calls `action` every `seconds` (0: only when woken) from `start` to `stop`.
+    """Calls `action` every `seconds` (0: only when woken) from `start` to `stop`, even after it has raised.
 
-    An action that raises is logged and called again.
+    Args:
+        on_error: called with what `action` raises.
     """
 
-    def __init__(self, name: str, seconds: float, action: Callable[[], object]) -> None:
-        self._seconds, self._action = seconds, action
+    def __init__(self, name: str, seconds: float, action: Callable[[], object], on_error: OnError = log_error) -> None:
+        self._seconds = seconds
+        self._action = action
+        self._on_error = on_error
         self._stopped = False
         self._wakings: SimpleQueue[None] = SimpleQueue()
         self._thread = LastingThread(name, self._run)
@@ -81,8 +116,8 @@ class Ticker:
         while not self._sleep():
             try:
                 self._action()
-            except Exception:
-                _log.exception("%s failed", self.name)
+            except Exception as error:
+                self._on_error(self.name, error)
 
     def _sleep(self) -> bool:
         """Sleeps until it is time, or somebody wakes it; returns whether to stop."""
@@ -137,10 +172,11 @@ class ParkedThreads(Generic[T]):
 class WorkerPool:
     """A scheduler.ports.Workers of `threads` threads; `submit` waits while each has `backlog` tasks before it.
 
-    Lighter than concurrent.futures, for nobody asks for a task's result.
+    Lighter than concurrent.futures, because no task returns a result. `on_error` is called with what a task raises.
     """
 
-    def __init__(self, name: str, threads: int, backlog: int = 2) -> None:
+    def __init__(self, name: str, threads: int, on_error: OnError, backlog: int = 2) -> None:
+        self._on_error = on_error
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._room = threading.Semaphore(threads * (1 + backlog))
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
@@ -165,8 +201,8 @@ class WorkerPool:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except BaseException:  # a fault in one task must not cost the thread, nor may its SystemExit
-                _log.exception("%s: a task failed", threading.current_thread().name)
+            except BaseException as error:  # SystemExit too: it would end only this thread
+                self._on_error(threading.current_thread().name, error)
             finally:
                 self._room.release()
 

@@ -11,7 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from extender.errors import TaskFailed
 from extender.runtime.fibers import READABLE, WRITABLE, FiberPool, in_thread, ready
+from extender.runtime.threads import TaskFailures, log_error
 
 WAIT_SECONDS = 30.0
 Pair = tuple[socket.socket, socket.socket]
@@ -19,7 +21,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def pool() -> Iterator[FiberPool]:
-    pool = FiberPool("test", 4)
+    pool = FiberPool("test", 4, log_error)
     pool.start()
     yield pool
     pool.stop(WAIT_SECONDS)
@@ -117,6 +119,16 @@ def test_a_task_that_fails_costs_neither_the_thread_nor_room(
     assert caplog.text.count(f"\n{error}") == 10
 
 
+def test_the_process_learns_what_a_fiber_raises() -> None:
+    failures = TaskFailures()
+    pool = FiberPool("binder", 1, failures.report)
+    pool.start()
+    pool.submit(lambda: 1 / 0)
+    pool.stop(WAIT_SECONDS)
+    with pytest.raises(TaskFailed, match="background task binder failed: ZeroDivisionError"):
+        failures.check()
+
+
 class BrokenPoll:
     """Fails as the thread waits for its fibers' sockets; nothing can go on with them after that."""
 
@@ -129,13 +141,13 @@ class BrokenPoll:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_nobody_waits_for_a_thread_that_has_ended(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "poll", BrokenPoll)
-    pool = FiberPool("test", 1)
+    pool = FiberPool("test", 1, log_error)
     pool.start()
     pool.check()
     pool.submit(lambda: ready(pairs[0][0].fileno(), READABLE, WAIT_SECONDS))
-    with pytest.raises(RuntimeError, match="the thread test has ended"):
+    with pytest.raises(TaskFailed, match="the thread test has ended"):
         pool.submit(lambda: None)
-    with pytest.raises(RuntimeError, match="the thread test has ended"):
+    with pytest.raises(TaskFailed, match="the thread test has ended"):
         pool.check()
 
 
@@ -156,7 +168,7 @@ def test_submit_waits_while_too_many_are_at_work(pool: FiberPool, pairs: list[Pa
 
 
 def test_stop_finishes_what_was_submitted(pairs: list[Pair]) -> None:
-    pool, answer = FiberPool("test", 4), Future[object]()
+    pool, answer = FiberPool("test", 4, log_error), Future[object]()
     pool.start()
     pool.submit(lambda: read(pairs[0][0], answer))
     with ThreadPoolExecutor(1) as other:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from extender.runtime.threads import Ticker
+import pytest
+
+from extender.errors import TaskFailed
+from extender.runtime.threads import TaskFailures, Ticker
 
 
 def test_it_acts_again_and_again_though_the_action_fails() -> None:
@@ -18,6 +21,21 @@ def test_it_acts_again_and_again_though_the_action_fails() -> None:
     ticker.start()
     assert all(thrice.acquire(timeout=10) for _ in range(3))
     ticker.stop()
+
+
+def test_the_process_learns_what_an_action_raises() -> None:
+    failures, reported = TaskFailures(), threading.Event()
+
+    def report(task: str, error: BaseException) -> None:
+        failures.report(task, error)
+        reported.set()
+
+    ticker = Ticker("expiry", 0.001, lambda: 1 / 0, report)
+    ticker.start()
+    assert reported.wait(10)
+    ticker.stop()
+    with pytest.raises(TaskFailed, match="background task expiry failed: ZeroDivisionError"):
+        failures.check()
 
 
 def test_without_an_interval_it_acts_only_when_it_is_woken() -> None:

@@ -10,14 +10,15 @@ from functools import partial
 
 import pytest
 
-from extender.runtime.threads import WorkerPool
+from extender.errors import TaskFailed
+from extender.runtime.threads import TaskFailures, WorkerPool, log_error
 
 WAIT_SECONDS = 30.0
 
 
 @pytest.fixture
 def pool() -> Iterator[WorkerPool]:
-    pool = WorkerPool("test", threads=2, backlog=1)
+    pool = WorkerPool("test", threads=2, on_error=log_error, backlog=1)
     pool.start()
     yield pool
     pool.stop(WAIT_SECONDS)
@@ -39,6 +40,18 @@ def test_a_task_that_fails_costs_no_thread(pool: WorkerPool, fail: Callable[[], 
     assert done.wait(WAIT_SECONDS)
 
 
+def test_the_process_learns_the_first_error_of_a_task() -> None:
+    failures = TaskFailures()
+    failures.check()
+    pool = WorkerPool("test", threads=1, on_error=failures.report)
+    pool.start()
+    pool.submit(lambda: 1 / 0)
+    pool.submit(sys.exit)
+    pool.stop(WAIT_SECONDS)
+    with pytest.raises(TaskFailed, match="background task test-0 failed: ZeroDivisionError: division by zero"):
+        failures.check()
+
+
 def test_submit_waits_while_too_many_wait(pool: WorkerPool) -> None:
     gate, done = threading.Event(), threading.Event()
     for _ in range(4):
@@ -53,7 +66,7 @@ def test_submit_waits_while_too_many_wait(pool: WorkerPool) -> None:
 
 
 def test_stop_finishes_what_was_submitted() -> None:
-    pool = WorkerPool("test", threads=1)
+    pool = WorkerPool("test", threads=1, on_error=log_error)
     done: list[int] = []
     pool.start()
     for i in range(3):

@@ -15,6 +15,7 @@ from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.errors import ClusterError, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
+from extender.runtime.threads import log_error
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, Call, fake_api, hang_up
 from tests.cluster.http.test_credentials import GRANT, with_plugin
@@ -131,7 +132,7 @@ def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
 def test_where_no_thread_can_be_started_calls_are_refused_and_credentials_read_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fibers, answers = FiberPool("test", 1), SimpleQueue[object]()
+    fibers, answers = FiberPool("test", 1, log_error), SimpleQueue[object]()
     fibers.start()
 
     def ask() -> None:

@@ -18,6 +18,7 @@ from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binding
+from extender.runtime.threads import log_error
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
 
@@ -69,7 +70,7 @@ def binder(connection: KubeClient, request: pytest.FixtureRequest) -> Iterator[A
     if request.param == "thread":
         yield ApiBinder(connection)
         return
-    pool = FiberPool("binder", 8)
+    pool = FiberPool("binder", 8, log_error)
     pool.start()
     yield FiberBinder(connection, pool)
     pool.stop(30)
