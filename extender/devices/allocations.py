@@ -21,6 +21,7 @@ from extender.devices.inventory.inventory import INVENTORIES, Inventories
 from extender.framework.status import Code
 from extender.model.devices.claims import ResourceClaim
 from extender.model.devices.slices import DeviceClass
+from extender.runtime.clock import NO_DEADLINE
 from extender.table import Table
 from extender.table.journal import Cursor, Journal
 from extender.table.labels import IntColumn, Rows
@@ -77,13 +78,18 @@ class Devices:
                 self._totals.clear()
             self._totals[expressions] = ClassTotals(expressions, self._table, self.allocated)
         totals = self._totals[expressions]
-        totals.refresh(self.inventories.pools)
+        with self._table.until(NO_DEADLINE):  # as in `refresh`
+            totals.refresh(self.inventories.pools)
         return totals
 
     def refresh(self) -> None:
-        """Catches up with changes of slices, nodes and claims."""
-        changed = self.inventories.refresh()
-        claimed = self.allocated.refresh()
+        """Catches up with changes of slices, nodes and claims.
+
+        The decision's deadline does not end this: the changes have been read by then, and would be lost.
+        """
+        with self._table.until(NO_DEADLINE):
+            changed = self.inventories.refresh()
+            claimed = self.allocated.refresh()
         journal = self._table.journal
         for pool in changed | claimed:
             note = journal.note if pool in self.inventories.pools else journal.note_removed

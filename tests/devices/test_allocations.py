@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -12,17 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.errors import DeadlineExceeded
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.model.devices.claims import PendingClaim, ResourceClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
-from extender.runtime.clock import SystemClock
+from extender.runtime.clock import Deadline, SystemClock
 from extender.table import Table
 from extender.table.journal import Journal
 from tests.builders import (
     Object,
+    expression,
     make_claim,
     make_device,
     make_node,
@@ -30,6 +33,7 @@ from tests.builders import (
     make_request,
     make_result,
     make_slice,
+    node_term,
     with_allocation,
 )
 from tests.devices.strategies import ATTRIBUTES, CLASSES, GPU, NODES, claims, nodes, rules, slices, taken
@@ -113,6 +117,19 @@ class HastyClock(SystemClock):
 
     def monotonic(self) -> float:
         return 6.0 * next(self._looks)
+
+
+@pytest.mark.parametrize("looks", range(1, 8))
+def test_a_deadline_that_passes_while_devices_are_counted_loses_no_change(looks: int) -> None:
+    """Whatever the number of looks at the clock after which it has passed."""
+    claim = make_claim("c", make_request("r", "gpu"))
+    nodes = [make_node(name).label(disk="ssd" if name < "c" else "hdd").obj() for name in "abcd"]
+    on_ssd = {"nodeSelectorTerms": [node_term(expression("disk", "In", "ssd"))]}
+    slices = [offered(name, 2, lambda i: i, nodeSelector=on_ssd) for name in ("one", "two")]
+    table = table_of(*CLASSES, claim, *nodes, *slices)
+    with suppress(DeadlineExceeded), table.until(Deadline(HastyClock(), 6.0 * looks)):
+        verdicts(table)
+    assert verdicts(table) == dict.fromkeys("cd", "cannot allocate all claims")
 
 
 def offered(name: str, number: int, *attributes: Callable[[int], object], **fields: Any) -> Object:
