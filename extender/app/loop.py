@@ -99,7 +99,7 @@ def compose_loop(
     Args:
         cycles: by schedulerName.
         backoff, max_unschedulable_seconds: see PriorityQueue.
-        limit: of users' rules of Reserve and Permit; `cycles` have theirs.
+        limit: for an attempt to find a node, and for users' rules of Reserve and Permit.
     """
     statuses, events, evictor, claims = ports.statuses, ports.events, ports.evictor, ports.claims
     binders, pre_binders, preemptors = ports.binders, ports.pre_binders, ports.preemptors
@@ -135,7 +135,7 @@ def compose_loop(
     )  # fmt: skip
     scheduler = Scheduler(
         cycles, cache, queue, (volumes, devices), permits, binding, binders, pre_binders, failures, events, telemetry,
-        clock,
+        clock, limit,
     )  # fmt: skip
     recovery = StartupRecovery(cache, cycles, devices, nominations)
     return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache))
@@ -195,13 +195,11 @@ def cycles_of(
     extenders: Extenders,
     observers: Sequence[AttemptObserver] = (),
     timer: ProfileTimer | None = None,
-    limit: TimeLimit = NO_LIMIT,
 ) -> Mapping[str, SchedulingCycle]:
     """Returns the scheduling cycles by schedulerName.
 
     Args:
         scheduler_name: given to the only profile, or choosing one of several; None: the profiles' own names.
-        limit: of decisions that users' rules are asked for.
 
     Raises:
         ConfigurationError: there is no such profile, or one switches off what the loop does all the same.
@@ -210,7 +208,7 @@ def cycles_of(
     profiles = [ignoring(each, left_to_extenders) for each in _chosen(policy, scheduler_name)]
     if unsupported := [text for each in profiles for text in each.unsupported]:
         raise ConfigurationError(unsupported)
-    return {each.name: SchedulingCycle(each, random, extenders, timer, limit, observers) for each in profiles}
+    return {each.name: SchedulingCycle(each, random, extenders, timer, observers) for each in profiles}
 
 
 def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:

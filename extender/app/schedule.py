@@ -131,11 +131,11 @@ class SchedulerProcess(CacheProcess):
         self._pages = self._page_server(asdict(options))
 
     def _rules_of(self, policy: Policy, options: Options, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
-        random, observers, limit = self._observed.random(options.seed), self._observed.observers, self._limit
+        random, observers = self._observed.random(options.seed), self._observed.observers
         return LoopRules(
             policy,
             self._features,
-            lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer, limit),
+            lambda policy: cycles_of(policy, options.scheduler_name, random, extenders, observers, timer),
         )
 
     def _page_server(self, options: Mapping[str, object]) -> PageServer:

@@ -9,35 +9,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import islice
+from itertools import chain
 
-from extender.cache.changes import Changes, Updates, apply
+from extender.cache.changes import Changes, Update, apply
 from extender.errors import DeadlineExceeded, MalformedInput, RuleUnanswered
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import Table
 from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
 
-_UPDATES_AT_ONCE = 50
+_UPDATES_BETWEEN = 50
 _TRIES = 100
 
 
 class Replica:
-    """A table, and how far it has followed the journal."""
+    """A table, and how far it has followed the journal.
+
+    Attributes:
+        cursor: the position in the journal up to which changes were handed to the table.
+        pending: those of them that it has not taken in yet, because a reader's deadline came first.
+    """
 
     def __init__(self, features: FeatureGates) -> None:
         self._features = features
         self.table = Table(features)
         self.cursor = BEGINNING
+        self.pending: Iterator[Update] = iter(())
 
-    def missed(self, changes: Changes) -> Updates:
-        """Returns what the table has to take in to be up to date; a table that is too far behind is made anew."""
+    def follow(self, changes: Changes) -> None:
+        """Adds the changes since `cursor` to the pending ones; replaces a table that is too far behind."""
         missed = changes.since(self.cursor)
         if missed is None:
             self.table.leave_readers()
-            self.table, missed = Table(self._features), changes.all()
+            self.table = Table(self._features)
+            self.pending = iter(changes.all())
+        elif len(missed):
+            self.pending = chain(self.pending, missed)
         self.cursor = changes.now
-        return missed
+
+    def catch_up(self, deadline: Deadline = NO_DEADLINE, between: Callable[[], object] = lambda: None) -> None:
+        """Brings the table up to date; calls `between` now and then.
+
+        Raises:
+            DeadlineExceeded: the rest stays pending, and the next call continues with it.
+        """
+        for number, update in enumerate(self.pending, start=1):
+            apply((update,), self.table)
+            deadline.check("the rest of the changes since the table was used last")
+            if not number % _UPDATES_BETWEEN:
+                between()
 
 
 class TablePool:
@@ -68,7 +88,8 @@ class TablePool:
         """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
         replica = self._idle.pop() if self._idle else self._new()
         try:
-            apply(replica.missed(self._changes), replica.table)
+            replica.follow(self._changes)
+            replica.catch_up()
             answer = question(replica.table)
         except BaseException:
             self._discard(replica)
@@ -82,17 +103,17 @@ class TablePool:
 
         Rules that read it end by the deadline.
         """
-        with self._lent(reader) as replica:
+        with self._lent(reader, deadline) as replica:
             replica.table.deadline = deadline
             yield replica.table
 
     @contextmanager
-    def _lent(self, reader: str) -> Iterator[Replica]:
+    def _lent(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
         """Lends a replica; one whose reader failed, perhaps in the middle of a step, is not lent again."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
-            missed = replica.missed(self._changes)
-        self._catch_up(replica, missed, reader)
+            replica.follow(self._changes)
+        self._catch_up(replica, reader, deadline)
         try:
             yield replica
         except BaseException as error:
@@ -118,8 +139,8 @@ class TablePool:
                 if not self._idle and len(self._replicas) >= tables:
                     return
                 replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new()
-                missed = replica.missed(self._changes)
-            self._catch_up(replica, missed, "refresh")
+                replica.follow(self._changes)
+            self._catch_up(replica, "refresh")
             self._idle.append(replica)
 
     def keep_up(self) -> None:
@@ -139,12 +160,9 @@ class TablePool:
         with self._locked("check_tables"):
             known = tuple(self._replicas)
             fresh = self._new()
-            missed = fresh.missed(self._changes)
+            fresh.follow(self._changes)
         try:
-            updates = iter(missed)
-            while part := tuple(islice(updates, _UPDATES_AT_ONCE)):
-                apply(part, fresh.table)
-                breathe()
+            fresh.catch_up(between=breathe)
         except BaseException:
             self._give_back(fresh, "check_tables", failed=True)
             raise
@@ -170,23 +188,24 @@ class TablePool:
                 is_idle = replica in self._idle
                 if is_idle:
                     self._idle.remove(replica)
-                    missed, fresh_missed = replica.missed(self._changes), fresh.missed(self._changes)
+                    replica.follow(self._changes)
+                    fresh.follow(self._changes)
             if is_idle:
                 break
             breathe()
         else:
             return False
         with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
-            apply(missed, replica.table)
-        apply(fresh_missed, fresh.table)
+            replica.catch_up()
+        fresh.catch_up()
         self._give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
         return True
 
-    def _catch_up(self, replica: Replica, missed: Updates, reader: str) -> None:
+    def _catch_up(self, replica: Replica, reader: str, deadline: Deadline = NO_DEADLINE) -> None:
         try:
-            apply(missed, replica.table)
-        except BaseException:
-            self._give_back(replica, reader, failed=True)
+            replica.catch_up(deadline)
+        except BaseException as error:
+            self._give_back(replica, reader, failed=not isinstance(error, DeadlineExceeded))
             raise
 
     # ---- with the lock held

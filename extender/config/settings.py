@@ -185,7 +185,7 @@ class Settings(BaseModel):
     decision_seconds: Seconds = setting(
         4.0,
         "how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5; "
-        "schedule: how long a decision that asks users' rules may take, and rules of Reserve and Permit",
+        "schedule: how long an attempt to find a node may take, and rules of Reserve and Permit",
     )
     drain_seconds: Seconds = setting(
         5.0, "after SIGTERM: how long the extender answers on with readiness down, for Services to notice"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import Protocol
 
@@ -45,6 +47,15 @@ class Deadline:
         """Is called between steps; `step` is the next one. Raises DeadlineExceeded."""
         if self._clock.monotonic() > self._ends_at:
             raise DeadlineExceeded(self.told(f"{step} is still to come"))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Does not count the time that the block takes."""
+        begin = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._ends_at += self._clock.monotonic() - begin
 
     @property
     def left_seconds(self) -> float:

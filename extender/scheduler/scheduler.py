@@ -20,7 +20,7 @@ from extender.errors import BindingFailed, DeadlineExceeded, ExtenderError, Ille
 from extender.framework.permit import Permit, Permits, ReserveRule
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_pod import QueuedPod
-from extender.runtime.clock import Clock
+from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.scheduler.binding.cycle import AssumedPod, BindingCycle, unfit_by
 from extender.scheduler.binding.reservations import Reservation, Reserver, undo
 from extender.scheduler.failures import FailureHandler
@@ -44,6 +44,7 @@ class Scheduler:
         permits: users' rules of Reserve and Permit, which come after them.
         binders: for the binding cycles of pods that need nothing but their Binding.
         pre_binders: threads for the others', which may wait for users' rules.
+        limit: for each attempt, from bringing its table up to date to the choice of a node or of victims.
     """
 
     cycles: Mapping[str, SchedulingCycle]
@@ -58,6 +59,7 @@ class Scheduler:
     events: Events
     telemetry: SchedulerTelemetry
     clock: Clock
+    limit: TimeLimit = NO_LIMIT
     sample: Iterator[bool] = field(default_factory=sample)
 
     def schedule_one(self, timeout_seconds: float | None = None) -> bool:
@@ -105,7 +107,7 @@ class Scheduler:
         nominated_node = self.cache.nominated_node(info.uid)
         if nominated_node != info.pod.status.nominated_node_name:
             info = PodInfo(info.pod.nominated_to(nominated_node))
-        with self.cache.snapshot("schedule") as table:
+        with self.cache.snapshot("schedule", self.limit.begin()) as table:
             return cycle.schedule_pod(info, table)
 
     def _assume_and_reserve(

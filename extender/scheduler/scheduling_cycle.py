@@ -25,11 +25,9 @@ from extender.framework.status import Refusal
 from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
-from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
 from extender.preemption import NOT_HELPFUL, Candidate, Preemption, preempt
 from extender.queue.queued_pod import ERROR, Rejection
-from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
 from extender.scheduler.ports import EventType
@@ -120,7 +118,6 @@ class SchedulingCycle:
         random: breaks ties, and says where preemption begins to search.
         extenders: asked about the nodes that the profile lets pass.
         timer: times some decisions; None: none is.
-        limit: of decisions by a profile with users' rules; those of the others end by themselves.
         observers: hear of each decision.
     """
 
@@ -130,12 +127,11 @@ class SchedulingCycle:
         random: Random,
         extenders: Extenders | None = None,
         timer: ProfileTimer | None = None,
-        limit: TimeLimit = NO_LIMIT,
         observers: Sequence[AttemptObserver] = (),
     ) -> None:
         self.profile = self._rules = profile
         self._observers = observers
-        self._timer, self._limit = timer, limit if users_rules(profile) else NO_LIMIT
+        self._timer = timer
         self._random = random
         self._timeouts = timeouts_of(profile)
         self._extenders = extenders or Extenders()
@@ -144,12 +140,12 @@ class SchedulingCycle:
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Unfit:
         """Returns the node for `pod`, or the reason why there is none, by what `table` holds.
 
-        Raises DeadlineExceeded: as RuleUnanswered, `table` is in use still.
+        Raises:
+            DeadlineExceeded: the table's deadline has passed. If it is a RuleUnanswered, a rule may still use `table`.
         """
         try:
-            with table.until(self._limit.begin()):
-                self._rules = self._timer.begin(self.profile) if self._timer else self.profile
-                decided = self._decide(pod, table)
+            self._rules = self._timer.begin(self.profile) if self._timer else self.profile
+            decided = self._decide(pod, table)
         except DeadlineExceeded as error:
             self._tell(pod, table, Unfit(str(error)))
             raise
@@ -214,7 +210,8 @@ class SchedulingCycle:
         """
         fit = find_fit(self._rules, pod, table, rows)
         if not diagnosis.failure(fit):
-            self._extenders.filter(pod, table, fit)
+            with table.deadline.paused():  # extenders have timeouts of their own
+                self._extenders.filter(pod, table, fit)
         return fit
 
     def _scored(self, pod: PodInfo, table: Table, feasible: Rows) -> Chosen | Unfit:
@@ -230,7 +227,8 @@ class SchedulingCycle:
             return int(feasible[0])
         total = score(self._rules, pod, table, feasible).total
         if self._extenders:
-            total = total + self._extenders.prioritize(pod, table, feasible)
+            with table.deadline.paused():
+                total = total + self._extenders.prioritize(pod, table, feasible)
         best: Rows = feasible[total == total.max()]
         return int(best[self._random.randrange(len(best))])
 
@@ -261,7 +259,8 @@ class SchedulingCycle:
 
         def post_filter() -> Preemption:
             found = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
-            return self._extenders.preempt(pod, table, found)
+            with table.deadline.paused():
+                return self._extenders.preempt(pod, table, found)
 
         found = self._timer.time_point(POST_FILTER, post_filter) if self._timer else post_filter()
         if found.nominated_node is None:

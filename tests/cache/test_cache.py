@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
-from extender.errors import IllegalTransition, Outdated, UnknownNode
+from extender.errors import DeadlineExceeded, IllegalTransition, Outdated, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.nodes.columns import CPU
@@ -37,6 +37,14 @@ def pod(name: str, on: str = "", **status: Any) -> Pod:
     obj = (builder.node(on) if on else builder).obj()
     obj.setdefault("status", {}).update(status)
     return msgspec.convert(obj, Pod)
+
+
+class SlowClock(ManualClock):
+    """Advances by 0.1 s each time it is read."""
+
+    def monotonic(self) -> float:
+        self.advance(0.1)
+        return super().monotonic()
 
 
 def fits(_table: Table) -> str:
@@ -334,6 +342,21 @@ def test_tables_that_are_refreshed_need_no_more_work_when_they_are_lent() -> Non
     with cache.snapshot("again") as table:
         assert table in (one, two)
         assert len(table.pods) == 1
+
+
+def test_a_refresh_ends_at_the_readers_deadline_and_the_next_reader_continues_with_it() -> None:
+    cache, _ = cache_with("n")
+    cache.refresh(1)
+    for number in range(100):
+        cache.changed("Pod", pod(f"p{number}", "n"))
+    with pytest.raises(DeadlineExceeded), cache.snapshot("late", TimeLimit(SlowClock(), 1.0).begin()):
+        pass
+    cache.deleted("Pod", pod("p0", "n"))
+    cache.deleted("Pod", pod("p99", "n"))
+    with cache.snapshot("next") as table:
+        assert {info.pod.name for info in table.pods} == {f"p{number}" for number in range(1, 99)}
+    with cache.snapshot("again") as again:
+        assert again is table  # what it had taken in by then was not lost
 
 
 def test_each_reader_has_a_table_of_its_own_and_none_is_made_in_vain() -> None:

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from extender import Node, Pod, PodInfo, Rows, Table, predicate, priority
-from extender.app.loop import cycles_of
-from extender.errors import DeadlineExceeded
+from extender.framework.fit import Fit
 from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.lines import AttemptLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
 from extender.plugins.users import RaisedFailures
-from extender.policy.policy import Policy, provider
+from extender.policy.policy import provider
+from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.scheduler.extenders import Extenders
-from extender.scheduler.scheduling_cycle import SchedulingCycle
+from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.scheduler.world import NAME, World
 
@@ -166,31 +166,43 @@ class SlowClock(ManualClock):
         return super().monotonic()
 
 
+def with_extender(clock: ManualClock, seconds: float) -> Extenders:
+    """An extender that lets every node pass, after so many seconds."""
+
+    class SlowExtenders(Extenders):
+        def __bool__(self) -> bool:
+            return True
+
+        def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
+            clock.advance(seconds)
+
+    return SlowExtenders()
+
+
 @pytest.mark.parametrize(
-    ("profile", "ends"),
+    "profile",
     [
-        pytest.param(provider("DefaultProvider"), False, id="in-tree rules only"),
-        pytest.param(predicate_of_nodes(lambda _: None), True, id="a predicate"),
-        pytest.param(priority_of_nodes(lambda _: None), True, id="a priority"),
+        pytest.param(provider("DefaultProvider"), id="in-tree rules only"),
+        pytest.param(predicate_of_nodes(lambda _: None), id="a predicate"),
+        pytest.param(priority_of_nodes(lambda _: None), id="a priority"),
     ],
 )
-def test_only_a_profile_with_users_rules_has_a_deadline(profile: Profile, ends: bool) -> None:
-    """kube-scheduler gives its own plugins any time."""
-    world = World(node("n1"), node("n2"))
-    made = cycles_of(Policy([profile]), None, Random(0), Extenders(), limit=TimeLimit(SlowClock(), 4.0))
+def test_every_attempt_has_a_deadline_and_ends_in_an_error_and_a_backoff(profile: Profile) -> None:
+    world = World(node("n1"), node("n2"), pod("p"), profile=profile, limit=TimeLimit(SlowClock(), 4.0))
+    world.settle()
+    assert world.node_of("p") == ""
+    name, reason, message, _ = world.conditions[0]
+    assert (name, reason) == ("p", "SchedulerError")
+    assert message.startswith("no decision within 4 s: ")
+    assert "p" in {info.pod.name for info in world.queue.pods()[Tier.BACKOFF]}
 
-    def decide(cycle: SchedulingCycle) -> object:
-        with world.cache.snapshot("test") as table:
-            return cycle.schedule_pod(PodInfo(world.pod("p")), table)
 
-    world.put(pod("p"))
-    world.watch()
-    cycle = made[profile.name]
-    if not ends:
-        decide(cycle)
-        return
-    with pytest.raises(DeadlineExceeded, match=r"no decision within 4 s"):
-        decide(cycle)
+def test_the_time_of_extenders_does_not_count_in_an_attempt() -> None:
+    clock = ManualClock()
+    cycle = SchedulingCycle(provider("DefaultProvider"), Random(0), with_extender(clock, seconds=30.0))
+    world = World(node("n1"), node("n2"), pod("p"))
+    with world.cache.snapshot("test", TimeLimit(clock, 4.0).begin()) as table:
+        assert isinstance(cycle.schedule_pod(PodInfo(world.pod("p")), table), Chosen)
 
 
 def test_a_late_attempt_is_recorded_and_left_out_of_a_replay(hang: Hang, tmp_path: Path) -> None:

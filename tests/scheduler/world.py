@@ -101,7 +101,7 @@ class World:
         telemetry: SchedulerTelemetry | None = None,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        """`record`: the file to record everything to. `limit`: of users' rules."""
+        """`record`: the file to record everything to. `limit`: for each attempt, and for users' rules."""
         self.clock, self.telemetry = ManualClock(), Telemetry()
         self.observed = Observation(Settings(record=record), "schedule", Metrics(self.clock, ""), self.clock)
         told = telemetry or self.telemetry
@@ -121,7 +121,7 @@ class World:
         )
         rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
         timer, observers = ProfileTimer(self.clock, told), self.observed.observers
-        cycles = {NAME: SchedulingCycle(rules, random, None, timer, limit, observers)}
+        cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}
         loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery

@@ -165,7 +165,7 @@ class Simulation:
     def _cycle(self, pod: Pod) -> SchedulingCycle:
         profile = self.state.profile(pod)
         if profile.name not in self._cycles:
-            self._cycles[profile.name] = SchedulingCycle(profile, self._random, limit=self.state.limit.time)
+            self._cycles[profile.name] = SchedulingCycle(profile, self._random)
         return self._cycles[profile.name]
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
