@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.workloads import PodDisruptionBudget
-from extender.preemption.go_sort import STABLE_UP_TO, slice_order
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -21,10 +20,13 @@ _PRIORITY_OFFSET = 2**31
 
 
 def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
-    """The slots by node, on each node by descending priority, then by ascending start; and their ranks, int64[n].
+    """Sorts pods by row, then by descending priority, then by ascending start (upstream MoreImportantPod).
 
-    Equal ones stand where the scheduler's sort leaves them, if its cache holds them by namespace and name, as it does
-    after a list. Pods that have not started are never equal for it: it takes the present time for each of them.
+    Equally important pods are in the order of their namespaces and names. Upstream's sort is not stable, so there the
+    order among them is arbitrary.
+
+    Returns:
+        The sorted slots, intp[n], and their ranks, int64[n]: equal only for equally important pods of one node.
     """
     pods = table.pods
     key = (pods.row[slots] << _PRIORITY_BITS) - pods.priority[slots]
@@ -32,40 +34,18 @@ def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     order = np.lexsort((started, key))
     slots, key, started = slots[order], key[order], started[order]
     differs = (key[1:] != key[:-1]) | (started[1:] != started[:-1])
-    if differs.all():
-        return slots, np.arange(len(slots))
-    slots = _ties_by_name(table, slots, _ranked(differs))
-    rank = _ranked(differs | np.isinf(started[1:]))
-    for begin, end in _unstable(pods.row[slots], rank):
-        cached = _order_of_names(table, slots[begin:end])
-        slots[begin:end] = slots[begin:end][cached[slice_order(rank[begin:end][cached].tolist())]]
+    rank = np.concatenate(([0], np.cumsum(differs)))
+    if not differs.all():
+        _sort_ties_by_name(table, slots, rank)
     return slots, rank
 
 
-def _ranked(differs: BoolColumn) -> IntColumn:
-    """A number that grows wherever one differs from the one before it: int64[n + 1]."""
-    return np.concatenate(([0], np.cumsum(differs)))
-
-
-def _ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> Rows:
-    """Puts slots of equal rank, which stand together, into the order of namespaces and names."""
+def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
+    """Sorts slots of equal rank, which are adjacent, by namespace and name, in place."""
     tied = np.flatnonzero(np.bincount(rank)[rank] > 1)
-    by_name = tied[_order_of_names(table, slots[tied])]
-    slots[tied] = slots[by_name[np.argsort(rank[by_name], kind="stable")]]
-    return slots
-
-
-def _unstable(rows: Rows, rank: IntColumn) -> list[tuple[int, int]]:
-    """The ranges of the nodes whose pods an unstable sort may reorder: too many, and some equal."""
-    edges = np.concatenate(([0], np.flatnonzero(np.diff(rows)) + 1, [len(rows)]))
-    begins, ends = edges[:-1], edges[1:]
-    unstable = (ends - begins > STABLE_UP_TO) & (rank[ends - 1] - rank[begins] + 1 < ends - begins)
-    return list(zip(begins[unstable].tolist(), ends[unstable].tolist(), strict=True))
-
-
-def _order_of_names(table: Table, slots: Rows) -> Rows:
-    names = [info.sort_key for info in table.pods.at(slots)]
-    return np.array(sorted(range(len(names)), key=names.__getitem__), np.intp)
+    names = [info.sort_key for info in table.pods.at(slots[tied])]
+    order = sorted(range(len(tied)), key=lambda i: (rank[tied[i]], names[i]))
+    slots[tied] = slots[tied[order]]
 
 
 class VictimColumns(NamedTuple):
@@ -97,32 +77,14 @@ class VictimColumns(NamedTuple):
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
-        """Those that are not reprieved, bool[n], in upstream's order.
+        """Returns the pods that are not reprieved, bool[n].
 
-        Where a node had both kinds, upstream lists the violating ones first, and sorts them all by importance again.
+        Among equally important ones, those that violate a budget are first, as upstream lists them before it sorts.
         """
         victims = self.only(~reprieved)
-        if not self.violating.any():
+        if not victims.violating.any():
             return victims
-        tied = victims.rank[1:] == victims.rank[:-1]
-        unstable = self._unstable(victims, tied)
-        if not unstable and not (tied & victims.violating[1:] & ~victims.violating[:-1]).any():
-            return victims
-        order = np.lexsort((~victims.violating, victims.rank))
-        for begin, end in unstable:
-            listed = begin + np.argsort(~victims.violating[begin:end], kind="stable")
-            order[begin:end] = listed[slice_order(victims.rank[listed].tolist())]
-        return victims.only(order)
-
-    def _unstable(self, victims: VictimColumns, tied: BoolColumn) -> list[tuple[int, int]]:
-        """The ranges of the nodes where sorting `victims` again is unstable; their pods here were of both kinds."""
-        edges = victims.begins()
-        edges = edges[np.flatnonzero(np.diff(edges) > STABLE_UP_TO)[:, None] + [0, 1]]
-        violating = np.concatenate(([0], np.cumsum(self.violating)))
-        first, last = (np.searchsorted(self.rows, victims.rows[edges[:, 0]], side) for side in ("left", "right"))
-        violations = violating[last] - violating[first]
-        edges = edges[(violations > 0) & (violations < last - first)]
-        return [(begin, end) for begin, end in edges.tolist() if tied[begin : end - 1].any()]
+        return victims.only(np.lexsort((~victims.violating, victims.rank)))
 
 
 NO_VICTIMS = VictimColumns(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_), np.zeros(0, np.int64))

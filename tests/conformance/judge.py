@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -40,8 +40,8 @@ class Difference:
 def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]:
     """Returns the differences between the oracle's answer and our decision on a case; nothing where they are equal.
 
-    Reasons are compared without order, for stock goes through maps. Of nodes that are equally cheap to preempt on stock
-    takes any.
+    Stock's order is arbitrary in three places, and any order is accepted there: among reasons, among equally important
+    victims, and among nodes that are equally cheap to preempt on.
     """
     found = [*_feasible(stock, ours), *_refusals(stock, ours)]
     if stock.get("scores"):
@@ -94,30 +94,49 @@ def _totals(stock: Object, ours: Decision) -> Iterator[Difference]:
 
 
 def _preemption(case: Object, stock: Object, ours: Decision) -> Iterator[Difference]:
-    pods = {f"{o['metadata']['namespace']}/{o['metadata']['name']}": o for o in _pods(case)}
+    pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in _pods(case)}
     theirs: Mapping[str, Any] = stock.get("candidates") or {}
-    told = ours.preemption.candidates if ours.preemption else {}
-    for node in sorted(theirs.keys() | told.keys()):
-        wanted = _wanted(theirs[node]) if node in theirs else None
-        given = _told(told[node]) if node in told else None
-        if wanted != given:
-            yield Difference("victims", node, theirs.get(node), given)
+    candidates = ours.preemption.candidates if ours.preemption else {}
+    for node in sorted(theirs.keys() | candidates.keys()):
+        stock_victims = Victims.of_stock(theirs[node]) if node in theirs else None
+        our_victims = Victims.of_candidate(candidates[node]) if node in candidates else None
+        if not same_up_to_ties(stock_victims, our_victims, pods):
+            yield Difference("victims", node, stock_victims, our_victims)
     chosen = ours.preemption.nominated_node if ours.preemption else None
     best = {node for node in theirs if _cost(theirs[node], pods) == _least(theirs, pods)}
     if chosen not in best and (best or chosen):
         yield Difference("nominated", "the cluster", best, chosen)
 
 
+@dataclass(frozen=True)
+class Victims:
+    """The victims on one node, by key (namespace/name), the most important first."""
+
+    pods: Sequence[str]
+    violations: int
+
+    @classmethod
+    def of_stock(cls, answer: Object) -> Victims:
+        return cls(answer["pods"], answer["numPDBViolations"])
+
+    @classmethod
+    def of_candidate(cls, candidate: Candidate) -> Victims:
+        return cls([victim.pod.key for victim in candidate.victims], candidate.num_pdb_violations)
+
+
+def same_up_to_ties(stock: Victims | None, ours: Victims | None, pods: Mapping[str, Object]) -> bool:
+    """Returns True if both name the same victims, or equally important ones in their place.
+
+    Stock sorts pods by priority and start time with a sort that is not stable, so its choice among equals is arbitrary.
+    """
+    if stock is None or ours is None:
+        return stock is ours
+    importance = [[_importance(pods[key]) for key in victims.pods] for victims in (stock, ours)]
+    return stock.violations == ours.violations and importance[0] == importance[1]
+
+
 def _pods(case: Object) -> Iterator[Object]:
     return (item for item in case["cluster"]["items"] if item["kind"] == "Pod")
-
-
-def _wanted(victims: Object) -> tuple[object, ...]:
-    return victims["pods"], victims["numPDBViolations"]
-
-
-def _told(candidate: Candidate) -> tuple[object, ...]:
-    return [victim.pod.key for victim in candidate.victims], candidate.num_pdb_violations
 
 
 def _importance(pod: Object) -> tuple[int, str]:
