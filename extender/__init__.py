@@ -22,11 +22,8 @@ serves the `verbs`, `scheduler` is a loop of its own, and `offline` asks the sam
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-from extender.runtime.moved import MovedModules
 
 if TYPE_CHECKING:
     from extender.errors import ExtenderError
@@ -94,27 +91,6 @@ _HOMES = {
     "replay": "extender.offline.recording.replay",
     "reserve": "extender.plugins.users",
 }
-
-# Where rules of users may have found what they import; these names go with version 0.2.
-_MOVED = {
-    "extender.engine": "extender.framework",
-    "extender.engine.custom": "extender.plugins.users",
-    "extender.engine.registry": "extender.plugins.registry",
-    "extender.engine.profiles": "extender.framework.profile",
-    "extender.simulator": "extender.offline",
-    "extender.model.csi_migration": "extender.model.volumes.csi_migration",
-    "extender.model.pod_volumes": "extender.model.volumes.pod_volumes",
-    "extender.model.storage": "extender.model.volumes.storage",
-    "extender.model.resource_claims": "extender.model.devices.claims",
-    "extender.table.gone": "extender.table.hypothetical_removals",
-    "extender.table.matches": "extender.table.pods.matches",
-    "extender.table.ports": "extender.table.pods.columns",
-    "extender.table.terms": "extender.table.pods.terms",
-    "extender.clock": "extender.runtime.clock",
-    "extender.settings": "extender.config.settings",
-    "extender.wire": "extender.extender_v1.types",
-}
-sys.meta_path.insert(0, MovedModules(_MOVED))
 
 
 def __getattr__(name: str) -> object:

@@ -1,17 +1,14 @@
-"""Users import from `extender` what docs/rules.md says; what they imported yesterday works, with a warning."""
+"""`extender` exports exactly what docs/rules.md promises to users."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 
 import numpy as np
-import pytest
 
 import extender
 from extender.offline.manifests.objects import to_object
@@ -91,40 +88,6 @@ def test_the_surface_is_what_the_document_says() -> None:
     written = BLOCK.search(DOCUMENT.read_text())
     assert written is not None
     assert written.group(1).splitlines() == list(surface())
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param("extender.table.nodes.CPU", "extender.CPU", id="the README's column rule"),
-        pytest.param("extender.engine.custom.predicate", "extender.predicate", id="the decorator"),
-        pytest.param(
-            "extender.engine.status.unschedulable", "extender.framework.status.unschedulable", id="a submodule"
-        ),
-        pytest.param("extender.simulator.cluster.Cluster", "extender.Cluster", id="the simulator"),
-        pytest.param(
-            "extender.model.storage.StorageClass", "extender.model.volumes.storage.StorageClass", id="a model"
-        ),
-    ],
-)
-def test_yesterdays_paths_work_and_warn(old: str, new: str) -> None:
-    """In a process of its own: what is imported once stays imported."""
-    code = (
-        "import warnings\n"
-        "with warnings.catch_warnings(record=True) as told:\n"
-        "    warnings.simplefilter('always')\n"
-        f"    from {old.rpartition('.')[0]} import {old.rpartition('.')[2]} as yesterday\n"
-        f"from {new.rpartition('.')[0]} import {new.rpartition('.')[2]} as today\n"
-        "assert yesterday is today\n"
-        "assert told and {each.category for each in told} == {DeprecationWarning}, told\n"
-        "assert all(each.filename == '<string>' for each in told), told\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_module_that_never_was_is_not_found() -> None:
-    with pytest.warns(DeprecationWarning), pytest.raises(ModuleNotFoundError):
-        __import__("extender.engine.nothing")
 
 
 if __name__ == "__main__":
