@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit
 from extender.framework.score import Scoring
 from extender.framework.status import Refusal
 from extender.model.pod import Pod

@@ -19,8 +19,7 @@ from extender.errors import (
     UnknownNode,
     UnknownPod,
 )
-from extender.framework.find_fit import find_fit
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
 from extender.model.meta import Object

@@ -145,12 +145,12 @@ class DynamicResourcesFilter(PerTemplate):
         if self.at_bind and claims.special is not None and claims.special.requests:
             claims = replace(claims, user=(*claims.user, claims.special), special=None, backed={})
         if self.clock is None:
-            return _Check(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
+            return _DynamicResourcesCheck(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
         limit = NodeTimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
-        return _Check(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
+        return _DynamicResourcesCheck(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
 
 
-class _Check(Check):
+class _DynamicResourcesCheck(Check):
     def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float, limit: NodeTimeLimit) -> None:
         self._claims, self._table, self._now, self._timeout, self._limit = claims, table, now, timeout, limit
 

@@ -13,8 +13,15 @@ from pydantic import AfterValidator, Field
 
 from extender.errors import RuleFailed
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.names import names_of_labels, names_of_requirement, names_of_requirements
-from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
+from extender.framework.events.queueing_hints import (
+    Interest,
+    Interests,
+    Reads,
+    encoded,
+    names_of_labels,
+    names_of_requirement,
+    names_of_requirements,
+)
 from extender.framework.node_affinity import (
     NODE_NAME_FIELD,
     is_required_node,

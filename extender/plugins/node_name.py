@@ -24,10 +24,10 @@ class NodeName(PerNode):
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         wanted = pod.pod.spec.node_name
-        return _Check(wanted, table) if wanted else None
+        return _NodeNameCheck(wanted, table) if wanted else None
 
 
-class _Check(Check):
+class _NodeNameCheck(Check):
     def __init__(self, wanted: str, table: Table) -> None:
         self.only = frozenset((wanted,))
         self._row = table.nodes.row_of.get(wanted, -1)

@@ -28,10 +28,10 @@ class NodePorts(PerNode):
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
-        return _Check(pod.host_ports, table) if pod.host_ports else None
+        return _NodePortsCheck(pod.host_ports, table) if pod.host_ports else None
 
 
-class _Check(Check):
+class _NodePortsCheck(Check):
     sees_pods = True
     sees_own_pods_only = True
 

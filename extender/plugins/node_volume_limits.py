@@ -11,8 +11,15 @@ from math import inf
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.names import USED_CLAIMS, claim_of, uses_claim
-from extender.framework.events.queueing_hints import Interest, Interests, Reads, has_place
+from extender.framework.events.queueing_hints import (
+    USED_CLAIMS,
+    Interest,
+    Interests,
+    Reads,
+    claim_of,
+    has_place,
+    uses_claim,
+)
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
@@ -38,10 +45,10 @@ class NodeVolumeLimits(PerNode):
         if not pod.attachables:
             return None
         volumes = attachable_volumes(pod, table)
-        return _Check(volumes, table) if volumes.by_driver or volumes.errors else None
+        return _NodeVolumeLimitsCheck(volumes, table) if volumes.by_driver or volumes.errors else None
 
 
-class _Check(Check):
+class _NodeVolumeLimitsCheck(Check):
     sees_pods = True
 
     def __init__(self, volumes: AttachableVolumes, table: Table) -> None:

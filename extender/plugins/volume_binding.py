@@ -13,8 +13,7 @@ from typing import Literal
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.names import USED_CLAIMS, claim_of, uses_claim
-from extender.framework.events.queueing_hints import Interest, Interests, Reads
+from extender.framework.events.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.schema import (

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.names import NAMED_CLAIMS, claim_of, named_claims, names_claim
-from extender.framework.events.queueing_hints import Interest, Interests, Reads
+from extender.framework.events.queueing_hints import (
+    NAMED_CLAIMS,
+    Interest,
+    Interests,
+    Reads,
+    claim_of,
+    named_claims,
+    names_claim,
+)
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable, unschedulable
@@ -51,10 +58,10 @@ class VolumeRestrictions(PerNode):
         taken = {use.key for use in exclusive if _in_use(use.key, table)}
         if not pod.mounts and not taken:
             return None
-        return _Check(pod, table, frozenset(use.name for use in exclusive), len(taken))
+        return _VolumeRestrictionsCheck(pod, table, frozenset(use.name for use in exclusive), len(taken))
 
 
-class _Check(Check):
+class _VolumeRestrictionsCheck(Check):
     sees_pods = True
     # Claims in use on other nodes do count, but the same whatever leaves this one.
     sees_own_pods_only = True

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.names import NAMED_CLAIMS, claim_of, names_claim
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.events.queueing_hints import NAMED_CLAIMS, Interest, Interests, claim_of, names_claim
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
@@ -51,10 +50,10 @@ class VolumeZone(PerNode):
         topologies = _topologies_of(pod, table)
         if isinstance(topologies, str):
             return unresolvable(NAME, topologies)
-        return _Check(topologies, table) if topologies else None
+        return _VolumeZoneCheck(topologies, table) if topologies else None
 
 
-class _Check(Check):
+class _VolumeZoneCheck(Check):
     def __init__(self, topologies: list[Topology], table: Table) -> None:
         self._topologies, self._labels = topologies, table.nodes.labels
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.find_fit import Prepared, awaited_pods, run
-from extender.framework.fit import FITS
+from extender.framework.find_fit import FITS, Prepared, awaited_pods, run
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.status import Code
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod

@@ -9,10 +9,10 @@ from collections import Counter
 
 import numpy as np
 
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile
 from extender.framework.status import Code
-from extender.plugins.inter_pod_affinity.predicate import NAME as INTER_POD_AFFINITY
+from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
 from extender.preemption import NOT_HELPFUL, Preemption
 from extender.queue.queued_pod import Rejection

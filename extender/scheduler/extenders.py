@@ -20,7 +20,7 @@ from extender.errors import ExtenderError, MalformedAnswer, OutcomeUnknown, Refu
 from extender.extender_v1 import client as wire_client
 from extender.extender_v1.client import Filtered, Offer
 from extender.extender_v1.types import HostPriority
-from extender.framework.fit import FITS, Fit
+from extender.framework.find_fit import FITS, Fit
 from extender.framework.rules import Scores
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.documents import document_of

@@ -14,8 +14,7 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.errors import ClusterError, DeadlineExceeded
-from extender.framework.find_fit import find_fit
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
 from extender.plugins.users.predicate import CustomPredicate

@@ -16,8 +16,7 @@ import numpy as np
 
 from extender.devices.plan import DevicePlan, idle_claim, plan_devices
 from extender.errors import DeadlineExceeded, ExtenderError, RuleFailed
-from extender.framework.find_fit import find_fit
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile
 from extender.framework.rankings import Rankings
 from extender.framework.score import score

@@ -11,7 +11,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import Code, Refusal, unresolvable, unschedulable
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
+from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter

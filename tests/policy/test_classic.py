@@ -12,7 +12,7 @@ from extender.framework.schema import ShapePoint
 from extender.framework.status import Code
 from extender.plugins.classic.nodes import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
-from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
+from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.policy.classic.names import DEFAULT_PRIORITIES, PREDICATES, priorities
 from extender.policy.loading import read

@@ -7,11 +7,11 @@ from typing import Any
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.rules import Predicate
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
+from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
+from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
 from extender.plugins.taint_toleration import TaintTolerationFilter
 from extender.preemption import Preemption, preempt
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod

@@ -14,8 +14,8 @@ from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.pod import PodAffinityTerm
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.offline.text import listed, rounded
-from extender.plugins.inter_pod_affinity.terms import pods_by_domain, pods_meant
-from extender.plugins.pod_topology_spread.constraints import (
+from extender.plugins.inter_pod_affinity import pods_by_domain, pods_meant
+from extender.plugins.pod_topology_spread.spread import (
     DO_NOT_SCHEDULE,
     SYSTEM_DEFAULTS,
     constraints_of,

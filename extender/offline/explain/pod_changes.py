@@ -14,7 +14,7 @@ from extender.model.pod import Affinity, Container, Pod, Toleration, TopologySpr
 from extender.offline.explain.details import term_text
 from extender.offline.explain.spec_changes import NodeSelection, PodChange, Requests, Step, subsets
 from extender.offline.state import ClusterState
-from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
+from extender.plugins.pod_topology_spread.spread import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from extender.table import PodInfo
 
 _MAX_SKEW = 2**31 - 1

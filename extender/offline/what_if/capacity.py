@@ -20,8 +20,8 @@ from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
 from extender.offline.text import MOST_ROWS, aligned, cut, printable
 from extender.offline.what_if.simulation import Progress, Simulation
-from extender.plugins.inter_pod_affinity.terms import terms_against
-from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE
+from extender.plugins.inter_pod_affinity import terms_against
+from extender.plugins.pod_topology_spread.spread import DO_NOT_SCHEDULE
 from extender.plugins.registry import IN_TREE
 from extender.table import PodInfo
 from extender.table.nodes.columns import NONZERO_CPU, NONZERO_MEMORY

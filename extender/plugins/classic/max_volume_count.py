@@ -39,10 +39,10 @@ class MaxVolumeCount:
         if not pod.attachables:
             return None
         volumes = attachable_volumes(pod, table).by_driver.get(MIGRATED_PLUGINS[self.plugin])
-        return _Check(self, volumes, table) if volumes else None
+        return _MaxVolumeCountCheck(self, volumes, table) if volumes else None
 
 
-class _Check(Check):
+class _MaxVolumeCountCheck(Check):
     sees_pods = True
 
     def __init__(self, rule: MaxVolumeCount, volumes: set[CSIVolume], table: Table) -> None:

@@ -40,7 +40,7 @@ class NodeResourcesFitFilter(PerNode):
         if check is None:  # else a pod that asks for the same has been here before
             wanted = {name: amount for name, amount in requests if amount and self._counts(name)}
             backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
-            check = _Check(wanted, backed, table)
+            check = _NodeResourcesFitCheck(wanted, backed, table)
             # Of resources that no node has there may be any number, and of any length.
             if all(name in table.nodes.resources or name in backed for name, _ in requests):
                 if len(checks) >= _MOST_KEPT:
@@ -59,16 +59,16 @@ class _Checks:
     def __init__(self, table: Table) -> None:
         self._nodes, self._resources = table.nodes, 0
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
-        self._by_rule: dict[NodeResourcesFitFilter, dict[tuple[tuple[str, int], ...], _Check]] = {}
+        self._by_rule: dict[NodeResourcesFitFilter, dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]] = {}
 
-    def of(self, rule: NodeResourcesFitFilter) -> dict[tuple[tuple[str, int], ...], _Check]:
+    def of(self, rule: NodeResourcesFitFilter) -> dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]:
         if self._class_changes.advance() or len(self._nodes.resources) != self._resources:
             self._by_rule.clear()
             self._resources = len(self._nodes.resources)
         return self._by_rule.setdefault(rule, {})
 
 
-class _Check(Check):
+class _NodeResourcesFitCheck(Check):
     sees_pods = True
     sees_own_pods_only = True
     sees_resources_only = True

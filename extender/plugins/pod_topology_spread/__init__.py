@@ -9,16 +9,29 @@ import msgspec
 from pydantic import AfterValidator, model_validator
 
 from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.names import names_of_labels, names_of_selector
-from extender.framework.events.queueing_hints import ANY, Interest, Interests, Reads, encoded, has_place
+from extender.framework.events.queueing_hints import (
+    ANY,
+    Interest,
+    Interests,
+    Reads,
+    encoded,
+    has_place,
+    names_of_labels,
+    names_of_selector,
+)
 from extender.framework.node_affinity import is_required_node, required_node_selector
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.schema import LabelKey, Positive, Strict
 from extender.model.node import Node
 from extender.model.pod import TopologySpreadConstraint
-from extender.plugins.pod_topology_spread.constraints import DO_NOT_SCHEDULE, NAME, SYSTEM_DEFAULTS, selector_of
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
-from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
+from extender.plugins.pod_topology_spread.spread import (
+    DO_NOT_SCHEDULE,
+    NAME,
+    SYSTEM_DEFAULTS,
+    PodTopologySpreadFilter,
+    PodTopologySpreadScore,
+    selector_of,
+)
 from extender.table import PodInfo
 
 

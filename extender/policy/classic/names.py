@@ -17,8 +17,7 @@ from extender.plugins.classic.max_volume_count import MaxVolumeCount
 from extender.plugins.classic.nodes import CheckNodeCondition, NodePressure
 from extender.plugins.classic.priorities import EqualPriority, NodePreferAvoidPods, ResourceLimits
 from extender.plugins.classic.service_affinity import SelectorSpread
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
-from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
+from extender.plugins.inter_pod_affinity import InterPodAffinityFilter, InterPodAffinityScore
 from extender.plugins.node_affinity import NodeAffinityFilter, NodeAffinityScore
 from extender.plugins.node_name import NodeName
 from extender.plugins.node_ports import NodePorts
@@ -31,8 +30,7 @@ from extender.plugins.node_resources.priorities import (
 )
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.plugins.node_volume_limits import NodeVolumeLimits
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
-from extender.plugins.pod_topology_spread.priority import PodTopologySpreadScore
+from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter, PodTopologySpreadScore
 from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolerationScore
 from extender.plugins.volume_binding import VolumeBindingFilter
 from extender.plugins.volume_restrictions import VolumeRestrictions

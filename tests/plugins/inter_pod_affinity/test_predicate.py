@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.framework.status import unresolvable, unschedulable
-from extender.plugins.inter_pod_affinity.predicate import InterPodAffinityFilter
+from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from tests.builders import HOSTNAME, ZONE, PodBuilder, expression, make_namespace, make_node, make_pod
 from tests.framework.cluster import refusals
 

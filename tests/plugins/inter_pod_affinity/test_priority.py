@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.plugins.inter_pod_affinity.priority import InterPodAffinityScore
+from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_namespace, make_node, make_pod
 from tests.framework.cluster import scores
 

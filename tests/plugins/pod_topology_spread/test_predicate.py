@@ -8,7 +8,7 @@ import pytest
 
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.pod import TopologySpreadConstraint
-from extender.plugins.pod_topology_spread.predicate import PodTopologySpreadFilter
+from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import refusals
 

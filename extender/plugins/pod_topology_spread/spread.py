@@ -1,0 +1,275 @@
+"""Spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.framework.default_selector import default_selector
+from extender.framework.node_affinity import nodes_required_by, required_node_selector
+from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
+from extender.framework.status import unresolvable, unschedulable
+from extender.framework.topology import HOSTNAME, ZONE, DomainCounts, domains_in, summed_by_domain
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
+from extender.model.pod import Pod, TopologySpreadConstraint
+from extender.model.selectors import EVERYTHING, NOTHING, Requirement, Selector, compile_selector
+from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
+from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Rows
+
+NAME = "PodTopologySpread"
+DO_NOT_SCHEDULE, SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
+
+# What the scheduler spreads by if the pod says nothing (argument defaultingType: System).
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint made ready.
+
+    `policies`: whether only the nodes count that the pod's node affinity leaves to it, and those whose taints do.
+    """
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int
+    policies: tuple[bool, bool]
+
+    def counted(self, namespace: str) -> PodCountQuery:
+        """The pods that count; a selector without conditions counts none (upstream countPodsMatchSelector)."""
+        selector = NOTHING if self.selector == EVERYTHING else self.selector
+        return PodCountQuery(frozenset((namespace,)), selector, terminating=False)
+
+    def leaving(self, namespace: str) -> PodCountQuery:
+        """The pods that are subtracted when they are preempted; upstream's updateWithPod looks less closely."""
+        return PodCountQuery(frozenset((namespace,)), self.selector)
+
+
+def constraints_of(
+    pod: PodInfo, table: Table, when_unsatisfiable: str, defaults: Sequence[TopologySpreadConstraint]
+) -> list[Constraint]:
+    """The pod's constraints of one kind; the defaults if it has none of any kind and something tells its replicas."""
+    own = pod.pod.spec.topology_spread_constraints
+    chosen = [each for each in own or defaults if each.when_unsatisfiable == when_unsatisfiable]
+    if own or not chosen:
+        return [_ready(constraint, selector_of(constraint, pod.pod.labels)) for constraint in chosen]
+    selector = default_selector(pod, table)
+    return [] if selector == EVERYTHING else [_ready(constraint, selector) for constraint in chosen]
+
+
+def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> BoolColumn:
+    """The nodes that have the topology key of every constraint: bool[capacity]."""
+    having = np.ones(table.nodes.capacity, np.bool_)
+    for constraint in constraints:
+        having &= table.nodes.labels[constraint.topology_key].ids != ABSENT
+    return having
+
+
+def nodes_counted(
+    constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
+) -> dict[tuple[bool, bool], BoolColumn]:
+    """The nodes `among` those given whose pods count, by the policies of the constraints: bool[capacity]."""
+    return {
+        policies: _nodes_left_to(pod, table, among, *policies)
+        for policies in {constraint.policies for constraint in constraints}
+    }
+
+
+def _nodes_left_to(pod: Pod, table: Table, among: BoolColumn, by_affinity: bool, by_taints: bool) -> BoolColumn:
+    if by_affinity and (pod.spec.node_selector or required_node_selector(pod)):
+        required = np.zeros_like(among)
+        required[table.nodes.rows] = nodes_required_by(pod, table, table.nodes.rows)
+        among = among & required
+    if by_taints:
+        tolerations = pod.spec.tolerations or ()
+        refused = [
+            bool(untolerated(taints, tolerations, (NO_SCHEDULE, NO_EXECUTE))) for taints in table.nodes.taint_sets
+        ]
+        among = among & ~np.array(refused)[table.nodes.taint_set]
+    return among
+
+
+def selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
+    """Returns the constraint's selector, with the values that the pod's labels have for matchLabelKeys."""
+    selector = compile_selector(constraint.label_selector)
+    alike = [key for key in constraint.match_label_keys or () if key in labels]
+    return selector.with_requirements(*(Requirement(key, "In", frozenset((labels[key],))) for key in alike))
+
+
+def _ready(constraint: TopologySpreadConstraint, selector: Selector) -> Constraint:
+    return Constraint(
+        constraint.max_skew,
+        constraint.topology_key,
+        selector,
+        constraint.min_domains or 1,
+        (constraint.node_affinity_policy in (None, "Honor"), constraint.node_taints_policy == "Honor"),
+    )
+
+
+_REASON = "node(s) didn't match pod topology spread constraints"
+TOO_SKEWED = unschedulable(NAME, _REASON)
+NO_DOMAIN = unresolvable(NAME, f"{_REASON} (missing required label)")
+
+
+@dataclass(frozen=True, slots=True)
+class PodTopologySpreadFilter(PerTemplate):
+    """Refuses domains with too many pods. `defaults`: for pods that have no constraints."""
+
+    defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table) -> Check | None:
+        constraints = constraints_of(pod, table, DO_NOT_SCHEDULE, self.defaults)
+        if not constraints:
+            return None
+        counted = nodes_counted(constraints, pod.pod, table, nodes_with_all_keys(constraints, table))
+        return _SpreadCheck(
+            [_ConstraintSpread(constraint, pod, table, counted[constraint.policies]) for constraint in constraints]
+        )
+
+
+class _ConstraintSpread:
+    """One constraint: the pods in each domain, and the number that there may be."""
+
+    def __init__(self, constraint: Constraint, pod: PodInfo, table: Table, counted: BoolColumn) -> None:
+        namespace = pod.pod.namespace
+        column = table.nodes.labels[constraint.topology_key]
+        domain = np.where(counted, column.ids, ABSENT)
+        pods = summed_by_domain(column, _counted(constraint, namespace, table), domain)
+        domains = domains_in(column, domain)
+        domains[ABSENT] = False
+        leaving = constraint.leaving(namespace)
+        self._pods = DomainCounts(column.ids, pods, lambda gone: gone.matching(leaving) * counted)
+        too_few = np.count_nonzero(domains) < constraint.min_domains
+        fewest = 0 if too_few else int(pods[domains].min())
+        self._most = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
+
+    def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
+        """Returns the rows, of `rows`, that are in no domain, and those in one that has too many."""
+        crowded = self._pods.pods > self._most
+        domain = self._pods.domain[rows]
+        return domain == ABSENT, crowded[domain]
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
+        """Returns the same, once each node's own among `gone` have left.
+
+        Should its domain come to be the one with the fewest, then nothing stands against the pod there, and that
+        of all others is not asked.
+        """
+        absent = self._pods.domain[rows] == ABSENT
+        return absent, ~absent & (self._pods.around(rows) - self._pods.left(rows, gone) > self._most)
+
+
+def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
+    """Returns the number of pods on each node that count: int64[row].
+
+    Pods that are only supposed to stand there count as those that leave: upstream adds and removes them alike.
+    """
+    standing, supposed = constraint.counted(namespace), constraint.leaving(namespace)
+    by_node = table.matching(standing).by_node
+    if table.hypothetical:
+        by_node = by_node.copy()
+        for info, row in table.hypothetical.values():
+            counts = standing.matches(info.group) and not info.pod.terminating
+            by_node[row] += int(supposed.matches(info.group)) - counts
+    return by_node
+
+
+class _SpreadCheck(Check):
+    sees_pods = True
+
+    def __init__(self, spreads: Sequence[_ConstraintSpread]) -> None:
+        self._spreads = spreads
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return _verdict(spread.refuse(rows) for spread in self._spreads)
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        return _verdict(spread.filter_with_pods_removed(rows, gone) for spread in self._spreads)
+
+
+def _verdict(refused: Iterable[tuple[BoolColumn, BoolColumn]]) -> Verdict:
+    """Returns the verdict; the first constraint that a node fails gives the reason."""
+    (missing, crowded), *others = refused
+    for absent, over in others:
+        missing = missing | (absent & ~crowded)
+        crowded = crowded | (over & ~missing)
+    return [(missing, NO_DOMAIN), (crowded, TOO_SKEWED)]
+
+
+Floats = NDArray[np.float64]
+_IGNORED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PodTopologySpreadScore(PerTemplate):
+    """Prefers domains with fewer matching pods. `defaults`: for pods that have no constraints.
+
+    By the system's own defaults a node counts even if it lacks a topology key, by all others it is ignored.
+    """
+
+    defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
+    name: str = NAME
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        constraints = constraints_of(pod, table, SCHEDULE_ANYWAY, self.defaults)
+        if not constraints:
+            return None
+        by_system = not pod.pod.spec.topology_spread_constraints and self.defaults is SYSTEM_DEFAULTS
+        among = table.nodes.present if by_system else nodes_with_all_keys(constraints, table)
+        counted = nodes_counted(constraints, pod.pod, table, among)
+        scored = rows[among[rows]]
+        score = sum(_share(each, pod, table, scored, counted[each.policies]) for each in constraints)
+        return _SpreadScorer(np.where(among, np.floor(score + 0.5), _IGNORED).astype(np.int64))
+
+
+class _SpreadScorer(Scorer):
+    """`score`: int64[row], _IGNORED where the node is not scored (upstream invalidScore)."""
+
+    def __init__(self, score: Scores) -> None:
+        self._score = score
+
+    def map(self, rows: Rows) -> Scores:
+        return self._score[rows]
+
+    def reduce(self, raw: Scores) -> Scores:
+        scored = raw != _IGNORED
+        most = int(raw.max(initial=0))
+        if most == 0:
+            return np.where(scored, MAX_SCORE, 0)
+        least = int(raw.min(where=scored, initial=most))
+        return np.where(scored, MAX_SCORE * (most + least - raw) // most, 0)
+
+
+def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, counted: BoolColumn) -> Floats:
+    """Returns what one constraint adds to the score of each node: float64[row]."""
+    column = table.nodes.labels[constraint.topology_key]
+    pods = table.matching(constraint.counted(pod.pod.namespace)).by_node
+    if constraint.topology_key == HOSTNAME:  # each node by itself, whatever the label says
+        return np.where(column.ids != ABSENT, _worth(pods, constraint, len(scored)), 0.0)
+    domain = _domains(column)
+    domains = int(domains_in(column, domain[scored]).sum())
+    worth = _worth(summed_by_domain(column, pods, np.where(counted, domain, ABSENT)), constraint, domains)
+    worth[ABSENT] = 0
+    share: Floats = worth[column.ids]
+    return share
+
+
+def _domains(column: LabelColumn) -> Rows:
+    """The domain of each node; upstream takes a missing label here for one whose value is empty."""
+    empty = column.find("")
+    return column.ids if empty is None else np.where(column.ids == ABSENT, empty, column.ids)
+
+
+def _worth(pods: IntColumn, constraint: Constraint, domains: int) -> Floats:
+    # The logarithm keeps a topology of few large domains from drowning one of many small ones.
+    worth: Floats = np.add(pods * log(domains + 2), constraint.max_skew - 1, dtype=np.float64)
+    return worth
