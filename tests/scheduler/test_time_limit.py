@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from extender import Node, Pod, PodInfo, Rows, Table, predicate, priority
-from extender.framework.fit import Fit
+from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.lines import AttemptLine
 from extender.offline.recording.reading import Recording
