@@ -1,0 +1,132 @@
+"""A ranking that is kept for the replicas of a pod takes in whatever changes between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from extender.framework.find_fit import find_fit
+from extender.framework.rankings import Rankings
+from extender.framework.score import score
+from extender.model.kinds import KINDS
+from extender.model.node import Taint
+from extender.plugins.registry import default_profile
+from extender.table import PodInfo, Table, journal
+from tests.builders import Object, make_namespace, make_node, make_pod, make_pv, make_service
+from tests.framework.cluster import pod_info, table_of
+
+BEST, OTHER = "best", "other"
+PROFILE = default_profile()
+TOPICS = {value for name, value in vars(journal).items() if name.isupper() and isinstance(value, str)}
+
+
+def cluster() -> Table:
+    """Two nodes, one with more room. On it is a pod like the replicas; on the other one that they would be near to."""
+    return table_of(
+        make_node(BEST).capacity(cpu="8", memory="64Gi", pods="100").obj(),
+        make_node(OTHER).capacity(cpu="4", memory="32Gi", pods="100").obj(),
+        make_pod("web-0").label(app="web").node(BEST).obj(),
+        make_pod("near", "shop").label(app="near").node(OTHER).obj(),
+        make_namespace("shop"),
+    )
+
+
+def replicas(owner_kind: str) -> list[PodInfo]:
+    api_version = "v1" if owner_kind == "ReplicationController" else "apps/v1"
+    pod = make_pod("web").label(app="web").req(cpu="1", memory="1Gi").owner(owner_kind, "web", api_version=api_version)
+    pod.affinity(
+        "kubernetes.io/hostname", weight=100, labels={"app": "near"}, namespaceSelector={"matchLabels": {"team": "a"}}
+    )
+    template = pod_info(pod.obj()).pod
+    names = (f"web-{number}" for number in range(1, 4))
+    return [
+        PodInfo(structs.replace(template, metadata=structs.replace(template.metadata, name=name, uid=name)))
+        for name in names
+    ]
+
+
+def from_scratch(pod: PodInfo, table: Table) -> list[str]:
+    feasible = find_fit(PROFILE, pod, table, table.nodes.rows).feasible
+    total = score(PROFILE, pod, table, feasible).total
+    return table.nodes.names_of(feasible[total == total.max()])
+
+
+def placed_elsewhere(table: Table) -> None:
+    table.place(pod_info(make_pod("large").req(cpu="8").obj()), BEST)
+
+
+def tainted(table: Table) -> None:
+    node = table.nodes.node(table.nodes.row_of[BEST])
+    table.set_node(structs.replace(node, spec=structs.replace(node.spec, taints=[Taint("gpu", "", "NoSchedule")])))
+
+
+def removed(table: Table) -> None:
+    table.remove_node(BEST)
+
+
+def written(obj: Object) -> Callable[[Table], None]:
+    kind = obj["kind"]
+    return lambda table: table.set_object(kind, msgspec.convert(obj, KINDS[kind].type))
+
+
+def controller(kind: str, selector: Object) -> Object:
+    return {"kind": kind, "metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": selector}}
+
+
+CONTROLLERS = ("ReplicaSet", "StatefulSet", "ReplicationController")
+BY_LABEL = {"matchLabels": {"app": "web"}}
+MOVING = {
+    journal.RESOURCES: placed_elsewhere,
+    journal.NODES: tainted,
+    journal.TOPOLOGY: removed,
+    "Namespace": written(make_namespace("shop", team="a")),
+    "Service": written(make_service("web", {"app": "web"})),
+    "ReplicaSet": written(controller("ReplicaSet", BY_LABEL)),
+    "StatefulSet": written(controller("StatefulSet", BY_LABEL)),
+    "ReplicationController": written(controller("ReplicationController", {"app": "web"})),
+}
+"""What moves the next replica to the other node, by the topic under which the journal has it."""
+LEAVING = {
+    journal.FREE_VOLUMES: written(make_pv("disk")),
+} | {
+    kind: written({"kind": kind, "metadata": {"name": "any", "namespace": "default"}, "spec": {}})
+    for kind in sorted(KINDS.keys() - MOVING.keys() - {"Node", "Pod"})
+}
+"""What changes nothing for pods without volumes, claims and nominated nodes."""
+
+
+@pytest.mark.parametrize("topic", MOVING)
+def test_the_next_replica_goes_elsewhere_after_a_change_of(topic: str) -> None:
+    table, rankings = cluster(), Rankings(PROFILE)
+    first, second, third = replicas(topic if topic in CONTROLLERS else "ReplicaSet")
+    assert rankings.best(first, table) is None, "only a second replica shows that there are several"
+    best = rankings.best(second, table)
+    assert best is not None
+    assert table.nodes.names_of(best.rows) == [BEST]
+    cursor = table.journal.now
+    MOVING[topic](table)
+    assert topic in table.journal.changed_topics(cursor)
+    best = rankings.best(third, table)
+    assert from_scratch(third, table) == [OTHER]
+    assert best is not None
+    assert table.nodes.names_of(best.rows) == [OTHER]
+
+
+@pytest.mark.parametrize("topic", LEAVING)
+def test_the_next_replica_goes_to_the_same_node_after_a_change_of(topic: str) -> None:
+    table, rankings = cluster(), Rankings(PROFILE)
+    first, second, third = replicas("ReplicaSet")
+    rankings.best(first, table)
+    rankings.best(second, table)
+    LEAVING[topic](table)
+    best = rankings.best(third, table)
+    assert from_scratch(third, table) == [BEST]
+    assert best is not None
+    assert table.nodes.names_of(best.rows) == [BEST]
+
+
+def test_every_topic_of_the_journal_has_its_change_here() -> None:
+    assert MOVING.keys() | LEAVING.keys() == TOPICS | KINDS.keys() - {"Node", "Pod"}
