@@ -17,7 +17,7 @@ from extender.app.housekeeping import compare, limit_process
 from extender.app.live import announcement
 from extender.app.policies import PolicyReload
 from extender.app.recording.observation import Observation
-from extender.app.ui import SIMULATE, live_pages, simulation_handler
+from extender.app.ui import live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
 from extender.cache.expiry import ASK_AGAIN_SECONDS
@@ -30,7 +30,8 @@ from extender.runtime import memory
 from extender.runtime.bindings_in_flight import BindingInFlight
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import Ticker
-from extender.web.pages import COMPARE, CONFIGZ, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
+from extender.web.access import CONFIGZ, SIMULATE
+from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.start_log import Command
 

@@ -143,7 +143,8 @@ class SchedulerProcess(CacheProcess):
         private = self.private_pages(**options)
         queue_status: dict[str, Page] = {"/debug/pods": lambda *_: self._queue_status()}
         pages = {**probe_pages(self._metrics, self.revive, self._own_obstacles), **private.pages, **queue_status}
-        return PageServer(host, port, pages, private.actions, takers=private.takers)
+        insecure = self._settings.insecure_bind
+        return PageServer(host, port, pages, private.actions, takers=private.takers, any_host=insecure)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises what `schedule` raises."""

@@ -50,8 +50,8 @@ from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import Verb
 from extender.verbs.waiting import RecentPreemptors
 from extender.web import server
+from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.pages import is_loopback
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import traces_of

@@ -37,12 +37,12 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
 from extender.ui.documents import Arguments, Choices, Look, Timeline, half_time
 from extender.ui.site import Site
+from extender.web.access import UI
 from extender.web.answers import Answer, Page, error_answer
-from extender.web.pages import UI, PageServer
+from extender.web.pages import PageServer
 from extender.web.worker.application import Handler
 
 MOST_JUDGED = 200
-SIMULATE = "/simulate"
 LOOPBACK = "127.0.0.1"
 _STEPS_KEPT = 8
 LookOf = Callable[[Arguments], Look]

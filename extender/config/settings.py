@@ -83,7 +83,8 @@ class Settings(BaseModel):
 
     bind: Address = setting("127.0.0.1:8888", "HOST:PORT to listen on; beyond loopback use a client CA")
     insecure_bind: bool = setting(
-        False, "listen beyond loopback without a certificate: whoever gets there may bind pods"
+        False,
+        "listen beyond loopback without a certificate, and allow any Host on loopback: every caller may bind pods",
     )
     metrics_bind: OptionalAddress = setting(
         "", "HOST:PORT for /livez, /readyz and /metrics, without certificates: who gets there cannot bind"

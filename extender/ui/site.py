@@ -18,8 +18,8 @@ from extender.offline.html.rendering import SiteLinks
 from extender.offline.nodes import all_nodes
 from extender.ui import documents
 from extender.ui.documents import Arguments, Choices, Document, Look
+from extender.web.access import UI
 from extender.web.answers import JSON, Answer, Page, error_answer
-from extender.web.pages import UI
 
 _HTML = "text/html; charset=utf-8"
 _HEADERS = (

@@ -15,28 +15,27 @@ from werkzeug.exceptions import HTTPException
 
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.verbs.verb import CallObserver, Verb
+from extender.web.access import AccessRules
 from extender.web.answers import Answer, Headers, Page, answer_headers, error_answer
 from extender.web.calls import (
-    PROBES,
     Call,
     Calls,
-    ClientAuthorizer,
     Exemptions,
     Routes,
     VerbHandler,
     WaitingFor,
+    check_media_type,
     report,
-    unreadable,
 )
-from extender.web.environ import ADMITTED, environ_of
-from extender.web.pages import PageServer, PrivatePages, probe_pages, refusal
+from extender.web.environ import ADMITTED, WsgiConnection, environ_of
+from extender.web.pages import PageServer, PrivatePages, probe_pages
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse
 from extender.web.telemetry.tracing import Traces
 from extender.web.tls import ReloadingContext, server_context
 from extender.web.worker.application import Handler, Lifecycle
-from extender.web.worker.http1 import Head, Limits
+from extender.web.worker.http1 import Head, Limits, RequestRefused
 
 _log = logging.getLogger(__name__)
 
@@ -83,27 +82,24 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     """Returns the application that answers `backend`'s verbs under `settings.prefix`."""
     app = ExtenderApp("extender", static_folder=None)
     notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, backend.traces))
-    authorizer = ClientAuthorizer(settings.client_ca is not None, frozenset(settings.client_names))
+    access = AccessRules(settings.client_ca is not None, frozenset(settings.client_names), settings.insecure_bind)
     calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings), backend.observers)
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
-    routes = Routes(handlers, authorizer, partial(_dispatch, app))
+    routes = Routes(handlers, access, partial(_dispatch, app))
     pages = probe_pages(metrics, backend.revive, partial(_unready, app, backend), notifier.catch_up)
     server = _page_server(pages, settings)
     app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics, server)
     for path, handler in handlers.items():
         view = partial(_post, partial(_traced, handler), settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
-    for path, page in pages.items():
+    for path, page in {**pages, **backend.private.pages}.items():
         app.add_url_rule(path, path, partial(_view, page))
-    for path, page in backend.private.pages.items():
-        app.add_url_rule(path, path, partial(_shown, page, authorizer))
     for path, page in backend.private.actions.items():
-        view = partial(_shown, page, authorizer)
-        app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
+        app.add_url_rule(path, path, partial(_act, page), methods=["POST"], provide_automatic_options=False)
     for path, taker in backend.private.takers.items():
-        view = partial(_taken, taker, authorizer, settings.body_limit)
+        view = partial(_post, taker, settings.body_limit)
         app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
-    app.before_request(partial(_before, app.lifecycle, authorizer))
+    app.before_request(partial(_before, app.lifecycle, access))
     app.register_error_handler(Exception, partial(_error, metrics))
     return app
 
@@ -164,15 +160,17 @@ def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: byte
         return Answer(response.status_code, response.get_data(), response.content_type or "", tuple(headers))
 
 
-def _before(lifecycle: Lifecycle, authorizer: ClientAuthorizer) -> Response | None:
-    """Runs before each view. Under a server that knows nothing of `lifecycle` the first request, a probe as a rule,
-    starts the watches; and nobody has checked the client yet."""
+def _before(lifecycle: Lifecycle, access: AccessRules) -> None:
+    """Runs before each view.
+
+    A server that does not know `lifecycle` has neither started the watches nor checked the caller: its first request,
+    usually a probe, starts them.
+    """
     if not lifecycle.started:
         lifecycle.start()
-    if ADMITTED in request.environ or request.path in PROBES:
-        return None
-    refusal = authorizer.refusal(request.environ.get("gunicorn.socket"))
-    return _response(error_answer(403, refusal)) if refusal else None
+    if ADMITTED not in request.environ:
+        fields, connection = request.headers, WsgiConnection(request.environ)
+        access.check(request.method, request.path, fields.get("Host", ""), fields.get("Origin", ""), connection)
 
 
 def _traced(handler: VerbHandler, body: bytes) -> Answer:
@@ -181,8 +179,7 @@ def _traced(handler: VerbHandler, body: bytes) -> Answer:
 
 def _post(handler: Handler, limit_bytes: int) -> Response:
     """Returns the verb's answer to the body of the request; no more than the limit is read, whatever was promised."""
-    if wrong := unreadable(request.content_type or "", request.content_encoding):
-        abort(415, wrong)
+    check_media_type(request.content_type or "", request.content_encoding or "")
     environ, length = request.environ, request.content_length
     if length is None and not environ.get("wsgi.input_terminated"):  # to read on could be to wait for ever
         return _response(handler(b"")) if "HTTP_TRANSFER_ENCODING" not in environ else abort(411)
@@ -210,7 +207,7 @@ def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | 
     if settings.metrics_client_ca:
         certificate, key, ca = str(settings.tls_cert), str(settings.tls_key), str(settings.metrics_client_ca)
         context = ReloadingContext((certificate, key, ca), lambda: server_context(certificate, key, ca)).current
-    return PageServer(host, port, pages, tls_context=context)
+    return PageServer(host, port, pages, tls_context=context, any_host=settings.insecure_bind)
 
 
 def _view(page: Page) -> Response:
@@ -218,16 +215,10 @@ def _view(page: Page) -> Response:
     return _response(answer)
 
 
-def _shown(page: Page, authorizer: ClientAuthorizer) -> Response:
-    if refused := refusal(request.environ, authorizer):
-        return _response(error_answer(403, refused))
-    return _view(page)
-
-
-def _taken(taker: Handler, authorizer: ClientAuthorizer, limit_bytes: int) -> Response:
-    if refused := refusal(request.environ, authorizer):
-        return _response(error_answer(403, refused))
-    return _post(taker, limit_bytes)
+def _act(action: Page) -> Response:
+    if request.content_type:  # an HTML form of another site would send one of its own
+        check_media_type(request.content_type, "")
+    return _view(action)
 
 
 def _error(metrics: Metrics, error: Exception) -> Response:
@@ -235,6 +226,9 @@ def _error(metrics: Metrics, error: Exception) -> Response:
         kept = tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
         asked = f"{request.method} {request.path}"
         return _response(_refused(metrics, error.code, request.remote_addr or "", asked, _message(error), kept))
+    if isinstance(error, RequestRefused):
+        asked = f"{request.method} {request.path}"
+        return _response(_refused(metrics, error.status, request.remote_addr or "", asked, error.message))
     _log.exception("%s %s failed", request.method, request.path)
     metrics.rejected(500)
     return _response(error_answer(500, "internal error: the extender's log has the cause"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from extender.extender_v1.types import (
 )
 from extender.model.meta import NO_LABELS
 from extender.verbs.verb import DECIDED, FAILED, PASSED, CallObserver, Summary, Verb
+from extender.web.access import AccessRules, SocketConnection
 from extender.web.answers import CLOSE, JSON, Answer, error_answer
 from extender.web.telemetry.log import inform
 from extender.web.telemetry.metrics import Metrics
@@ -33,39 +33,11 @@ from extender.web.telemetry.tracing import Traces, Work
 from extender.web.worker.application import Handler
 from extender.web.worker.http1 import Head, RequestRefused
 
-Certificate = Mapping[str, Any]
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str]]
-PROBES = frozenset({"/livez", "/readyz", "/healthz"})
-"""Paths that everybody may ask, for kubelet has no certificate."""
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 _WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientAuthorizer:
-    """`names` are common names or DNS names of client certificates; empty: any name that the CA signed."""
-
-    certificate_required: bool = False
-    names: frozenset[str] = frozenset()
-
-    def refusal(self, connected: object) -> str:
-        """Returns why the client at the other end of this socket is turned away; "" lets it in."""
-        if not self.certificate_required:
-            return ""
-        # Empty unless the handshake verified it.
-        certificate = connected.getpeercert() if isinstance(connected, ssl.SSLSocket) else None
-        if not certificate:
-            return "a client certificate is required"
-        if self.names and self.names.isdisjoint(_names(certificate)):
-            return "the client certificate's name is not on the list"
-        return ""
-
-
-def _names(certificate: Certificate) -> set[str]:
-    common = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
-    return common | {value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"}
 
 
 class VerbHandler(Protocol):
@@ -76,37 +48,34 @@ class VerbHandler(Protocol):
 
 @dataclass(frozen=True)
 class Routes:
-    """`handlers` by path; every other request goes to `others`, with its head, its socket and its body."""
+    """The handlers of the verbs by path; `others` answers every other request, from its head, socket and body."""
 
     handlers: Mapping[str, VerbHandler]
-    authorizer: ClientAuthorizer
+    access: AccessRules
     others: Callable[[Head, socket.socket, bytes], Answer]
 
     def admit(self, head: Head, connected: socket.socket) -> Handler:
-        """Returns the handler of the request's body; called before a byte of it is read.
+        """Returns the handler of the request's body; called before a byte of the body is read.
 
         Raises:
-            RequestRefused: the client may not call, or the body would be of a kind that is not read here.
+            RequestRefused: the caller may not send this request, or its body is not JSON.
         """
-        if (refusal := self.authorizer.refusal(connected)) and head.path not in PROBES:
-            raise RequestRefused(403, refusal)
+        connection = SocketConnection(connected)
+        self.access.check(head.method, head.path, head.field(b"host"), head.field(b"origin"), connection)
         handler = self.handlers.get(head.path)
         if handler is None or head.method != "POST":
             return partial(self.others, head, connected)
-        fields = head.fields
-        if wrong := unreadable(fields.get(b"content-type", b"").decode("latin-1"), fields.get(b"content-encoding")):
-            raise RequestRefused(415, wrong)
-        traceparent = fields.get(b"traceparent")
-        return partial(handler, traceparent=traceparent.decode("latin-1")) if traceparent else handler
+        check_media_type(head.field(b"content-type"), head.field(b"content-encoding"))
+        traceparent = head.field(b"traceparent")
+        return partial(handler, traceparent=traceparent) if traceparent else handler
 
 
-def unreadable(content_type: str, content_encoding: str | bytes | None) -> str:
-    """Returns why a body with these headers is not read, or ""."""
+def check_media_type(content_type: str, content_encoding: str) -> None:
+    """Raises RequestRefused (415) unless a body with these headers is plain JSON."""
     if content_type != JSON and content_type.partition(";")[0].strip().lower() != JSON:
-        return f"want Content-Type {JSON}"
-    if content_encoding and content_encoding.lower() not in ("identity", b"identity"):
-        return "want a body without Content-Encoding"
-    return ""
+        raise RequestRefused(415, f"expected Content-Type {JSON}")
+    if content_encoding and content_encoding.lower() != "identity":
+        raise RequestRefused(415, "expected a body without Content-Encoding")
 
 
 class PodReference(NamedTuple):

@@ -13,6 +13,7 @@ from io import BytesIO
 from types import FrameType
 from typing import Any
 
+from extender.web.access import Certificate, SocketConnection
 from extender.web.worker.application import Lifecycle
 from extender.web.worker.http1 import Head
 
@@ -52,6 +53,28 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
     if body or "CONTENT_LENGTH" in environ:
         environ["CONTENT_LENGTH"] = str(len(body))
     return environ
+
+
+class WsgiConnection:
+    """The connection of a request that a WSGI server has read.
+
+    gunicorn passes its socket on. Under another server the local address is unknown and taken for loopback, where the
+    Host header is checked.
+    """
+
+    def __init__(self, environ: Environ) -> None:
+        self._environ = environ
+        accepted = environ.get("gunicorn.socket")
+        self._accepted = SocketConnection(accepted) if accepted is not None else None
+
+    def peer_address(self) -> str:
+        return str(self._environ.get("REMOTE_ADDR", ""))
+
+    def local_address(self) -> str:
+        return self._accepted.local_address() if self._accepted else "127.0.0.1"
+
+    def certificate(self) -> Certificate | None:
+        return self._accepted.certificate() if self._accepted else None
 
 
 def _host_port(address: object) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import socket
@@ -10,29 +9,24 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
 from extender.config.settings import API_VERSION, OPTIONS, Settings
+from extender.web.access import DEBUG, AccessRules, SocketConnection
 from extender.web.answers import JSON, Answer, Page, error_answer, health_answer
-from extender.web.calls import PROBES, ClientAuthorizer
+from extender.web.calls import check_media_type
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.connection import Acceptor
-from extender.web.worker.http1 import Head, Limits, RequestRefused
+from extender.web.worker.http1 import Head, Limits
 
 _log = logging.getLogger(__name__)
 
-DEBUG, UI = "/debug/", "/ui"
-"""Pages below them show pods and nodes, and so are for this machine, or for clients with a certificate."""
-COMPARE, DUMP = "/debug/cache/compare", "/debug/cache/dump"
-LOG_LEVEL, CONFIGZ = "/debug/log-level", "/configz"
-SHOWN_TO_FEW = (DEBUG, UI, CONFIGZ)
-ONLY_LOCAL = "only from this machine and by its name, as by kubectl port-forward"
+COMPARE, DUMP, LOG_LEVEL = f"{DEBUG}cache/compare", f"{DEBUG}cache/dump", f"{DEBUG}log-level"
 _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
 _MOST_CONNECTIONS = 64
 _TURN_SECONDS = 0.25
@@ -85,33 +79,6 @@ def configz(settings: Settings, **others: object) -> Page:
     return lambda *_: Answer(200, body, JSON)
 
 
-def refusal(environ: Mapping[str, Any], authorizer: ClientAuthorizer) -> str:
-    """Returns why the caller gets no page that shows pods and nodes, or ""."""
-    address, host = environ.get("REMOTE_ADDR", ""), environ.get("HTTP_HOST", "")
-    if authorizer.certificate_required or is_local_call(address, host):
-        return ""
-    return f"{ONLY_LOCAL}, or with a client certificate (clientCa)"
-
-
-def is_loopback(address: str) -> bool:
-    """Returns whether a call from this address comes from this machine."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
-
-
-def is_local_call(address: str, host: str, is_loopback: Callable[[str], bool] = is_loopback) -> bool:
-    """Returns whether somebody on this machine asks for this machine by name.
-
-    The Host header counts, for a page in a browser here may ask under a name of its own that resolves to loopback.
-    """
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    return is_loopback(address) and (name == "localhost" or is_loopback(name.strip("[]")) or name == "")
-
-
 def listener_at(host: str, port: int) -> socket.socket:
     """Returns a socket that listens there. Raises OSError, which names the address."""
     try:
@@ -126,10 +93,9 @@ class PageServer:
     Args:
         pages: answered to GET and HEAD.
         actions: answered to POST, for they change something.
-        is_loopback: tells whether a client's address is one of this machine; only such a client gets what is below
-            /debug/ and /ui, /configz, and what takes a body.
         tls_context: for each connection; with it everything but probes needs a certificate that the context verifies.
         takers: answered to POST, with its body of 8 MiB at most.
+        any_host: see AccessRules.
     """
 
     def __init__(
@@ -138,13 +104,16 @@ class PageServer:
         port: int,
         pages: Mapping[str, Page],
         actions: Mapping[str, Page] | None = None,
-        is_loopback: Callable[[str], bool] = is_loopback,
         tls_context: Callable[[], ssl.SSLContext] | None = None,
         takers: Mapping[str, Handler] | None = None,
+        *,
+        any_host: bool = False,
     ) -> None:
-        self._pages, self._actions, self._is_loopback = pages, actions or {}, is_loopback
-        self._authorizer = ClientAuthorizer(certificate_required=tls_context is not None)
-        self._takers, limits = takers or {}, Limits(body_bytes=_QUESTION_BYTES if takers else _BODY_BYTES)
+        self._pages = pages
+        self._actions = actions or {}
+        self._takers = takers or {}
+        self._access = AccessRules(certificate_required=tls_context is not None, any_host=any_host)
+        limits = Limits(body_bytes=_QUESTION_BYTES if takers else _BODY_BYTES)
         listener = listener_at(host, port)
         self.port = int(listener.getsockname()[1])
         lifecycle = Lifecycle(self._admit, refuse, limits)
@@ -166,9 +135,17 @@ class PageServer:
             self._acceptor.turn(_TURN_SECONDS)
 
     def _admit(self, head: Head, connected: socket.socket) -> Handler:
-        if (refusal := self._authorizer.refusal(connected)) and head.path not in PROBES:
-            raise RequestRefused(403, refusal)
+        connection = SocketConnection(connected)
+        self._access.check(head.method, head.path, head.field(b"host"), head.field(b"origin"), connection)
+        if head.method == "POST":
+            self._check_media_type(head)
         return lambda body: self._answer(head, str(connected.getpeername()[0]), body)
+
+    def _check_media_type(self, head: Head) -> None:
+        """Raises RequestRefused (415): an action has no body, but an HTML form of another site would send one."""
+        content_type = head.field(b"content-type")
+        if head.path in self._takers or content_type:
+            check_media_type(content_type, head.field(b"content-encoding"))
 
     def _answer(self, head: Head, client: str, body: bytes) -> Answer:
         taker = self._takers.get(head.path)
@@ -178,12 +155,9 @@ class PageServer:
             return refuse(404, client, f"{head.method} {head.path}", f"nothing is served at {head.path}")
         if head.method not in methods:
             return error_answer(405, f"{head.path} does not take {head.method}", (("Allow", ", ".join(methods)),))
-        host = head.fields.get(b"host", b"").decode("latin-1")
-        if (taker or head.path.startswith(SHOWN_TO_FEW)) and not is_local_call(client, host, self._is_loopback):
-            return error_answer(403, ONLY_LOCAL)
         try:
             query = parse_qs(head.query, keep_blank_values=True)
-            return page(query, head.fields.get(b"accept", b"").decode("latin-1"))
+            return page(query, head.field(b"accept"))
         except Exception:
             _log.exception("%s %s failed", head.method, head.path)
             return error_answer(500, "internal error: the log has the cause")

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
-from extender.web.calls import ClientAuthorizer
+from extender.web.access import AccessRules, SocketConnection
 from extender.web.tls import server_context
+from extender.web.worker.http1 import RequestRefused
 
 SERVICE, CALLER = "extender.extender-system.svc", "system:kube-scheduler"
 
@@ -35,6 +36,16 @@ def done(rows: list[dict[str, Any]]) -> dict[str, str]:
     return {row["file"]: row["done"] for row in rows if row["file"] in ("server.crt", "caller.crt", "scraper.crt")}
 
 
+def refusal_of(connected: ssl.SSLSocket) -> str:
+    """Returns why the client may not call; "" if it may."""
+    rules = AccessRules(certificate_required=True, names=frozenset({CALLER}))
+    try:
+        rules.check("POST", "/scheduler/filter", "", "", SocketConnection(connected))
+    except RequestRefused as refused:
+        return refused.message
+    return ""
+
+
 def shake_hands(server: Path, client: Path, pair: str, ca: str = "ca") -> str:
     """Returns why the server of one directory refuses a client of another; "" where it lets it in."""
     tls = server_context(str(server / "server.crt"), str(server / "server.key"), str(server / f"{ca}.crt"))
@@ -48,9 +59,7 @@ def shake_hands(server: Path, client: Path, pair: str, ca: str = "ca") -> str:
     def serve() -> None:
         try:
             with tls.wrap_socket(there, server_side=True) as connected:
-                answers.append(
-                    ClientAuthorizer(certificate_required=True, names=frozenset({CALLER})).refusal(connected)
-                )
+                answers.append(refusal_of(connected))
                 connected.sendall(b"x")
         except OSError as error:
             answers.append(str(error))

@@ -148,7 +148,7 @@ class Pipeline:
 
 
 def head(verb: str, length: int) -> bytes:
-    fields = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
+    fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
     return f"POST /scheduler/{verb} HTTP/1.1\r\n{fields}\r\n".encode()
 
 

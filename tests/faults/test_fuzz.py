@@ -115,7 +115,7 @@ def test_clients_that_vanish_in_the_midst_of_an_answer_do_no_harm(extender: Mort
 
 _BEGINNINGS = (
     b"P",
-    b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\n",
+    b"POST /scheduler/filter HTTP/1.1\r\nHost: localhost\r\n",
     head("filter", 1000),
     head("bind", 10_000_000) + b'{"PodName":',
 )

@@ -15,8 +15,8 @@ from extender.app.ui import LookOf, look_at_cluster, look_at_recording, provider
 from extender.offline.cluster import state_of
 from extender.ui.documents import Choices, half_time
 from extender.ui.site import Site
+from extender.web.access import UI
 from extender.web.answers import Answer, Page
-from extender.web.pages import UI
 from tests.builders import make_node
 from tests.offline.recording.recorded import record_timeline
 

@@ -79,14 +79,14 @@ class Wire:
 
 def post(body: bytes = b"{}", path: str = "/scheduler/filter", **headers: str) -> bytes:
     """The bytes of a POST; headers with _ for -, which win over the usual ones."""
-    usual = {"Host": "test", "Content-Type": "application/json", "Content-Length": str(len(body))}
+    usual = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body))}
     usual |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = "".join(f"{name}: {value}\r\n" for name, value in usual.items() if value)
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
 def get(path: str, method: str = "GET") -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 @dataclass

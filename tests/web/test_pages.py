@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from extender.web.access import is_loopback
 from extender.web.answers import Answer
-from extender.web.pages import PageServer, is_loopback
+from extender.web.pages import PageServer
 from tests.web.servers import Wire, get, post
 
 
@@ -25,14 +25,9 @@ def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
 
 @pytest.fixture
 def served() -> Iterator[PageServer]:
-    with serving(lambda address: address == "127.0.0.1") as server:
-        yield server
-
-
-@contextmanager
-def serving(is_loopback: Callable[[str], bool]) -> Iterator[PageServer]:
     pages = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}
-    server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, is_loopback)
+    takers = {"/simulate": lambda body: Answer(200, body)}
+    server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, takers=takers)
     server.start()
     yield server
     server.stop()
@@ -56,15 +51,15 @@ def test_pages(served: PageServer, path: str, status: int, body: object) -> None
     connection.close()
 
 
-def test_other_machines_get_the_pages_about_the_process_only() -> None:
-    with serving(lambda _: False) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-        statuses = []
-        for path in ("/echo", "/debug/echo"):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            statuses.append((answer.status, b"only from this machine" in answer.read()))
-        connection.close()
+def test_other_machines_get_the_pages_about_the_process_only(served: PageServer) -> None:
+    """A service mesh passes the requests of other machines on from 127.0.0.6."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10, source_address=("127.0.0.6", 0))
+    statuses = []
+    for path in ("/echo", "/debug/echo"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        statuses.append((answer.status, b"only from this machine" in answer.read()))
+    connection.close()
     assert statuses == [(200, False), (403, True)]
 
 
@@ -87,8 +82,9 @@ def test_pages_are_read_and_not_posted_to(served: PageServer) -> None:
 
 def test_the_body_of_a_get_is_not_the_next_request(served: PageServer) -> None:
     smuggled = get("/raise")
+    head = f"GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(smuggled)}\r\n\r\n".encode()
     with (wire := connect(served)).socket:
-        wire.send(f"GET /echo HTTP/1.1\r\nHost: t\r\nContent-Length: {len(smuggled)}\r\n\r\n".encode() + smuggled)
+        wire.send(head + smuggled)
         wire.send(get("/nothing"))
         assert [wire.reply().status, wire.reply().status] == [200, 404]
 
@@ -104,6 +100,27 @@ def test_a_host_that_is_not_this_machine_gets_no_page_about_pods(served: PageSer
     with (wire := connect(served)).socket:
         wire.send(head)
         assert wire.reply().status == 403
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param(post(b"{}", "/simulate"), 200, id="a question"),
+        pytest.param(post(b"{}", "/simulate", Origin="http://localhost"), 200, id="of this server's own page"),
+        pytest.param(post(b"{}", "/simulate", Origin="http://evil.example"), 403, id="of another site"),
+        pytest.param(post(b"{}", "/simulate", Content_Type="text/plain"), 415, id="as another site may post it"),
+        pytest.param(post(b"{}", "/simulate", Content_Type=""), 415, id="of no media type"),
+        pytest.param(post(b"", "/act", Content_Type=""), 200, id="an action"),
+        pytest.param(post(b"", "/act", Content_Type="", Origin="null"), 403, id="an action of a sandboxed frame"),
+        pytest.param(post(b"", "/act", Content_Type=FORM), 415, id="an action by a form"),
+    ],
+)
+def test_another_site_may_not_post(served: PageServer, sent: bytes, status: int) -> None:
+    with (wire := connect(served)).socket:
+        assert wire.send(sent).reply().status == status
 
 
 def test_connections_that_ask_nothing_keep_nobody_out(served: PageServer) -> None:

@@ -100,6 +100,10 @@ class Head:
     chunked: bool
     expects_continue: bool
 
+    def field(self, name: bytes) -> str:
+        """Returns the value of the header `name`, given in lower case; "" without one."""
+        return self.fields.get(name, b"").decode("latin-1")
+
 
 class RequestReader:
     """Reads the requests of one client's connection, one after another; pipelined ones wait in the buffer."""

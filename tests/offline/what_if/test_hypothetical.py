@@ -170,19 +170,17 @@ def test_it_is_off_unless_enabled(tmp_path: Path) -> None:
 
 
 def test_pages_hand_a_body_to_its_taker_on_this_machine_alone() -> None:
-    for local, status in ((True, 200), (False, 403)):
-        server = PageServer(
-            "127.0.0.1", 0, {}, is_loopback=lambda _, local=local: local, takers={"/simulate": lambda b: Answer(200, b)}
-        )
+    for address, status in (("127.0.0.1", 200), ("127.0.0.6", 403)):
+        server = PageServer("127.0.0.1", 0, {}, takers={"/simulate": lambda body: Answer(200, body)})
         server.start()
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5, source_address=(address, 0))
             connection.request("POST", "/simulate", b"question", {"Content-Type": "application/json"})
             answer = connection.getresponse()
             assert answer.status == status
-            assert (answer.read() == b"question") is local
+            assert (answer.read() == b"question") is (status == 200)
             connection.request("GET", "/simulate")
-            assert connection.getresponse().status == 405
+            assert connection.getresponse().status == (405 if status == 200 else 403)
         finally:
             connection.close()
             server.stop()

@@ -13,7 +13,7 @@ from extender.web.telemetry import refusals
 from extender.web.telemetry.refusals import MOST_A_SECOND, refuse
 from tests.web.servers import Wire, post
 
-_TOO_MUCH = b"POST /simulate HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n"
+_TOO_MUCH = post(b"", "/simulate", Content_Length="99999999")
 
 
 @pytest.fixture
