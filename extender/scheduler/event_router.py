@@ -114,8 +114,7 @@ def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | 
     lower = slots[table.pods.priority[slots] < priority]
     offered = nodes.allocatable[:, row]
     free = offered - nodes.requested[:, row]
-    leaving = table.pods.requested[:, lower].sum(axis=1)
-    free[: len(leaving)] += leaving
+    free += table.pods.requested[:, lower].sum(axis=1)
     return {name: int(free[i]) for name, i in nodes.resources.items() if offered[i] or not may_be_backed(name)}
 
 

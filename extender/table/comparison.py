@@ -109,8 +109,7 @@ def _pod_columns(table: Table) -> Columns:
         "terms": _objects([terms.get(slot, ()) for slot in pods.terms[:taken].tolist()]),
     }
     for resource, index in table.nodes.resources.items():
-        if index < len(pods.requested):
-            columns[f"requested {resource}"] = pods.requested[index, :taken]
+        columns[f"requested {resource}"] = pods.requested[index, :taken]
     return columns
 
 

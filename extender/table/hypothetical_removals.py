@@ -92,10 +92,8 @@ class HypotheticalRemovals:
         return known.by_row
 
     def _requested(self, resource: int, slots: Rows) -> IntColumn:
-        requested = self._table.pods.requested
-        known = resource < len(requested)  # else nodes offer it, but no pod has ever asked for it
-        amounts: IntColumn = requested[resource, slots] if known else np.zeros(len(slots), np.int64)
-        return amounts
+        requested: IntColumn = self._table.pods.requested[resource, slots]
+        return requested
 
     def _found(self, query: PodCountQuery, slots: Rows) -> IntColumn:
         pods = self._table.pods

@@ -47,7 +47,7 @@ class Table:
         self.journal = Journal()
         self.nodes = NodeColumns(self.journal)
         self.distinct_resources = DistinctResources(self.nodes, self.journal)
-        self.pods = PodColumns()
+        self.pods = PodColumns(self.nodes)
         self.matches = Matches(self.nodes.capacity)
         self.terms = Terms(self.nodes.capacity)
         self.ports = PortColumns()
@@ -60,6 +60,7 @@ class Table:
         self.nominated = NominatedPods(self.nodes, self.journal)
         self.hypothetical: dict[str, tuple[PodInfo, int]] = {}
         self.deadline = NO_DEADLINE
+        self._resource_changes = 0
 
     # ---- nodes
 
@@ -67,10 +68,12 @@ class Table:
         """Adds or replaces the node."""
         self.nodes.write(node)
         self._fit_capacity()
+        self._recount_requests()
 
     def remove_node(self, name: str) -> None:
         """Removes the node; pods on it stay counted in case it comes back. Unknown names are ignored."""
         self.nodes.erase(name)
+        self._recount_requests()
 
     # ---- pods
 
@@ -84,12 +87,11 @@ class Table:
             self.take_away(info.uid)
         row = self.nodes.claim(node_name)
         self._fit_capacity()
-        requested = self.nodes.vector(info.footprint)
-        self.nodes.request(row, requested)
         self.ports.add(info.host_ports, row)
         group = self.matches.add(info.group, row, info.pod.terminating)
         terms = self.terms.add(info, row)
-        slot = self.pods.add(info, row, group, terms, requested)
+        slot = self.pods.add(info, row, group, terms)
+        self.nodes.request(row, self.pods.requested[:, slot])
         self.storage.add(info, slot)
 
     def take_away(self, uid: str) -> None:
@@ -99,7 +101,7 @@ class Table:
             return
         info, row = self.pods.remove(uid)
         self.storage.remove(info, slot)
-        self.nodes.request(row, -self.nodes.vector(info.footprint))
+        self.nodes.request(row, -self.pods.requested[:, slot])
         self.ports.remove(info.host_ports, row)
         self.matches.remove(info.group, row, info.pod.terminating)
         self.terms.remove(int(self.pods.terms[slot]), row)
@@ -205,6 +207,14 @@ class Table:
 
     def _is_placed_the_same(self, slot: int, info: PodInfo, node_name: str) -> bool:
         return self.nodes.names[self.pods.row[slot]] == node_name and self.pods.info(slot).counts_the_same_as(info)
+
+    def _recount_requests(self) -> None:
+        """Counts requests for resources that a first node has begun to offer, or the last has ceased to."""
+        if self._resource_changes != self.nodes.offered.changes:
+            self._resource_changes = self.nodes.offered.changes
+            for row, change in self.pods.recount():
+                self.nodes.request(row, change)
+            self.nominated.recount()
 
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)

@@ -16,7 +16,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Requirement, compile_requirement, selector_from_labels
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
-from extender.table.nodes.columns import CPU, PODS
+from extender.table.nodes.columns import BUILT_IN, CPU, PODS
 from extender.table.podinfo import HostPort
 from tests.builders import ZONE, make_node, make_pod
 
@@ -50,10 +50,12 @@ class TableMachine(RuleBasedStateMachine):
         name=st.sampled_from(NAMES),
         zone=st.sampled_from([None, "z0", "z1"]),
         cpu=st.integers(1, 8),
+        device=st.sampled_from([None, "example.com/gpu", "example.com/fpga", "example.com/nic"]),
         tainted=st.booleans(),
     )
-    def set_node(self, name: str, zone: str | None, cpu: int, tainted: bool) -> None:
+    def set_node(self, name: str, zone: str | None, cpu: int, device: str | None, tainted: bool) -> None:
         builder = make_node(name).allocatable(cpu=str(cpu), memory="8Gi", pods="10")
+        builder = builder.allocatable({device: "4"}) if device else builder
         builder = builder.label({ZONE: zone}) if zone else builder
         builder = builder.taint("dedicated") if tainted else builder
         self.nodes[name] = node(builder.image(f"img-{cpu}", size_bytes=cpu).obj())
@@ -69,15 +71,14 @@ class TableMachine(RuleBasedStateMachine):
         name=st.sampled_from(NAMES),
         app=st.sampled_from(["web", "db"]),
         namespace=st.sampled_from(["default", "other"]),
-        gpu=st.sampled_from([None, "1"]),
+        devices=st.sampled_from([{}, {"example.com/gpu": "1"}, {"example.com/gpu": "2", "example.com/fpga": "3"}]),
         port=st.sampled_from([0, 80]),
         terminating=st.booleans(),
     )
     def place(
-        self, uid: int, name: str, app: str, namespace: str, gpu: str | None, port: int, terminating: bool
+        self, uid: int, name: str, app: str, namespace: str, devices: dict[str, str], port: int, terminating: bool
     ) -> None:
-        builder = make_pod(f"p{uid}", namespace).uid(f"u{uid}").req(cpu="100m").label(app=app)
-        builder = builder.req({"example.com/gpu": gpu}) if gpu else builder
+        builder = make_pod(f"p{uid}", namespace).uid(f"u{uid}").req({"cpu": "100m", **devices}).label(app=app)
         builder = builder.host_port(port) if port else builder
         builder = builder.deleted() if terminating else builder
         pod = info(builder.obj())
@@ -117,12 +118,16 @@ class TableMachine(RuleBasedStateMachine):
         nodes = self.table.nodes
         standing = [(pod, nodes.row_of[name]) for pod, name in self.pods.values()]
         assert len(self.table.pods) == len(standing)
-        for resource, index in (("cpu", CPU), ("example.com/gpu", nodes.resources.get("example.com/gpu"))):
-            if index is not None:
-                want = np.zeros(nodes.capacity, np.int64)
-                for pod, row in standing:
-                    want[row] += pod.requests.get(resource, 0)
-                assert np.array_equal(nodes.requested[index], want)
+        offered = {name for each in self.nodes.values() for name in each.allocatable}
+        assert nodes.resources.keys() == offered.union(BUILT_IN)
+        for resource in ("cpu", *(offered - set(BUILT_IN))):
+            index, want = nodes.resources[resource], np.zeros(nodes.capacity, np.int64)
+            for pod, row in standing:
+                want[row] += pod.requests.get(resource, 0)
+                assert self.table.pods.requested[index, self.table.pods.slot_of[pod.uid]] == pod.requests.get(
+                    resource, 0
+                )
+            assert np.array_equal(nodes.requested[index], want)
         counts = np.bincount([row for _, row in standing] or [0], minlength=nodes.capacity)
         assert np.array_equal(nodes.requested[PODS], counts if standing else np.zeros(nodes.capacity))
 
@@ -209,3 +214,35 @@ def test_a_nomination_moves_and_ends() -> None:
     table.withdraw(pod.uid)
     table.withdraw(pod.uid)
     assert table.nominated == {}
+
+
+def test_resources_that_no_node_offers_take_no_place_in_the_columns() -> None:
+    table = Table()
+    table.set_node(node(make_node("n").allocatable({"cpu": "8", "example.com/gpu": "4"}).obj()))
+    shapes = table.nodes.requested.shape, table.pods.requested.shape
+    greedy = info(make_pod("greedy").req({f"example.com/r{number}": "1" for number in range(8000)}).obj())
+    waiting = info(make_pod("waiting").req({f"example.com/w{number}": "1" for number in range(8000)}).obj())
+    table.place(greedy, "n")
+    table.nominate(waiting, "n")
+    assert (table.nodes.requested.shape, table.pods.requested.shape) == shapes
+
+
+def test_a_node_of_many_resources_gives_its_columns_back() -> None:
+    """Other nodes' resources take the rows of those that no node offers any more."""
+    table = Table()
+    for number in range(20):
+        names = {f"example.com/{number}-{i}": "1" for i in range(500)}
+        table.set_node(node(make_node("n").allocatable({"cpu": "8", **names}).obj()))
+        assert len(table.nodes.resources) == len(BUILT_IN) + 500
+    assert len(table.nodes.allocatable) < 1200
+    table.remove_node("n")
+    assert set(table.nodes.resources) == set(BUILT_IN)
+
+
+def test_a_waiting_pods_request_counts_once_a_node_offers_the_resource() -> None:
+    table = Table()
+    table.set_node(node(make_node("n").allocatable(cpu="8").obj()))
+    table.nominate(info(make_pod("waiting").uid("w").priority(5).req({"example.com/gpu": "3"}).obj()), "n")
+    table.set_node(node(make_node("n").allocatable({"cpu": "8", "example.com/gpu": "4"}).obj()))
+    awaited = table.nominated.awaited_by(info(make_pod("p").priority(0).obj()), lambda _: True)
+    assert awaited.taken(table.nodes.resources["example.com/gpu"], table.nodes.capacity).sum() == 3

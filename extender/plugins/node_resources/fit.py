@@ -54,17 +54,17 @@ class NodeResourcesFitFilter(PerNode):
 
 
 class _Checks:
-    """The checks of a table's pods, by rule and requests: as long as device classes and known resources stay."""
+    """The checks of a table's pods, by rule and requests: as long as device classes and offered resources stay."""
 
     def __init__(self, table: Table) -> None:
-        self._nodes, self._resources = table.nodes, 0
+        self._nodes, self._resource_changes = table.nodes, -1
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
         self._by_rule: dict[NodeResourcesFitFilter, dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]] = {}
 
     def of(self, rule: NodeResourcesFitFilter) -> dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]:
-        if self._class_changes.advance() or len(self._nodes.resources) != self._resources:
+        if self._class_changes.advance() or self._nodes.offered.changes != self._resource_changes:
             self._by_rule.clear()
-            self._resources = len(self._nodes.resources)
+            self._resource_changes = self._nodes.offered.changes
         return self._by_rule.setdefault(rule, {})
 
 
@@ -80,7 +80,7 @@ class _NodeResourcesFitCheck(Check):
         self._wanted, self._backed, self._nodes = wanted, backed, nodes
         self._distinct = table.distinct_resources
         self._known = [name for name in wanted if name in nodes.resources]
-        self._nowhere = wanted.keys() - set(self._known) - backed  # no node has ever had any
+        self._nowhere = wanted.keys() - set(self._known) - backed  # no node offers any
         self._indices = np.array([PODS, *[nodes.resources[name] for name in self._known]])
         self._amounts = np.array([1, *[wanted[name] for name in self._known]])[:, np.newaxis]
         self._each = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))

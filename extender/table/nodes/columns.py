@@ -17,12 +17,31 @@ from extender.model.requests import is_counted
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Journal
 from extender.table.labels import LabelColumns, Rows
 from extender.table.nodes.facts import FactColumn, Image, NodeFacts, image_sizes
+from extender.table.nodes.resources import (
+    BUILT_IN,
+    CPU,
+    DERIVED,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    NONZERO_CPU,
+    NONZERO_MEMORY,
+    PODS,
+    OfferedResources,
+)
 from extender.table.podinfo import Footprint
 
-# The first resources of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods
-# that ask for nothing.
-CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
-BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
+__all__ = [
+    "BUILT_IN",
+    "CPU",
+    "EPHEMERAL_STORAGE",
+    "MEMORY",
+    "NONZERO_CPU",
+    "NONZERO_MEMORY",
+    "PODS",
+    "NameIndex",
+    "NodeColumns",
+]
+
 _FIRST_CAPACITY = 16
 _NO_ROW = 1  # the hash of a row that is free
 F = TypeVar("F", bound=Hashable)
@@ -83,6 +102,7 @@ class NodeColumns:
     Attributes:
         allocatable: int64[resource, row]: cpu in milli, memory and storage in bytes, everything else in units.
         requested: int64[resource, row]: what the pods on the node ask for.
+        offered: the resources that have a row in both; `resources` is its `index_of`.
         taint_set: intp[row]: index into `taint_sets`.
         unschedulable: bool[row]; `cordoned` of them are true.
         present: bool[row]: the row holds a node that is known, not merely pods on one that is not.
@@ -92,7 +112,8 @@ class NodeColumns:
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.objects: list[Node | None] = []
-        self.resources: dict[str, int] = {name: i for i, name in enumerate(BUILT_IN)}
+        self.offered = OfferedResources()
+        self.resources = self.offered.index_of
         self.allocatable: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self.requested: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
@@ -175,7 +196,7 @@ class NodeColumns:
         if old is None or old.labels != node.labels:
             self._journal.note(TOPOLOGY, node.name)
         if old is None or old.allocatable != node.allocatable:
-            self._write_allocatable(row, node)
+            self._write_allocatable(row, old, node)
         if old is None or old.taints != node.taints:
             self.taint_set[row] = self._intern_taints(tuple(node.taints))
         self._set_unschedulable(row, bool(node.spec.unschedulable))
@@ -193,8 +214,7 @@ class NodeColumns:
         self.objects[row] = None
         self.present[row] = False
         self._rows = None
-        self.allocatable[:, row] = 0
-        self._journal.note(RESOURCES, row)
+        self._write_allocatable(row, old, None)
         self.taint_set[row] = 0
         self._set_unschedulable(row, False)
         self.labels.write(row, old.labels, {})
@@ -208,31 +228,38 @@ class NodeColumns:
         self._journal.note(RESOURCES, row)
 
     def vector(self, footprint: Footprint) -> NDArray[np.int64]:
-        """Returns `footprint` as a column of the resource matrices: int64[resource]."""
-        counted = {self._resource(name): amount for name, amount in footprint.requests if is_counted(name)}
-        counted |= {PODS: 1, NONZERO_CPU: footprint.nonzero_cpu_milli, NONZERO_MEMORY: footprint.nonzero_memory_bytes}
+        """Returns `footprint` as a column of the resource matrices, without what no node offers: int64[resource]."""
         vector = np.zeros(len(self.requested), np.int64)
-        for index, amount in counted.items():
-            vector[index] = amount
+        for name, amount in footprint.requests:
+            index = self.resources.get(name)
+            if index is not None and index not in DERIVED:
+                vector[index] = amount
+        vector[PODS] = 1
+        vector[NONZERO_CPU] = footprint.nonzero_cpu_milli
+        vector[NONZERO_MEMORY] = footprint.nonzero_memory_bytes
         return vector
 
-    def _resource(self, name: str) -> int:
-        index = self.resources.get(name)
-        if index is None:
-            index = self.resources[name] = len(self.resources)
-            blank = np.zeros((1, self.capacity), np.int64)
-            self.allocatable = np.concatenate((self.allocatable, blank))
-            self.requested = np.concatenate((self.requested, blank))
-        return index
+    def offers_all(self, footprint: Footprint) -> bool:
+        """Returns True if `vector` leaves nothing out."""
+        return not any(name not in self.resources and is_counted(name) for name, _ in footprint.requests)
 
-    def _write_allocatable(self, row: int, node: Node) -> None:
-        offered = {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}
-        indices = [self._resource(name) for name in offered]
+    def _write_allocatable(self, row: int, old: Node | None, new: Node | None) -> None:
+        offered = _offered_amounts(new)
+        self.offered.replace(_offered_amounts(old), offered)
+        self._fit_resources()
+        indices = [self.resources[name] for name in offered]
         self._journal.note(RESOURCES, row)
         self.allocatable[:, row] = 0
         self.allocatable[indices, row] = list(offered.values())
         self.allocatable[NONZERO_CPU, row] = offered.get("cpu", 0)
         self.allocatable[NONZERO_MEMORY, row] = offered.get("memory", 0)
+
+    def _fit_resources(self) -> None:
+        missing = self.offered.size - len(self.requested)
+        if missing > 0:
+            more = ((0, max(missing, len(self.requested) // 4)), (0, 0))
+            self.allocatable = np.pad(self.allocatable, more)
+            self.requested = np.pad(self.requested, more)
 
     def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_set_ids.get(taints)
@@ -270,6 +297,13 @@ class NodeColumns:
         self.unschedulable = np.pad(self.unschedulable, (0, more))
         self.present = np.pad(self.present, (0, more))
         self.labels.grow(capacity)
+
+
+def _offered_amounts(node: Node | None) -> dict[str, int]:
+    """Returns what the node offers of the resources that the scheduler counts."""
+    if node is None:
+        return {}
+    return {name: n for name, n in amounts(node.allocatable).items() if name == "pods" or is_counted(name)}
 
 
 def _hashes(names: Collection[str]) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.table.labels import Rows
-from extender.table.nodes.columns import BUILT_IN
+from extender.table.nodes.columns import BUILT_IN, NodeColumns
 from extender.table.podinfo import HostPort, PodInfo
 
 _FIRST_CAPACITY = 64
@@ -31,7 +31,8 @@ class PodColumns:
         infos: PodInfo by slot, None where free.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
         self.slot_of: dict[str, int] = {}
         self.infos: list[PodInfo | None] = []
         self.row = np.full(_FIRST_CAPACITY, -1, np.intp)
@@ -42,6 +43,7 @@ class PodColumns:
         self.terminating = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.requested = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self._free: list[int] = []
+        self._partly_counted: set[int] = set()  # the slots of pods that request what no node offers
 
     def __len__(self) -> int:
         return len(self.slot_of)
@@ -59,7 +61,7 @@ class PodColumns:
         infos = self.infos
         return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
 
-    def add(self, info: PodInfo, row: int, group: int, terms: int, requested: NDArray[np.int64]) -> int:
+    def add(self, info: PodInfo, row: int, group: int, terms: int) -> int:
         """Takes a slot for the pod; its UID must be new."""
         assert info.uid not in self.slot_of
         slot = self._free.pop() if self._free else self._append()
@@ -69,10 +71,31 @@ class PodColumns:
         self.group[slot] = group
         self.terms[slot] = terms
         self.terminating[slot] = info.pod.terminating
-        if len(requested) > len(self.requested):  # a resource was seen for the first time
-            self.requested = np.pad(self.requested, ((0, len(requested) - len(self.requested)), (0, 0)))
-        self.requested[:, slot] = requested
+        self._count(slot, info)
         return slot
+
+    def _count(self, slot: int, info: PodInfo) -> None:
+        self.requested[:, slot] = self._nodes.vector(info.footprint)
+        if not self._nodes.offers_all(info.footprint):
+            self._partly_counted.add(slot)
+
+    def recount(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Counts again the pods that request resources which nodes have begun, or ceased, to offer.
+
+        Yields the row and the change of the request, int64[resource], of each of them.
+        """
+        missing = len(self._nodes.requested) - len(self.requested)
+        self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
+        dropped = self._nodes.offered.free
+        slots = self._partly_counted.union(np.flatnonzero(self.requested[dropped].any(axis=0)).tolist())
+        self._partly_counted = set()
+        for slot in slots:
+            info, before = self.infos[slot], self.requested[:, slot].copy()
+            if info is None:
+                self.requested[:, slot] = 0
+                continue
+            self._count(slot, info)
+            yield int(self.row[slot]), self.requested[:, slot] - before
 
     def describe(self, slot: int, info: PodInfo) -> None:
         """Replaces the pod in the slot by one that counts the same."""
@@ -86,6 +109,7 @@ class PodColumns:
         info, row = self.info(slot), int(self.row[slot])
         self.infos[slot] = None
         self.row[slot] = -1
+        self._partly_counted.discard(slot)
         self._free.append(slot)
         return info, row
 

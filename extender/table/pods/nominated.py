@@ -69,7 +69,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._nodes = nodes
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
-        self._columns = PodColumns()
+        self._columns = PodColumns(nodes)
         self._schedulers: Counter[str] = Counter()  # of them, by schedulerName
         self._rows_changed = Cursor(journal, TOPOLOGY)
 
@@ -89,7 +89,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._by_node.setdefault(node_name, {})[info.uid] = info
         self._schedulers[info.pod.spec.scheduler_name] += 1
         row = self._nodes.row_of.get(node_name, -1)
-        self._columns.add(info, row, 0, 0, self._nodes.vector(info.footprint))
+        self._columns.add(info, row, 0, 0)
 
     def withdraw(self, uid: str) -> None:
         node_name = self._node_of.pop(uid, None)
@@ -100,6 +100,11 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         if not waiting:
             del self._by_node[node_name]
         self._columns.remove(uid)
+
+    def recount(self) -> None:
+        """Counts the pods again that request resources which nodes have begun, or ceased, to offer."""
+        for _ in self._columns.recount():
+            pass
 
     def awaited_by(self, pod: PodInfo, awaits: Callable[[str], bool]) -> AwaitedPods:
         """Returns those of the same or a higher priority than `pod`, of the schedulerNames that `awaits` tells."""

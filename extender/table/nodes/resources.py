@@ -1,0 +1,55 @@
+"""The resources that nodes offer, by name, and their rows in the resource matrices.
+
+A resource that no node offers has no row, however many pods request it: anyone who may create a pod can invent
+thousands of names, and a row is as long as there are nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+# The first rows of every matrix. `pods` counts pods; the nonzero pair is what scores count, with defaults for pods that
+# request nothing.
+CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
+BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
+DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))
+"""The rows that no request names."""
+
+
+class OfferedResources:
+    """The resources that at least one node offers, and the built-in ones.
+
+    Attributes:
+        index_of: the row of each resource in the matrices.
+        free: rows that no resource has any more; the next new ones get them.
+        size: the number of rows that have ever been in use.
+        changes: how often a resource has got a row, or lost it.
+    """
+
+    def __init__(self) -> None:
+        self.index_of = {name: index for index, name in enumerate(BUILT_IN)}
+        self.free: list[int] = []
+        self.size = len(BUILT_IN)
+        self.changes = 0
+        self._offering_nodes = Counter(BUILT_IN)  # never 0 for these
+
+    def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """Counts a node that offered the resources in `before`, and now offers those in `after`."""
+        for name in after:
+            self._offering_nodes[name] += 1
+            if name not in self.index_of:
+                self.index_of[name] = self._new_index()
+                self.changes += 1
+        for name in before:
+            self._offering_nodes[name] -= 1
+            if not self._offering_nodes[name]:
+                del self._offering_nodes[name]
+                self.free.append(self.index_of.pop(name))
+                self.changes += 1
+
+    def _new_index(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.size += 1
+        return self.size - 1
