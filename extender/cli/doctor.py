@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.answers.sources import kubeconfig_of
-from extender.config.sources import plainly
 from extender.errors import ConfigurationError
+from extender.runtime.near_names import plainly
 
 if TYPE_CHECKING:
     from extender.app.doctor.finding import Finding

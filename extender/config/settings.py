@@ -1,7 +1,7 @@
-"""Every setting in one table, and what each is called in its three sources.
+"""The one table of settings, and the name of each setting in its three sources.
 
-A line in `Settings` makes the key of the file (bodyLimit), the variable (EXTENDER_BODY_LIMIT), the flag (--body-limit)
-and their documentation, so that none can lack it. `sources.load` reads them.
+A field of `Settings` defines the key in the file (bodyLimit), the environment variable (EXTENDER_BODY_LIMIT), the flag
+(--body-limit) and the documentation of all three. `sources.load` reads them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def _bytes(value: object) -> object:
     try:
         return units(value)
     except MalformedQuantity:
-        raise ValueError("want a number of bytes like 64Mi") from None
+        raise ValueError("expected a number of bytes, like 64Mi") from None
 
 
 def _address(value: str) -> str:
     host, separator, port = value.rpartition(":")
     if not (separator and host and port.isascii() and port.isdigit() and int(port) < 65536):
-        raise ValueError("want HOST:PORT, like 127.0.0.1:8888 or [::1]:8888")
+        raise ValueError("expected HOST:PORT, like 127.0.0.1:8888 or [::1]:8888")
     return value
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Returns the host, without brackets, and the port of an address that was validated: HOST:PORT."""
+    """Returns the host without brackets, and the port, of a validated HOST:PORT address."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -48,23 +48,23 @@ def host_and_port(address: str) -> tuple[str, int]:
 def _pair(value: str) -> str:
     key, separator, _ = value.partition("=")
     if not (key and separator):
-        raise ValueError("want KEY=VALUE")
+        raise ValueError("expected KEY=VALUE")
     return value
 
 
 def labels_of(pairs: Iterable[str]) -> dict[str, str]:
-    """Returns the labels of pairs that were validated: KEY=VALUE."""
+    """Returns validated KEY=VALUE pairs as labels."""
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _path(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._~/-]*", value):
-        raise ValueError("want a URL path of letters, digits and . _ ~ - /")
+        raise ValueError("expected a URL path of letters, digits and . _ ~ - /")
     return value
 
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
-Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]  # a thread can wait for no longer
+Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]  # the longest time that a thread can wait
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: value and _address(value))]
 UrlPath = Annotated[str, AfterValidator(_path)]
@@ -72,193 +72,200 @@ Pair = Annotated[str, AfterValidator(_pair)]
 
 
 def setting(default: Any, description: str, **limits: Any) -> Any:
-    """Returns a field of Settings with its default and what it means."""
+    """Returns a field of `Settings` with its default and its description."""
     return Field(default, description=description, **limits)
 
 
 class Settings(BaseModel):
-    """Every setting, its default and what it means."""
+    """Every setting with its default and its description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bind: Address = setting("127.0.0.1:8888", "HOST:PORT to listen on; beyond loopback use a client CA")
+    bind: Address = setting("127.0.0.1:8888", "HOST:PORT to listen on; beyond loopback, set a client CA")
     insecure_bind: bool = setting(
         False,
-        "listen beyond loopback without a certificate, and allow any Host on loopback: every caller may bind pods",
+        "listen beyond loopback without a certificate, and accept any Host on loopback; anyone who can connect may"
+        " then bind pods",
     )
     metrics_bind: OptionalAddress = setting(
-        "", "HOST:PORT for /livez, /readyz and /metrics, without certificates: who gets there cannot bind"
+        "", "HOST:PORT for /livez, /readyz and /metrics without certificates; the verbs are not served there"
     )
     kubeconfig: Path | None = setting(
-        None, "kubeconfig of the cluster; without it and --cluster the in-cluster service account is used"
+        None, "kubeconfig of the cluster; default without --cluster: the in-cluster service account"
     )
     cluster: Path | None = setting(
         None, "file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory"
     )
     policy: Path | None = setting(
-        None, "the rules, a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME"
+        None, "a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME"
     )
     policy_reload_seconds: Seconds = setting(
         5.0,
-        "between two looks at the policy and the Python files beside it, which are read again if they have"
-        " changed; where the new rules do not load the old ones stay; 0: only on SIGHUP",
+        "time between two checks of the policy and the Python files beside it; changed files are loaded again,"
+        " and if that fails the old rules stay in force; 0: only on SIGHUP",
     )
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = setting(
-        "DefaultProvider", "the rules where there is no policy: kube-scheduler's, or full nodes preferred"
+        "DefaultProvider",
+        "the rules without a policy: kube-scheduler's defaults, or the same with full nodes preferred",
     )
     feature_gates: str = setting(
-        "", "feature gates of the kube-scheduler to match, like DRAFractionalCapacityRange=true,A=false"
+        "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
     )
-    prefix: UrlPath = setting("/scheduler", "path under which the verbs are served: the extender's urlPrefix")
-    filter_verb: UrlPath = setting("filter", "path of filter under the prefix; may hold slashes")
+    prefix: UrlPath = setting("/scheduler", "path under which the verbs are served; part of the extender's urlPrefix")
+    filter_verb: UrlPath = setting("filter", "path of filter under the prefix; may contain slashes")
     prioritize_verb: UrlPath = setting("prioritize", "path of prioritize under the prefix")
     preempt_verb: UrlPath = setting("preempt", "path of preempt under the prefix")
     bind_verb: UrlPath = setting("bind", "path of bind under the prefix")
     score_scale: Literal["relative", "absolute"] = setting(
-        "relative", "prioritize: relative gives the best node asked about 10 and the worst 0; absolute keeps distances"
+        "relative", "prioritize: relative scales the best node to 10 and the worst to 0; absolute keeps the distances"
     )
     filter_answer: Literal["feasible", "best"] = setting(
         "feasible",
-        "filter: every node that can take the pod, or one of the best of them by the policy's priorities:"
+        "filter: answer every node that fits, or only one of the best by the policy's priorities;"
         " kube-scheduler then neither scores nor calls prioritize",
     )
     before_sync: Literal["fail", "pass"] = setting(
-        "fail", "what verbs answer while not ready: an error, or every node unjudged"
+        "fail", "the verbs' answer while the extender is not ready: an error, or every node without a check"
     )
-    exempt_namespaces: tuple[str, ...] = setting((), "namespaces whose pods pass unjudged")
-    own_namespace: str = setting("", "namespace of the extender's own pods, which pass unjudged")
+    exempt_namespaces: tuple[str, ...] = setting((), "namespaces whose pods fit every node without a check")
+    own_namespace: str = setting("", "namespace of the extender's own pods, which fit every node without a check")
     own_name: str = setting("", "pod name of the extender itself")
     own_labels: tuple[Pair, ...] = setting(
-        (), "KEY=VALUE labels that, all together, tell the extender's own pods in its namespace"
+        (), "KEY=VALUE labels that together identify the extender's own pods in its namespace"
     )
     assumed_ttl_seconds: Seconds = setting(
-        30.0, "until a bound pod that no watch confirms loses its place; 0: never, as in kube-scheduler"
+        30.0,
+        "time until a bound pod loses its place if no watch event confirms the bind; 0: never, as in kube-scheduler",
     )
     settle_seconds: Seconds = setting(
         10.0,
-        "how long a binding of a process before may be in flight: where pods wait nothing is bound so long"
-        " after a start, or after the leader before has lost its lease",
+        "how long a write of an earlier process may still be in flight; if pods are pending, nothing is bound for"
+        " this long after a start, or after an earlier leader lost its lease",
     )
     activate_after_seconds: Seconds = setting(
         15.0,
-        "serve: after a pod was refused everywhere and nobody asked again, it is judged once more, and"
-        " brought to kube-scheduler's notice if it fits; 0: never",
+        "serve: time after which a pod that fit no node is checked once more, unless kube-scheduler has tried it"
+        " again; if it fits now, kube-scheduler is made to retry it; 0: never",
     )
     preempt_for_rules: bool = setting(
         False,
-        "serve: evict lesser pods for pods that rules with sees_pods alone refuse, for which kube-scheduler"
-        " evicts nobody; the account needs to delete pods",
+        "serve: evict pods of lower priority for pods that only users' rules with sees_pods reject, because"
+        " kube-scheduler does not preempt for them; the account needs the right to delete pods",
     )
     permit_seconds: Seconds = setting(
-        3.0, "serve: how long a bind may wait for a rule of Permit before it is refused; 0: not at all; httpTimeout: 5"
+        3.0,
+        "serve: how long a bind may wait for a Permit rule before it is refused; 0: no wait; keep it below"
+        " httpTimeout (5 s)",
     )
     compare_seconds: Seconds = setting(
-        300.0, "between two comparisons of the cache with the API server; 0: only when asked or on SIGUSR2"
+        300.0, "time between two comparisons of the cache with the API server; 0: only on request or on SIGUSR2"
     )
     max_staleness_seconds: Seconds = setting(
-        180.0, "not ready while the watch of some kind shows no sign of life for so long; 0: no limit"
+        180.0, "not ready while the watch of some kind has shown no sign of life for this long; 0: no limit"
     )
     leader_elect: bool = setting(
-        False, "several replicas, of which the holder of a lease answers; not for one beside its scheduler"
+        False, "run several replicas of which the holder of a Lease answers; not needed for a sidecar of kube-scheduler"
     )
-    lease_namespace: str = setting("", "namespace of the lease; none given: ownNamespace")
+    lease_namespace: str = setting("", "namespace of the lease; default: ownNamespace")
     lease_name: str = setting("extender", "name of the lease")
     lease_duration_seconds: int = setting(
-        15, "how long standbys wait, after they last saw the lease renewed, before they take it", gt=0, le=2**31 - 1
+        15, "how long standbys wait after the last renewal they saw before they take the lease", gt=0, le=2**31 - 1
     )
     renew_deadline_seconds: Seconds = setting(
-        10.0, "how long a leader leads on after it last renewed the lease; less than its duration", gt=0
+        10.0, "how long a leader keeps leading after its last renewal; less than leaseDurationSeconds", gt=0
     )
     retry_period_seconds: Seconds = setting(
-        2.0, "between two looks at the lease; less than the renew deadline, by a sixth at least", gt=0
+        2.0, "time between two checks of the lease; less than renewDeadlineSeconds by at least a sixth", gt=0
     )
     leader_service: str = setting(
-        "", "Service without selector in the lease's namespace, to lead to the leader; standbys are then ready"
+        "", "Service without selector, in the lease's namespace, that is pointed at the leader; standbys are then ready"
     )
-    own_address: str = setting("", "IP address at which that Service reaches this pod: its status.podIP")
-    identity: str = setting("", "holder in the lease, another for every process; none given: HOSTNAME_UUID")
-    watch_kinds: tuple[str, ...] = setting((), "kinds to watch; none given: all that a rule reads")
+    own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP")
+    identity: str = setting("", "holder in the lease, different for every process; default: HOSTNAME_UUID")
+    watch_kinds: tuple[str, ...] = setting((), "kinds to watch; default: all kinds that a rule reads")
     body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body in bytes, or like 64Mi")
-    connections: int = setting(256, "most connections at once; the one idle for longest makes way", ge=1)
-    keepalive_seconds: Seconds = setting(120.0, "how long an idle connection is kept; the scheduler's side: 90")
+    connections: int = setting(256, "most open connections; beyond that the one idle for longest is closed", ge=1)
+    keepalive_seconds: Seconds = setting(
+        120.0, "how long an idle connection stays open; kube-scheduler closes its side after 90 s"
+    )
     head_seconds: Seconds = setting(10.0, "how long a client may take to send a request's head")
     body_seconds: Seconds = setting(60.0, "how long a client may take to send a request's body")
     decision_seconds: Seconds = setting(
         4.0,
-        "how long a decision may take before its call ends in an error; 0: any; httpTimeout: 5; "
-        "schedule: how long an attempt to find a node may take, and rules of Reserve and Permit",
+        "time limit of a decision, after which its call ends in an error; 0: none; keep it below httpTimeout (5 s); "
+        "schedule: time limit of an attempt to find a node, and of users' Reserve and Permit rules",
     )
     drain_seconds: Seconds = setting(
-        5.0, "after SIGTERM: how long the extender answers on with readiness down, for Services to notice"
+        5.0, "after SIGTERM: how long the extender still answers while not ready, so that Services notice"
     )
-    graceful_seconds: Seconds = setting(20.0, "after that: how long calls in flight may take to end")
+    graceful_seconds: Seconds = setting(20.0, "after drainSeconds: how long calls in flight may take to end")
     tls_cert: Path | None = setting(None, "certificate chain (PEM); with it the extender speaks HTTPS")
     tls_key: Path | None = setting(None, "private key of the certificate (PEM)")
     client_ca: Path | None = setting(
-        None, "CA (PEM) of client certificates; with it all but /livez and /readyz needs one"
+        None, "CA (PEM) of client certificates; with it everything but /livez and /readyz requires one"
     )
     client_names: tuple[str, ...] = setting(
-        (), "common or DNS names in client certificates that may call; none given: all that the CA signed"
+        (), "common or DNS names of client certificates that may call; default: every certificate of the CA"
     )
     simulate: bool = setting(
-        False, "answer POST /simulate: would pods fit on nodes that do not exist yet, as an autoscaler asks"
+        False,
+        "serve POST /simulate, which says whether pods would fit on nodes that do not exist yet (for autoscalers)",
     )
     decisions_seconds: Seconds = setting(
-        3600.0, "how long the last decisions about a pod are kept, for explain --from; 0: none are"
+        3600.0, "how long the last decisions about a pod are kept for explain --from; 0: not at all"
     )
-    decisions_bytes: Bytes = setting(16 * 1024 * 1024, "about what they may take in memory")
+    decisions_bytes: Bytes = setting(16 * 1024 * 1024, "approximate memory for the decisions that are kept")
     record: Path | None = setting(
-        None, "file to record watch events, calls and answers to, with gzip where it ends in .gz"
+        None, "file to record watch events, calls and answers to; compressed if its name ends in .gz"
     )
-    record_bytes: Bytes = setting(
-        256 * 1024 * 1024, "about what the recording may take on disk, with the files that it was before"
-    )
+    record_bytes: Bytes = setting(256 * 1024 * 1024, "approximate disk space for the recording and its rotated files")
     metrics_client_ca: Path | None = setting(
-        None, "CA (PEM) of those who scrape: --metrics-bind speaks HTTPS, and /metrics needs its certificate"
+        None,
+        "CA (PEM) of the metrics scrapers; with it --metrics-bind speaks HTTPS, and /metrics requires a certificate",
     )
-    log_format: Literal["json", "text"] = setting("json", "json, or text for terminals")
+    log_format: Literal["json", "text"] = setting("json", "json, or text for a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "least severe level to log; POST /debug/log-level?level=debug changes it"
+        "info", "lowest level to log; POST /debug/log-level?level=debug changes it"
     )
 
     def verb_path(self, verb: str) -> str:
-        """The path under the prefix of "filter", "prioritize", "preempt" or "bind"."""
+        """Returns the path under the prefix of "filter", "prioritize", "preempt" or "bind"."""
         return str(getattr(self, f"{verb}_verb"))
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting as its three sources know it."""
+    """One setting, with its names in the three sources."""
 
     name: str
     description: str
-    default: Any  # of the type that `annotation` says
+    default: Any  # of the type given by `annotation`
     annotation: Any
 
     @property
     def key(self) -> str:
-        """In the file: bodyLimit."""
+        """The key in the file, like bodyLimit."""
         head, *rest = self.name.split("_")
         return head + "".join(part.capitalize() for part in rest)
 
     @property
     def variable(self) -> str:
-        """In the environment: EXTENDER_BODY_LIMIT."""
+        """The environment variable, like EXTENDER_BODY_LIMIT."""
         return PREFIX + self.name.upper()
 
     @property
     def flag(self) -> str:
-        """On the command line: --body-limit."""
+        """The flag on the command line, like --body-limit."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def many(self) -> bool:
-        """A list: commas separate in the environment, the flag is repeated."""
+        """True for a list: comma-separated in the environment, a repeated flag on the command line."""
         return get_origin(self.annotation) is tuple
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """The values allowed, if they are a closed set."""
+        """The allowed values, empty if they are not a closed set."""
         return get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
 
 

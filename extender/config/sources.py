@@ -1,4 +1,4 @@
-"""Settings from a file (`--config`), the environment (EXTENDER_...) and flags, the later winning."""
+"""Reads settings from a file (`--config`), the environment (EXTENDER_...) and flags; the later source wins."""
 
 from __future__ import annotations
 
@@ -11,66 +11,60 @@ from pydantic import ValidationError
 from extender.config.settings import API_VERSION, KIND, OPTIONS, PREFIX, Option, Settings
 from extender.errors import ConfigurationError, MalformedInput
 from extender.runtime import strict_yaml
-from extender.runtime.near_names import did_you_mean, nearest
+from extender.runtime.near_names import did_you_mean, nearest, plainly
 
-# What Kubernetes sets in every pod for a Service called extender, or extender-something.
+# Variables that Kubernetes sets in every pod for a Service called extender or extender-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")
 
-_ALIKE = 0.75  # all variables begin alike
+_ALIKE = 0.75  # higher than usual, because all variables have the same prefix
 
 _OWN_PATHS = {"livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui"}
 _OWN_FOLDERS = ("debug/", "ui/")
 
-_Given = dict[str, tuple[str, object]]  # setting -> (where it was said, its value)
+_Values = dict[str, tuple[str, object]]  # setting -> (its place in the source, its value)
 
 
 def load(config: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """The settings in force; `flags` by setting, only those given.
+    """Returns the settings in force. `flags` holds the flags that were given, by setting.
 
     Raises:
-        ConfigurationError: with every fault found, each with its place and, for an unknown name, the nearest right one.
+        ConfigurationError: with every fault, each with its place and, for an unknown name, the nearest known one.
     """
     faults: list[str] = []
-    given: _Given = {}
-    for source in (_from_file(config, faults), _from_environment(environment, faults)):
-        given |= source
-    given |= {name: (OPTIONS[name].flag, value) for name, value in flags.items()}
-    settings = _validated(given, faults)
+    values = _from_file(config, faults)
+    values |= _from_environment(environment, faults)
+    values |= {name: (OPTIONS[name].flag, value) for name, value in flags.items()}
+    settings = _validated(values, faults)
     if settings is None or faults:
         raise ConfigurationError(faults)
     return settings
 
 
-def _validated(given: _Given, faults: list[str]) -> Settings | None:
+def _validated(values: _Values, faults: list[str]) -> Settings | None:
     try:
-        settings = Settings.model_validate({name: value for name, (_, value) in given.items()})
+        settings = Settings.model_validate({name: value for name, (_, value) in values.items()})
     except ValidationError as error:
         for fault in error.errors():
-            place = given[str(fault["loc"][0])][0] + "".join(f"[{part}]" for part in fault["loc"][1:])
-            faults.append(f"{place}: {plainly(fault['msg'])}, not {fault['input']!r}")
+            place = values[str(fault["loc"][0])][0] + "".join(f"[{part}]" for part in fault["loc"][1:])
+            faults.append(f"{place}: {plainly(fault['msg'])}, got {fault['input']!r}")
         return None
     faults.extend(_contradictions(settings))
     return settings
 
 
-def plainly(text: str) -> str:
-    """Returns a fault that pydantic has found in the words of the others."""
-    return text.removeprefix("Value error, ").replace("Input should be", "want")
-
-
 def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.kubeconfig and settings.cluster:
-        yield "kubeconfig, cluster: give one, a live cluster or a file"
+        yield "kubeconfig, cluster: give only one of them, a live cluster or a file"
     yield from _tls_contradictions(settings)
     if (settings.own_name or settings.own_labels) and not settings.own_namespace:
-        yield "ownNamespace: needed with ownName and ownLabels"
+        yield "ownNamespace: required with ownName or ownLabels"
     verbs = ("filter", "prioritize", "preempt", "bind")
     if len({settings.verb_path(verb).strip("/") for verb in verbs}) < len(verbs):
-        yield ", ".join(f"{verb}Verb" for verb in verbs) + ": every verb needs a path of its own"
+        yield ", ".join(f"{verb}Verb" for verb in verbs) + ": each verb needs a different path"
     for verb in verbs:
-        path = "/".join(part for given in (settings.prefix, settings.verb_path(verb)) if (part := given.strip("/")))
+        path = "/".join(part for text in (settings.prefix, settings.verb_path(verb)) if (part := text.strip("/")))
         if path in _OWN_PATHS or path.startswith(_OWN_FOLDERS):
-            yield f"prefix, {verb}Verb: /{path} is a path of the extender's own, choose another"
+            yield f"prefix, {verb}Verb: /{path} is already used by the extender; choose another path"
     if settings.leader_elect or settings.leader_service:
         yield from _election_contradictions(settings)
     yield from _missing_files(settings)
@@ -80,65 +74,65 @@ def _missing_files(settings: Settings) -> Iterator[str]:
     for name in ("kubeconfig", "cluster", "tls_cert", "tls_key", "client_ca", "metrics_client_ca"):
         path = getattr(settings, name)
         if path is not None and not path.exists():
-            yield f"{OPTIONS[name].key}: there is no file {str(path)!r}"
+            yield f"{OPTIONS[name].key}: no such file: {str(path)!r}"
     if settings.record is not None and not settings.record.parent.is_dir():
-        yield f"record: there is no folder {str(settings.record.parent)!r}"
+        yield f"record: no such directory: {str(settings.record.parent)!r}"
     elif settings.record is not None and settings.record.exists() and not settings.record.is_file():
-        yield f"record: {str(settings.record)!r} is no file, name one to write"
+        yield f"record: {str(settings.record)!r} is not a regular file"
 
 
 def _tls_contradictions(settings: Settings) -> Iterator[str]:
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        yield "tlsCert, tlsKey: HTTPS needs both"
+        yield "tlsCert, tlsKey: HTTPS requires both"
     if settings.client_ca and not settings.tls_cert:
-        yield "clientCa: client certificates need HTTPS, give tlsCert and tlsKey too"
+        yield "clientCa: client certificates require HTTPS; set tlsCert and tlsKey too"
     if settings.metrics_client_ca and not (settings.tls_cert and settings.metrics_bind):
-        yield "metricsClientCa: client certificates need HTTPS, give tlsCert, tlsKey and metricsBind too"
+        yield "metricsClientCa: client certificates require HTTPS; set tlsCert, tlsKey and metricsBind too"
     if settings.client_names and not settings.client_ca:
-        yield "clientNames: names are checked only with a clientCa"
+        yield "clientNames: names are checked only if clientCa is set"
 
 
 def _election_contradictions(settings: Settings) -> Iterator[str]:
-    """The bounds are client-go's (NewLeaderElector); its jitter factor is 1.2."""
+    """Yields the faults in the election settings; the bounds and the factor 1.2 are client-go's (NewLeaderElector)."""
     if settings.cluster:
-        yield "leaderElect, cluster: a file has no lease, leader election needs a live cluster"
+        yield "leaderElect, cluster: leader election needs a live cluster, because a file has no Lease"
     if not (settings.lease_namespace or settings.own_namespace):
-        yield "leaseNamespace: needed with leaderElect, unless ownNamespace is given"
+        yield "leaseNamespace: required with leaderElect, unless ownNamespace is set"
     if not settings.leader_elect:
-        yield "leaderService: needs leaderElect, for nobody leads without"
+        yield "leaderService: requires leaderElect, because there is no leader without it"
     if settings.leader_service and not (settings.own_address and settings.own_labels):
-        yield "leaderService: ownAddress and ownLabels are needed with it, to tell the replicas from each other"
+        yield "leaderService: requires ownAddress and ownLabels, which identify the replicas"
     if settings.before_sync == "pass":
-        yield "beforeSync, leaderElect: a standby must not let pods pass, want fail"
+        yield "beforeSync, leaderElect: a standby must not let pods pass; set beforeSync to fail"
     if settings.lease_duration_seconds <= settings.renew_deadline_seconds:
-        yield "leaseDurationSeconds: want more than renewDeadlineSeconds"
+        yield "leaseDurationSeconds: must be greater than renewDeadlineSeconds"
     if settings.renew_deadline_seconds <= 1.2 * settings.retry_period_seconds:
-        yield "renewDeadlineSeconds: want more than 1.2 times retryPeriodSeconds"
+        yield "renewDeadlineSeconds: must be greater than 1.2 times retryPeriodSeconds"
 
 
-def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Given:
+def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Values:
     by_variable = {option.variable: option for option in OPTIONS.values()}
-    given: _Given = {}
+    values: _Values = {}
     for variable, text in environment.items():
         if option := by_variable.get(variable):
-            given[option.name] = (variable, _split(text) if option.many else text)
+            values[option.name] = (variable, _split(text) if option.many else text)
         elif near := _near_miss(variable, by_variable):
-            faults.append(f"{variable}: no such setting (did you mean {near}?)")
-    return given
+            faults.append(f"{variable}: unknown setting (did you mean {near}?)")
+    return values
 
 
-def _from_file(config: Path | None, faults: list[str]) -> _Given:
+def _from_file(config: Path | None, faults: list[str]) -> _Values:
     if config is None:
         return {}
     document = _document(config, faults)
     by_key = {option.key: option for option in OPTIONS.values()}
-    given: _Given = {}
+    values: _Values = {}
     for key, value in document.items():
         if option := by_key.get(str(key)):
-            given[option.name] = (f"{config}: {key}", value)
+            values[option.name] = (f"{config}: {key}", value)
         elif key not in ("apiVersion", "kind"):
-            faults.append(f"{config}: {key}: no such setting{did_you_mean(str(key), by_key)}")
-    return given
+            faults.append(f"{config}: {key}: unknown setting{did_you_mean(str(key), by_key)}")
+    return values
 
 
 def _document(config: Path, faults: list[str]) -> dict[object, object]:
@@ -151,12 +145,12 @@ def _document(config: Path, faults: list[str]) -> dict[object, object]:
         faults.append(f"{config}: {error}")
         return {}
     if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") != API_VERSION:
-        faults.append(f"{config}: want a document with apiVersion: {API_VERSION} and kind: {KIND}")
+        faults.append(f"{config}: expected a document with apiVersion: {API_VERSION} and kind: {KIND}")
     return document if isinstance(document, dict) else {}
 
 
 def _near_miss(variable: str, variables: Mapping[str, Option]) -> str:
-    # What resembles no setting may be another program's.
+    # A variable that resembles no setting may belong to another program.
     ours = variable.startswith(PREFIX) and not _SERVICE_LINK.search(variable)
     return nearest(variable, variables, _ALIKE) if ours else ""
 

@@ -1,6 +1,5 @@
-"""The payloads of k8s.io/kube-scheduler/extender/v1, from both ends.
+"""The payloads of k8s.io/kube-scheduler/extender/v1, for both sides of a call.
 
-In: bytes of requests, or of other extenders' answers. Out: checked values, and bytes with Go's names. Begin with
-`types`, then `decoding` and `encoding`, which holds an answer against its request; `client` is the caller's
-side, for extenders that the scheduler's own loop asks.
+Start with `types`. `decoding` reads requests; `encoding` checks an answer against its request and writes it. `client`
+is the caller's side, used when the scheduler's own loop calls other extenders.
 """

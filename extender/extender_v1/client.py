@@ -1,6 +1,6 @@
-"""The same payloads as in `types`, from the asking side: arguments to bytes, and another extender's bytes to results.
+"""The caller's side of the protocol: encodes requests to another extender, and decodes its answers.
 
-Keys of answers are read in any case, as Go reads them. Objects are sent as JSON that came from the API server.
+Keys of answers are read in any case, as Go reads them. Objects are sent as the JSON that the API server delivered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Victims on one node, in descending importance: UIDs; `pods`: the same as JSON, for who knows no pods."""
+    """The victims on one node, in descending importance.
+
+    Attributes:
+        uids: the UID of each victim.
+        pods: the same victims as JSON, sent to an extender that does not cache pods.
+    """
 
     uids: list[str]
     num_pdb_violations: int
@@ -46,7 +51,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """An answer to filter: the names of the nodes that passed, and why others did not."""
+    """The answer to filter: the names of the nodes that passed, and the reason for each other node."""
 
     passed: list[str]
     failed: dict[str, str]
@@ -55,13 +60,13 @@ class Filtered(msgspec.Struct, frozen=True):
 
 
 def encode_args(pod: bytes, names: Sequence[str] | None, nodes: Sequence[bytes] = ()) -> bytes:
-    """Returns a request to filter or prioritize about `names`, or where they are None about whole `nodes`."""
+    """Returns a request to filter or prioritize that holds `names`, or whole `nodes` if `names` is None."""
     listed = None if names is not None else NodeList({}, [msgspec.Raw(node) for node in nodes])
     return _ENCODE(_Args(msgspec.Raw(pod), listed, names))
 
 
 def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bool) -> bytes:
-    """Returns a request to preempt; `names`: victims by UID, else as whole pods."""
+    """Returns a request to preempt, with victims as UIDs if `names`, otherwise as whole pods."""
     raw = msgspec.Raw(pod)
     if names:
         meta = {node: MetaVictims([MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
@@ -81,7 +86,7 @@ def decode_filtered(body: bytes, *, names: bool) -> Filtered:
     """Returns the answer to filter. Raises MalformedAnswer.
 
     Args:
-        names: whether names were sent, so that names may come back; whole nodes may in any case.
+        names: the request held names, so the answer may hold names too; whole nodes are accepted in both cases.
     """
     fields = _fields(_decoded(body, "the answer"), "the answer")
     passed = _read(fields, "NodeNames", list[str], None) if names else None
@@ -100,7 +105,7 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
     """Returns the answer to prioritize. Raises MalformedAnswer."""
     try:
         priorities = _PRIORITIES.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # perhaps no more than other cases of letters
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # perhaps only because the keys are in another case
         entries = _converted(_decoded(body, "the answer"), list[Any] | None, "the answer") or []
         priorities = [_priority(entry) for entry in entries]
     if any(each.score not in _INT64 for each in priorities):
@@ -109,14 +114,14 @@ def decode_priorities(body: bytes) -> list[HostPriority]:
 
 
 def decode_preemption_result(body: bytes) -> dict[str, Offer]:
-    """Returns the answer to preempt: the candidates that are left. Raises MalformedAnswer."""
+    """Returns the answer to preempt: the candidates that remain. Raises MalformedAnswer."""
     fields = _fields(_decoded(body, "the answer"), "the answer")
     by_node = _read(fields, "NodeNameToMetaVictims", dict[str, Any], {})
     return {node: _offer(victims, f"victims of {node}") for node, victims in by_node.items()}
 
 
 def decode_binding_result(body: bytes) -> str:
-    """Returns the answer to bind: the cause where the pod could not be bound, else "". Raises MalformedAnswer."""
+    """Returns the error in the answer to bind, "" if the pod is bound. Raises MalformedAnswer."""
     error: str = _read(_fields(_decoded(body, "the answer"), "the answer"), "Error", str, "")
     return error
 
@@ -149,7 +154,7 @@ def _decoded(body: bytes, where: str) -> object:
 
 
 def _fields(value: object, where: str) -> Mapping[str, object]:
-    """Returns an object by its keys in lower case; null is one without keys."""
+    """Returns an object's fields by key in lower case; null counts as an object without fields."""
     return {key.lower(): item for key, item in (_converted(value, dict[str, Any] | None, where) or {}).items()}
 
 

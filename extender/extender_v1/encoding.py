@@ -1,8 +1,10 @@
-"""Answers to bytes, after they were held against their requests.
+"""Checks answers against their requests, and encodes them.
 
-Harmful are a node that was not asked about (the whole call fails), a dropped node without a reason (no preemption there
-and nothing to read in `kubectl describe`), a score out of range (nobody clamps it), victims that are null or empty
-(preemption fails, or the scheduler crashes).
+A wrong answer does harm in kube-scheduler:
+- a node that the request does not name fails the whole call;
+- a node that is dropped without a reason is not considered for preemption, and `kubectl describe` does not explain it;
+- a score out of range is not clamped;
+- null or empty victims make preemption fail, or crash the scheduler.
 """
 
 from __future__ import annotations
@@ -57,40 +59,41 @@ MAX_EXTENDER_PRIORITY = 10
 
 
 def validate_filter(asked: Sequence[str], result: ExtenderFilterResult) -> None:
-    """Raises InvalidAnswer unless every node asked about passes or has a reason, and no other is named."""
+    """Raises InvalidAnswer unless every requested node passes or has a reason, and no other node is named."""
     refused = [*result.failed_nodes, *result.failed_and_unresolvable_nodes]
     passed = result.passed
     if result.best and result.best not in passed:
-        raise InvalidAnswer(f"filter: {result.best} is the best of nodes that it is not among")
+        raise InvalidAnswer(f"filter: the best node {result.best} is not among the nodes that passed")
     if result.error or (passed == asked and not refused):
         return
-    wanted, named = set(asked), {*passed, *refused}
-    if nodes_outside_cache := named - wanted:
-        raise InvalidAnswer(f"filter: nodes that were not asked about: {_some(nodes_outside_cache)}")
-    if silent := wanted - named:
-        raise InvalidAnswer(f"filter: nodes dropped without a reason: {_some(silent)}")
-    if len(set(passed)) + len(refused) != len(named):
+    requested = set(asked)
+    answered = {*passed, *refused}
+    if unknown := answered - requested:
+        raise InvalidAnswer(f"filter: the request does not name the nodes {_some(unknown)}")
+    if dropped := requested - answered:
+        raise InvalidAnswer(f"filter: nodes dropped without a reason: {_some(dropped)}")
+    if len(set(passed)) + len(refused) != len(answered):
         raise InvalidAnswer("filter: a node is answered twice")
 
 
 def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
-    """Raises InvalidAnswer unless there is one integer of 0..10 for each node asked about."""
+    """Raises InvalidAnswer unless there is one integer of 0..10 for each requested node."""
     hosts, scores = result.hosts, result.scores
     if len(scores) != len(hosts) or (hosts != asked and sorted(hosts) != sorted(set(asked))):
-        raise InvalidAnswer("prioritize: not the nodes that were asked about, each once")
+        raise InvalidAnswer("prioritize: the answer does not name each requested node exactly once")
     if scores.dtype != np.int64 or scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_EXTENDER_PRIORITY:
-        raise InvalidAnswer(f"prioritize: a score that is no integer of 0..{MAX_EXTENDER_PRIORITY}")
+        raise InvalidAnswer(f"prioritize: a score is not an integer of 0..{MAX_EXTENDER_PRIORITY}")
 
 
 def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
-    """Raises InvalidAnswer unless only candidates are named, each with victims, each of these with a UID and once."""
+    """Raises InvalidAnswer unless all nodes are candidates, and each has victims with distinct, non-empty UIDs."""
     victims = result.node_name_to_meta_victims
-    if nodes_outside_cache := victims.keys() - set(asked):
-        raise InvalidAnswer(f"preempt: nodes that were not asked about: {_some(nodes_outside_cache)}")
-    for node, chosen in victims.items():
-        uids = [pod.uid for pod in chosen.pods]
-        if not uids or not all(uids) or len(set(uids)) != len(uids) or chosen.num_pdb_violations < 0:
-            raise InvalidAnswer(f"preempt: the victims on {node} are none, nameless or named twice")
+    if unknown := victims.keys() - set(asked):
+        raise InvalidAnswer(f"preempt: the request does not name the nodes {_some(unknown)}")
+    for node, node_victims in victims.items():
+        uids = [pod.uid for pod in node_victims.pods]
+        if not uids or not all(uids) or len(set(uids)) != len(uids) or node_victims.num_pdb_violations < 0:
+            raise InvalidAnswer(f"preempt: {node} has no victims, or a victim without a UID or named twice")
 
 
 def _some(names: Collection[str]) -> str:

@@ -1,6 +1,6 @@
 """The payloads of k8s.io/kube-scheduler/extender/v1 as values.
 
-An absent list is None and an empty one is [], for the scheduler tells them apart.
+An absent list is None and an empty one is [], because kube-scheduler distinguishes them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ NULL = msgspec.Raw(b"null")
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _STORED = (Pod, Node)
-# The API server takes requests of up to 3 MiB, and etcd values of up to 1.5. Empty structures are a hundred times as
-# large in memory as in JSON.
+# The API server accepts requests of up to 3 MiB, and etcd values of up to 1.5 MiB. Empty structures take a hundred
+# times as much memory as JSON.
 _LARGEST_OBJECT_BYTES = 3 * 1024 * 1024
-# A map of so many takes a second, and no other thread works meanwhile: msgspec holds the interpreter.
+# Decoding a map of this size takes a second, and msgspec holds the interpreter lock all that time.
 _MOST_VALUES = 1_000_000
 _FORMS: tuple[Any, ...] = (Pod, Node, str, int, list[str], list[msgspec.Raw], RawObject)
-# Built here, on import: two threads at once in a type that is not built yet crash in msgspec.
+# Built on import: msgspec crashes if two threads use a type that it has not built yet.
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {form: msgspec.json.Decoder(form) for form in _FORMS}
 
 
 def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
     """Returns the value; `where` names it in errors. Raises MalformedRequest."""
     if form in _STORED and (size := len(memoryview(raw))) > _LARGEST_OBJECT_BYTES:
-        raise MalformedRequest(f"{where}: {size} bytes, and no API server keeps an object of that size")
+        raise MalformedRequest(f"{where}: {size} bytes, more than an API server stores in one object")
     if form is RawObject:
         check_values(bytes(raw), where)
     try:
@@ -48,7 +48,7 @@ def decode_as(raw: msgspec.Raw, form: type[T], where: str) -> T:
 
 
 def check_values(data: bytes, where: str) -> None:
-    """Raises MalformedRequest where a map may be so large that nobody else is answered meanwhile."""
+    """Raises MalformedRequest if decoding the map would hold up all other calls."""
     if (commas := data.count(b",")) > _MOST_VALUES:
         raise MalformedRequest(f"{where} holds {commas} values, more than {_MOST_VALUES}")
 
@@ -61,16 +61,16 @@ def optional_as(raw: msgspec.Raw | None, form: type[T], where: str) -> T | None:
 
 
 def lower_keys(fields: Mapping[str, msgspec.Raw]) -> RawObject:
-    """Returns the fields with their keys in lower case: schedulers of old wrote no capitals."""
+    """Returns the fields with their keys in lower case, because old schedulers wrote them so."""
     return {key.lower(): value for key, value in fields.items()}
 
 
-# Go writes the name first of all; anything else is decoded in full.
+# Go writes the name first. If it is elsewhere, the whole node is decoded to find it.
 _NAME_FIRST = re.compile(rb'\s*\{"metadata":\{"name":"([^"\\]{1,253})"')
 
 
 class NodeBytes:
-    """One Node of a request as it came; decoded when it is looked into."""
+    """One Node of a request as raw bytes; decoded when a rule first reads it."""
 
     __slots__ = ("__dict__", "name", "raw")
 
@@ -87,14 +87,18 @@ class NodeBytes:
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """A v1.NodeList of nodes as JSON; Go wants its metadata to be there."""
+    """A v1.NodeList of nodes as JSON; Go requires the metadata to be present."""
 
     metadata: dict[str, str]
     items: list[msgspec.Raw]
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
-    """A request to filter or prioritize: one pod (of about `pod_bytes` in memory), and either names or whole nodes."""
+    """A request to filter or prioritize: one pod, and either node names or whole nodes.
+
+    Attributes:
+        pod_bytes: an upper estimate of the memory that the pod takes.
+    """
 
     pod: Pod
     node_names: list[str] | None
@@ -103,14 +107,14 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """Returns the names asked about, in either form of the request."""
+        """Returns the names of the requested nodes, from either form of the request."""
         if self.node_names is not None:
             return self.node_names
         return [node.name for node in self.nodes or ()]
 
 
 class NodeVictims(msgspec.Struct, frozen=True):
-    """Pods to be evicted from one node: UIDs in descending importance, whole pods where the request had them."""
+    """The pods to evict from one node: UIDs in descending importance, and whole pods if the request held them."""
 
     uids: list[str]
     pods: list[Pod] | None = None
@@ -132,10 +136,10 @@ class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class ExtenderFilterResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that passed, in the form in which they were asked about, and the reason for every other.
+    """The nodes that passed, in the form of the request, and the reason for each other node.
 
     Attributes:
-        best: the only one of those that passed which the scheduler is told of; "": it is told of all.
+        best: the only passing node that the answer names; "" if it names all of them.
     """
 
     nodes: list[NodeBytes] | None = None
@@ -160,7 +164,7 @@ class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class HostPriorityList(msgspec.Struct, frozen=True):
-    """The scores of nodes by position, int64[n] of 0..10, as prioritize answers them: a HostPriority each."""
+    """The answer to prioritize: `scores[i]` (int64, 0..10) belongs to `hosts[i]`."""
 
     hosts: list[str]
     scores: NDArray[np.int64]
@@ -178,12 +182,12 @@ class MetaVictims(msgspec.Struct, frozen=True):
 
 
 class ExtenderPreemptionResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """The candidates that are left; none: preemption does not help."""
+    """The candidates that remain; empty if preemption does not help."""
 
     node_name_to_meta_victims: dict[str, MetaVictims]
 
 
 class ExtenderBindingResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """Empty where the pod is bound; else the cause."""
+    """The cause of a failed bind; `error` is empty if the pod is bound."""
 
     error: str = ""

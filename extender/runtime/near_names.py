@@ -1,7 +1,8 @@
-"""Names that may have been meant where another was written."""
+"""The wording of faults: the name that may have been meant, and messages of pydantic in our own form."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -23,3 +24,10 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """Returns ` (did you mean NAME?)`; empty if `wrong` resembles none of them."""
     near = nearest(wrong, right)
     return f" (did you mean {near}?)" if near else ""
+
+
+def plainly(message: str) -> str:
+    """Rewords a message of pydantic in the form of our own: "expected X"."""
+    text = message.removeprefix("Value error, ")
+    text = re.sub(r"Input should be (greater|less)", r"expected a value \1", text)
+    return text.replace("Input should be", "expected")

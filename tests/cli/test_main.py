@@ -58,8 +58,8 @@ def test_version() -> None:
         pytest.param(["serve", "--bnd", "x"], 2, "No such option", id="an unknown option"),
         pytest.param(["srve"], 2, "No such command", id="an unknown command"),
         pytest.param(["serve", "--before-sync", "maybe"], 2, "'maybe' is not one of 'fail', 'pass'", id="a closed set"),
-        pytest.param(["serve", "--bind", "x"], 2, "error: --bind: want HOST:PORT", id="a setting"),
-        pytest.param(["schedule", "--scheduler-name", ""], 2, "error: --scheduler-name: want", id="no name"),
+        pytest.param(["serve", "--bind", "x"], 2, "error: --bind: expected HOST:PORT", id="a setting"),
+        pytest.param(["schedule", "--scheduler-name", ""], 2, "error: --scheduler-name: ", id="no name"),
         pytest.param(["serve", "--config", "/none"], 2, "error: /none: No such file or directory", id="no file"),
     ],
 )

@@ -67,80 +67,83 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
     config = write(tmp_path, "bodyLimt: 1\nzzz: 1\nconnections: none\nexemptNamespaces: [a, 3]\n")
     told = faults(config, {"EXTENDER_BEFORE_SYNC": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
     assert told == [
-        "bodyLimt: no such setting (did you mean bodyLimit?)",
-        "zzz: no such setting",
-        "EXTENDER_BIDN: no such setting (did you mean EXTENDER_BIND?)",
-        "EXTENDER_BEFORE_SYNC: want 'fail' or 'pass', not 'maybe'",
-        "exemptNamespaces[1]: want a valid string, not 3",
-        "connections: want a valid integer, unable to parse string as an integer, not 'none'",
-        "--drain-seconds: want greater than or equal to 0, not '-1'",
+        "bodyLimt: unknown setting (did you mean bodyLimit?)",
+        "zzz: unknown setting",
+        "EXTENDER_BIDN: unknown setting (did you mean EXTENDER_BIND?)",
+        "EXTENDER_BEFORE_SYNC: expected 'fail' or 'pass', got 'maybe'",
+        "exemptNamespaces[1]: expected a valid string, got 3",
+        "connections: expected a valid integer, unable to parse string as an integer, got 'none'",
+        "--drain-seconds: expected a value greater than or equal to 0, got '-1'",
     ]
 
 
 @pytest.mark.parametrize(
     ("flags", "fault"),
     [
-        ({"bind": "8888"}, "--bind: want HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, not '8888'"),
-        ({"bind": "a:99999"}, "--bind: want HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, not 'a:99999'"),
-        ({"body_limit": "64Mb"}, "--body-limit: want a number of bytes like 64Mi, not '64Mb'"),
-        ({"body_limit": "0"}, "--body-limit: want greater than 0, not '0'"),
-        ({"head_seconds": "nan"}, "--head-seconds: want a finite number, not 'nan'"),
-        ({"drain_seconds": "inf"}, "--drain-seconds: want a finite number, not 'inf'"),
+        ({"bind": "8888"}, "--bind: expected HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, got '8888'"),
+        ({"bind": "a:99999"}, "--bind: expected HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, got 'a:99999'"),
+        ({"body_limit": "64Mb"}, "--body-limit: expected a number of bytes, like 64Mi, got '64Mb'"),
+        ({"body_limit": "0"}, "--body-limit: expected a value greater than 0, got '0'"),
+        ({"head_seconds": "nan"}, "--head-seconds: expected a finite number, got 'nan'"),
+        ({"drain_seconds": "inf"}, "--drain-seconds: expected a finite number, got 'inf'"),
         (
             {"compare_seconds": "1e300"},
-            f"--compare-seconds: want less than or equal to {TIMEOUT_MAX:.0f}, not '1e300'",
+            f"--compare-seconds: expected a value less than or equal to {TIMEOUT_MAX:.0f}, got '1e300'",
         ),
-        ({"prefix": "a?b"}, "--prefix: want a URL path of letters, digits and . _ ~ - /, not 'a?b'"),
-        ({"own_labels": ("app",)}, "--own-labels[0]: want KEY=VALUE, not 'app'"),
-        ({"own_name": "x"}, "ownNamespace: needed with ownName and ownLabels"),
+        ({"prefix": "a?b"}, "--prefix: expected a URL path of letters, digits and . _ ~ - /, got 'a?b'"),
+        ({"own_labels": ("app",)}, "--own-labels[0]: expected KEY=VALUE, got 'app'"),
+        ({"own_name": "x"}, "ownNamespace: required with ownName or ownLabels"),
         (
             {"filter_verb": "bind"},
-            "filterVerb, prioritizeVerb, preemptVerb, bindVerb: every verb needs a path of its own",
+            "filterVerb, prioritizeVerb, preemptVerb, bindVerb: each verb needs a different path",
         ),
         (
             {"prefix": "/", "filter_verb": "metrics"},
-            "prefix, filterVerb: /metrics is a path of the extender's own, choose another",
+            "prefix, filterVerb: /metrics is already used by the extender; choose another path",
         ),
         (
             {"prefix": "/", "bind_verb": "debug/cache/dump"},
-            "prefix, bindVerb: /debug/cache/dump is a path of the extender's own, choose another",
+            "prefix, bindVerb: /debug/cache/dump is already used by the extender; choose another path",
         ),
-        ({"leader_elect": "true"}, "leaseNamespace: needed with leaderElect, unless ownNamespace is given"),
+        ({"leader_elect": "true"}, "leaseNamespace: required with leaderElect, unless ownNamespace is set"),
         (
             {"leader_service": "extender", "own_namespace": "x", "own_address": "10.0.0.1", "own_labels": ["a=b"]},
-            "leaderService: needs leaderElect, for nobody leads without",
+            "leaderService: requires leaderElect, because there is no leader without it",
         ),
         (
             {"leader_elect": "true", "leader_service": "extender", "own_namespace": "x"},
-            "leaderService: ownAddress and ownLabels are needed with it, to tell the replicas from each other",
+            "leaderService: requires ownAddress and ownLabels, which identify the replicas",
         ),
         (
             {"metrics_client_ca": __file__},
-            "metricsClientCa: client certificates need HTTPS, give tlsCert, tlsKey and metricsBind too",
+            "metricsClientCa: client certificates require HTTPS; set tlsCert, tlsKey and metricsBind too",
         ),
         (
             {"leader_elect": "true", "own_namespace": "x", "cluster": __file__},
-            "leaderElect, cluster: a file has no lease, leader election needs a live cluster",
+            "leaderElect, cluster: leader election needs a live cluster, because a file has no Lease",
         ),
         (
             {"leader_elect": "true", "lease_namespace": "x", "before_sync": "pass"},
-            "beforeSync, leaderElect: a standby must not let pods pass, want fail",
+            "beforeSync, leaderElect: a standby must not let pods pass; set beforeSync to fail",
         ),
         (
             {"leader_elect": "true", "lease_namespace": "x", "renew_deadline_seconds": "15"},
-            "leaseDurationSeconds: want more than renewDeadlineSeconds",
+            "leaseDurationSeconds: must be greater than renewDeadlineSeconds",
         ),
         (
             {"leader_elect": "true", "lease_namespace": "x", "retry_period_seconds": "8.4"},
-            "renewDeadlineSeconds: want more than 1.2 times retryPeriodSeconds",
+            "renewDeadlineSeconds: must be greater than 1.2 times retryPeriodSeconds",
         ),
-        ({"cluster": "/nowhere"}, "cluster: there is no file '/nowhere'"),
-        ({"record": "/nowhere/r"}, "record: there is no folder '/nowhere'"),
-        ({"record": "/"}, "record: '/' is no file, name one to write"),
-        ({"client_names": ("a",)}, "clientNames: names are checked only with a clientCa"),
-        ({"tls_cert": __file__}, "tlsCert, tlsKey: HTTPS needs both"),
-        ({"client_ca": __file__}, "clientCa: client certificates need HTTPS, give tlsCert and tlsKey too"),
-        ({"cluster": __file__, "kubeconfig": __file__}, "kubeconfig, cluster: give one, a live cluster or a file"),
+        ({"cluster": "/nowhere"}, "cluster: no such file: '/nowhere'"),
+        ({"record": "/nowhere/r"}, "record: no such directory: '/nowhere'"),
+        ({"record": "/"}, "record: '/' is not a regular file"),
+        ({"client_names": ("a",)}, "clientNames: names are checked only if clientCa is set"),
+        ({"tls_cert": __file__}, "tlsCert, tlsKey: HTTPS requires both"),
+        ({"client_ca": __file__}, "clientCa: client certificates require HTTPS; set tlsCert and tlsKey too"),
+        (
+            {"cluster": __file__, "kubeconfig": __file__},
+            "kubeconfig, cluster: give only one of them, a live cluster or a file",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
@@ -167,7 +170,9 @@ def test_files_that_are_no_settings(tmp_path: Path, text: str, fault: str) -> No
 )
 def test_another_document(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
-    assert faults(tmp_path / "x") == ["want a document with apiVersion: extender/v1 and kind: ExtenderConfiguration"]
+    assert faults(tmp_path / "x") == [
+        "expected a document with apiVersion: extender/v1 and kind: ExtenderConfiguration"
+    ]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

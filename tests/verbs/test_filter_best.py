@@ -97,5 +97,5 @@ def test_the_call_has_one_time_limit_for_both_decisions() -> None:
 
 
 def test_a_node_that_did_not_pass_is_never_answered_as_the_best() -> None:
-    with pytest.raises(InvalidAnswer, match="b is the best of nodes that it is not among"):
+    with pytest.raises(InvalidAnswer, match="the best node b is not among the nodes that passed"):
         validate_filter(["a", "b"], ExtenderFilterResult(node_names=["a"], failed_nodes={"b": "full"}, best="b"))
