@@ -1,6 +1,6 @@
-"""A kube-scheduler extender with an engine and a cache of its own.
+"""A kube-scheduler extender with its own scheduling engine and cache.
 
-In a program of one's own, a cluster from a file and a rule:
+A program can load a cluster from a file, and define a rule:
 
     from extender import Cluster, Node, Pod, predicate
 
@@ -11,13 +11,13 @@ In a program of one's own, a cluster from a file and a rule:
     def on_ssd(pod: Pod, node: Node) -> bool:
         return node.labels.get("disk") == "ssd"
 
-What stands in `__all__` is all that a program or a rule needs to import; docs/rules.md lists it with the members that
-rules may use, and a test holds that list. Everything else may change from version to version.
+Programs and rules import from `__all__` only. docs/rules.md lists it with the members that rules may use, and a test
+compares the list with the code. Everything else may change with any version.
 
-The package, from the top: `cli` and `wsgi` are what people and gunicorn start; `app` plugs everything together; `web`
-serves the `verbs`, `scheduler` is a loop of its own, and `offline` asks the same engine about clusters in files;
-`policy` chooses the `plugins` that `framework` runs, on a `table` of columns that the `cache` keeps true to what
-`cluster` watches; `extender_v1` holds the payloads, `model` the objects of the API.
+The package from top to bottom: users start `cli`, gunicorn starts `wsgi`, and `app` builds the processes. `web` serves
+the `verbs` to kube-scheduler, `scheduler` is our own scheduling loop, and `offline` answers questions about clusters in
+files. All three decide with the `plugins` that `policy` selects and `framework` runs, on a `table` of columns. The
+`cache` updates the table from what `cluster` watches. `extender_v1` has the payloads, `model` the objects of the API.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for when it is asked for: the command's --help must not wait for NumPy."""
+    """Imports a public name at its first use, so that `extender --help` does not load NumPy."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

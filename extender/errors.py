@@ -1,28 +1,28 @@
-"""Every exception that leaves a module of this package.
+"""All exceptions that leave a module of this package.
 
     ExtenderError
-    ├── ConfigurationError      settings, policies: `faults` has every fault found, each with its path
-    ├── MalformedInput          bytes that are not what they should be
+    ├── ConfigurationError      settings or a policy; `faults` lists everything that is wrong, each with its path
+    ├── MalformedInput          input that cannot be parsed
     │   ├── MalformedQuantity   "12Gx"
-    │   ├── MalformedRequest    an HTTP request that is not what its path takes
+    │   ├── MalformedRequest    an HTTP request that its endpoint does not accept
     │   ├── MalformedAnswer     another extender's answer that no scheduler could use
-    │   └── MalformedCluster    a snapshot file that cannot be read, or an object in it
-    ├── IllegalTransition       an event that the assumed-pod state machine has no row for
-    ├── UnknownNode, UnknownPod a name that the cache does not hold
-    ├── Outdated                an object is no longer what a decision was made on
-    ├── DeadlineExceeded        a decision takes longer than it may
-    │   └── RuleUnanswered      a user's rule is still at work
-    ├── RuleFailed              a rule raised, or cannot judge the pod, where that ends the work
-    ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be had
-    ├── TaskFailed              a background task raised an unexpected error: the process has to end
-    ├── InvalidAnswer           the validator found an answer that would hurt the scheduler
-    └── ClusterError            a call to the API server did not succeed
-        ├── Refused             the API server said no: nothing was changed
-        │   ├── Conflict        409: bound already, or made anew under the same name
+    │   └── MalformedCluster    a snapshot file, or an object in it, that cannot be read
+    ├── IllegalTransition       an event that the assumed-pod state machine does not allow in this state
+    ├── UnknownNode, UnknownPod a name that is not in the cache
+    ├── Outdated                an object has changed since a decision was made on it
+    ├── DeadlineExceeded        a decision takes too long
+    │   └── RuleUnanswered      a user's rule is still running
+    ├── RuleFailed              a rule raised, or cannot judge the pod, and the work cannot continue
+    ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be reserved
+    ├── TaskFailed              a background task raised an unexpected error; the process has to end
+    ├── InvalidAnswer           an answer of ours that would harm the scheduler
+    └── ClusterError            a call to the API server failed
+        ├── Refused             the API server refused the call; nothing changed
+        │   ├── Conflict        409: already bound, or recreated under the same name
         │   └── NotFound        404
-        └── OutcomeUnknown      the connection ended before an answer: it may have happened
+        └── OutcomeUnknown      the connection ended before the answer; the call may have taken effect
 
-Foreign exceptions are mapped to these at the border that meets them (`cluster`, `extender_v1`, `config`).
+Exceptions of libraries are converted to these where they enter (`cluster`, `extender_v1`, `config`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from typing import Any
 
 
 class ExtenderError(Exception):
-    """The root: catch this to catch everything the package raises on purpose."""
+    """The base class: catch it to catch everything that the package raises on purpose."""
 
 
 class ConfigurationError(ExtenderError):
-    """Settings or a policy with faults; `faults` holds them all, each "path: what is wrong"."""
+    """Settings or a policy are wrong; `faults` lists everything, each as "path: what is wrong"."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("; ".join(faults))
@@ -45,49 +45,49 @@ class ConfigurationError(ExtenderError):
 
 
 class MalformedInput(ExtenderError):
-    """Bytes that are not what they should be; the message is one line and names the place."""
+    """Input cannot be parsed; the message is one line and says where."""
 
 
 class MalformedQuantity(MalformedInput):
-    """Not a quantity of the Kubernetes API."""
+    """A text is not a quantity of the Kubernetes API."""
 
 
 class MalformedRequest(MalformedInput):
-    """An HTTP request that is not what its path takes: a body that is not the payload of its verb, wrong arguments."""
+    """An HTTP request has a body that is not the payload of its verb, or wrong arguments."""
 
 
 class MalformedAnswer(MalformedInput):
-    """Another extender's answer is not the payload of its verb, or not an answer to its request."""
+    """Another extender's answer is not the payload of its verb, or does not answer its request."""
 
 
 class MalformedCluster(MalformedInput):
-    """A cluster snapshot, or an object in it, that cannot be read."""
+    """A cluster snapshot, or an object in it, cannot be read."""
 
 
 class IllegalTransition(ExtenderError):
-    """The pod is in a state in which this event cannot happen; nothing was changed."""
+    """The event cannot happen in the pod's state; nothing was changed."""
 
 
 class UnknownNode(ExtenderError):
-    """No node of this name is in the cache."""
+    """The cache has no node of this name."""
 
 
 class UnknownPod(ExtenderError):
-    """No pod of this name or UID is in the cache."""
+    """The cache has no pod of this name or UID."""
 
 
 class Outdated(ExtenderError):
-    """An object is no longer what a decision was made on."""
+    """An object has changed since a decision was made on it."""
 
 
 class DeadlineExceeded(ExtenderError):
-    """A decision takes longer than it may; raised between two of its steps, so that nothing is left half done."""
+    """A decision takes too long; raised between two of its steps, so nothing is half done."""
 
 
 class RuleUnanswered(DeadlineExceeded):
-    """A user's rule is still at work, in a thread of its own and on the table that it was given.
+    """A user's rule missed the deadline. It may still run, in its own thread, and still use its table.
 
-    `call` is done when it is through; None: it was not asked.
+    `call` is done when the rule returns; None: the rule did not start.
     """
 
     def __init__(self, message: str, call: Future[Any] | None = None) -> None:
@@ -100,9 +100,10 @@ class RuleFailed(ExtenderError):
 
 
 class BindingFailed(ExtenderError):
-    """The needs of a pod could not be reserved or bound before its Binding, or it was rejected there.
+    """The pod was rejected before its Binding, or what it needs could not be reserved or bound.
 
-    `plugin` has rejected the pod, which waits for what may change its mind; empty: the pod is simply tried again.
+    `plugin` is the one that rejected the pod, which then waits for an event of that plugin. Empty: the pod is retried
+    after its backoff.
     """
 
     def __init__(self, message: str, plugin: str = "") -> None:
@@ -115,15 +116,15 @@ class TaskFailed(ExtenderError):
 
 
 class InvalidAnswer(ExtenderError):
-    """An answer that would hurt the scheduler: it must not leave the process."""
+    """An answer would harm the scheduler, so it must not leave the process."""
 
 
 class ClusterError(ExtenderError):
-    """A call to the API server did not succeed."""
+    """A call to the API server failed."""
 
 
 class Refused(ClusterError):
-    """The API server turned the call down (`status` is the HTTP status): nothing was changed."""
+    """The API server refused the call; nothing changed. `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -131,11 +132,11 @@ class Refused(ClusterError):
 
 
 class Conflict(Refused):
-    """409: the object is no longer what the caller believes it to be."""
+    """409: the object is not in the state that the caller expects."""
 
 
 class NotFound(Refused):
-    """404: the object is gone."""
+    """404: the object does not exist."""
 
 
 class OutcomeUnknown(ClusterError):

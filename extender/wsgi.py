@@ -1,10 +1,10 @@
-"""The application for a gunicorn of one's own; settings from the environment and the file that EXTENDER_CONFIG names.
+"""The application for your own gunicorn. Settings come from the environment and the file in EXTENDER_CONFIG.
 
     gunicorn --worker-class extender.web.worker.ThreadPerConnection extender.wsgi:app
     gunicorn --worker-class gthread --threads 4 --keep-alive 120 extender.wsgi:app
 
-One worker process only: two would be two caches. Importing this starts no thread, so preloading is safe; watches start
-in the worker, with gthread and sync at the first request (a readiness probe, as a rule).
+Use one worker process: each has its own cache. Importing this module starts no thread, so preloading is safe. Watches
+start in the worker; with gthread and sync they start at the first request, which is usually a readiness probe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The form of a plugin, and the running of plugins.
+"""The interfaces of plugins, and the code that runs them.
 
-`rules` says what a predicate and a priority are, `plugin` what a registry holds of one, `profile` which of them
-decide. `find_fit` runs a profile's predicates over rows of the table and gives a `fit`; `score` runs its priorities
-over the rows that fit. `events` has cluster events and queueing hints, by which the queue knows whom a change may
-help. The rest is what several plugins share. In come a pod and a table, out go refusals and scores; nothing here
-changes anything. Begin with `rules`, then read `find_fit`.
+In: a pod and a table. Out: refusals and scores. Nothing here changes the cluster.
+
+Start with `rules`, the interfaces of a predicate and a priority, then read `find_fit`, which runs the predicates of a
+`profile`. `score` runs the priorities over the rows that fit. `plugin` is a plugin as the registry holds it. `events`
+has cluster events and queueing hints: which waiting pods a change may help. The other modules are shared by plugins.
 """

@@ -1,4 +1,4 @@
-"""The selector of a pod's replicas, from the services and controllers that select it.
+"""The selector of a pod's replicas, derived from the services and controllers that select the pod.
 
 Source: upstream plugins/helper DefaultSelector.
 """
@@ -12,7 +12,7 @@ from extender.table import PodInfo, Table
 
 
 def default_selector(pod: PodInfo, table: Table) -> Selector:
-    """Returns what the services and the controller of the pod select, together; EVERYTHING if there are none."""
+    """Returns the selectors of the pod's services and controller combined; EVERYTHING if it has neither."""
     labels: dict[str, str] = {}
     for service in table.services.selecting(pod.group):
         labels.update(service.spec.selector or {})

@@ -1,4 +1,9 @@
-"""Filtering."""
+"""Filtering: runs a profile's predicates over rows of the table, and says which rows can take the pod.
+
+Start with `find_fit`, which calls `prepare` (upstream PreFilter) and `run` (upstream Filter) and returns a `Fit`.
+
+Source: upstream schedule_one.go, findNodesThatFitPod.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +25,14 @@ FITS = -1
 
 
 class Fit:
-    """The outcome for each of the rows asked about.
+    """The outcome of filtering for each row that was checked.
 
     Attributes:
-        rows: intp[n]: the rows asked about.
-        cause: intp[n]: index into `refusals`, or FITS.
-        refusals: the distinct refusals, in the order in which they were met.
-        narrowed_by: the plugins that named the nodes that can do at all; they refused all others.
-        refused_at_once: the pod was refused on every node before any was looked at (upstream PreFilter).
+        rows: intp[n]: the checked rows.
+        cause: intp[n]: the index into `refusals`, or FITS.
+        refusals: one entry for each mask of a verdict that refused a row, in the order of the checks.
+        narrowed_by: the plugins that named the only possible nodes (upstream PreFilterResult); empty if none did.
+        refused_at_once: True if the pod was refused on every node before any node was checked (upstream PreFilter).
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -42,26 +47,26 @@ class Fit:
 
     @property
     def feasible(self) -> Rows:
-        """Returns the rows that can take the pod."""
+        """The rows that can take the pod."""
         return self.rows[self.cause == FITS] if self.refusals else self.rows
 
     def refused(self) -> Iterator[tuple[int, Refusal]]:
-        """Yields (row, refusal) of every row that cannot take it."""
+        """Yields (row, refusal) for each row that cannot take the pod."""
         for position in np.flatnonzero(self.cause != FITS):
             yield int(self.rows[position]), self.refusals[self.cause[position]]
 
     def refusal(self, position: int) -> Refusal | None:
-        """Returns the refusal of the row at `position` of `rows`, if it was refused."""
+        """Returns the refusal of `rows[position]`, or None if that row fits."""
         cause = self.cause[position]
         return None if cause == FITS else self.refusals[cause]
 
     def with_code(self, code: Code) -> Rows:
-        """Returns the rows refused with exactly this code."""
+        """Returns the rows whose refusal has this code."""
         chosen = [cause for cause, refusal in enumerate(self.refusals) if refusal.code is code]
         return self.rows[np.isin(self.cause, chosen)]
 
     def by_plugin(self) -> dict[str, int]:
-        """Returns the number of rows that each plugin refused."""
+        """Returns how many rows each plugin refused."""
         counts: dict[str, int] = {}
         for cause, rows in enumerate(np.bincount(self.cause[self.cause != FITS], minlength=len(self.refusals))):
             plugin = self.refusals[cause].plugin
@@ -73,32 +78,35 @@ class Fit:
         self.refusals.append(refusal)
 
     def refuse_too(self, positions: Rows, refusal: Refusal) -> None:
-        """Notes a further refusal of rows that may have been refused before."""
+        """Adds a refusal to rows that another check may have refused before; their reasons are merged."""
         for cause in np.unique(self.cause[positions]):
-            at = positions[self.cause[positions] == cause]
-            self.refuse(at, refusal if cause == FITS else merged(self.refusals[cause], refusal))
+            same_cause = positions[self.cause[positions] == cause]
+            self.refuse(same_cause, refusal if cause == FITS else merged(self.refusals[cause], refusal))
 
     def refuse_all(self, positions: Rows | None, verdict: Verdict) -> Rows | None:
-        """Notes a verdict on the rows at `positions` (None: on all); returns the positions that still stand."""
-        standing: BoolColumn | None = None
+        """Refuses the rows of a verdict; returns the positions that are still feasible.
+
+        `positions`: intp[n], the positions in `rows` that the masks of the verdict refer to; None: all of them.
+        """
+        feasible: BoolColumn | None = None
         for mask, refusal in verdict:
-            if np.count_nonzero(mask):  # any() takes a detour through Python
+            if np.count_nonzero(mask):  # faster than any(), which calls back into Python
                 positions = np.arange(len(self.rows)) if positions is None else positions
                 self.refuse(positions[mask], refusal)
-                standing = ~mask if standing is None else standing & ~mask
-        return positions if positions is None or standing is None else positions[standing]
+                feasible = ~mask if feasible is None else feasible & ~mask
+        return positions if positions is None or feasible is None else positions[feasible]
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A profile's predicates made ready for one pod.
+    """The predicates of a profile, prepared for one pod.
 
     Attributes:
-        checks: (plugin, check) of the predicates that have something to say.
-        refusal: what turned the pod down on every node, if anything did.
-        only: the names of the nodes that can do at all; None: any may.
-        only_by: the plugins that named them.
-        check_all: every check sees every row.
+        checks: (plugin, check) of the predicates that apply to the pod.
+        refusal: the refusal of the pod on every node, if there is one.
+        only: the names of the only possible nodes (upstream PreFilterResult); None: all are possible.
+        only_by: the plugins that named them, sorted.
+        check_all: True if each check sees every row, also those that another check has refused.
     """
 
     checks: list[tuple[str, Check]] = field(default_factory=list)
@@ -108,7 +116,7 @@ class Prepared:
     check_all: bool = False
 
     def narrow(self, plugin: str, only: frozenset[str]) -> bool:
-        """Leaves only the nodes named, and returns True if any is left."""
+        """Reduces the possible nodes to those in `only` too; returns False if none is left."""
         self.only = only if self.only is None else self.only & only
         self.only_by = sorted({*self.only_by, plugin})
         if not self.only:
@@ -119,22 +127,22 @@ class Prepared:
 def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
     """Prepares every predicate for the pod (upstream RunPreFilterPlugins).
 
-    A refusal of every node that no eviction can change ends it at once; one that eviction may change is kept while the
-    other predicates are asked, since one of them may refuse the pod for good. Raises DeadlineExceeded.
+    A refusal that no eviction can change ends the loop. After one that eviction may change, the other predicates are
+    still prepared, because one of them may refuse the pod regardless of evictions. Raises DeadlineExceeded.
     """
     prepared = Prepared(check_all=profile.check_all_predicates)
     for predicate in profile.predicates:
         table.deadline.check(predicate.name)
-        made = predicate.prepare(pod, table)
-        if made is None:
+        prepared_rule = predicate.prepare(pod, table)
+        if prepared_rule is None:
             continue
-        if isinstance(made, Refusal):
-            prepared.refusal = made
-            if not made.may_be_preempted:
+        if isinstance(prepared_rule, Refusal):
+            prepared.refusal = prepared_rule
+            if not prepared_rule.may_be_preempted:
                 break
         else:
-            prepared.checks.append((predicate.name, made))
-            if made.only is not None and not prepared.narrow(predicate.name, made.only):
+            prepared.checks.append((predicate.name, prepared_rule))
+            if prepared_rule.only is not None and not prepared.narrow(predicate.name, prepared_rule.only):
                 break
     if profile.filter_order:
         prepared.checks.sort(key=lambda check: profile.filter_order.index(check[0]))
@@ -142,13 +150,13 @@ def prepare(profile: Profile, pod: PodInfo, table: Table) -> Prepared:
 
 
 def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
-    """Runs the checks over `rows`; each row's refusal is that of the first predicate that refused it.
+    """Runs the checks over `rows`; a row is refused by the first check that it fails.
 
     Raises DeadlineExceeded.
     """
     fit = Fit(rows)
     fit.narrowed_by = prepared.only_by
-    standing: Rows | None = None
+    feasible: Rows | None = None
     if prepared.refusal is not None:
         fit.refused_at_once = True
         fit.refuse(np.arange(len(rows)), prepared.refusal)
@@ -157,59 +165,59 @@ def run(prepared: Prepared, table: Table, rows: Rows) -> Fit:
         chosen = [table.nodes.row_of[name] for name in prepared.only if name in table.nodes.row_of]
         outside = ~np.isin(rows, np.array(chosen, np.intp))
         refusal = unresolvable("", f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.only_by)}]")
-        standing = fit.refuse_all(standing, [(outside, refusal)])
+        feasible = fit.refuse_all(feasible, [(outside, refusal)])
     if prepared.check_all:
-        _run_all(prepared, table, fit, np.arange(len(rows)) if standing is None else standing)
+        _run_all(prepared, table, fit, np.arange(len(rows)) if feasible is None else feasible)
         return fit
     for name, check in prepared.checks:
-        asked = rows if standing is None else rows[standing]
-        if not len(asked):
+        remaining = rows if feasible is None else rows[feasible]
+        if not len(remaining):
             break
         table.deadline.check(name)
-        standing = fit.refuse_all(standing, check.refuse(asked))
+        feasible = fit.refuse_all(feasible, check.refuse(remaining))
     return fit
 
 
 def _run_all(prepared: Prepared, table: Table, fit: Fit, positions: Rows) -> None:
-    asked = fit.rows[positions]
+    rows = fit.rows[positions]
     for name, check in prepared.checks:
         table.deadline.check(name)
-        for mask, refusal in check.refuse(asked):
+        for mask, refusal in check.refuse(rows):
             fit.refuse_too(positions[mask], refusal)
 
 
 def find_fit(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Fit:
-    """Finds which of `rows` can take the pod; pods nominated to a node count as if they stood there.
+    """Returns which of `rows` can take the pod (upstream RunFilterPluginsWithNominatedPods).
 
-    A node with nominated pods of the same or higher priority must do both with and without them, for they may
-    never come (upstream RunFilterPluginsWithNominatedPods); what it lacks with them is told first.
-    Predicates that had nothing to say without them are not asked again (upstream Skip). Raises DeadlineExceeded.
+    Pods of the same or a higher priority that are nominated to a node may or may not arrive. So such a node must fit
+    both with and without them; if it fails both times, the reason is what it lacks with them. Predicates that did not
+    apply without the nominated pods are not prepared again (upstream Skip). Raises DeadlineExceeded.
     """
     prepared = prepare(profile, pod, table)
     fit = run(prepared, table, rows)
     if prepared.refusal is None and (awaited := _awaited_among(rows, profile, pod, table)):
-        seeing = [check for _, check in prepared.checks if check.sees_pods]
-        if all(check.sees_resources_only for check in seeing):
+        checks = [check for _, check in prepared.checks if check.sees_pods]
+        if all(check.sees_resources_only for check in checks):
             _refuse(fit, run(_with_requested(prepared, awaited, table), table, np.unique(awaited.rows)))
             return fit
         by_row = awaited.by_row()
-        # What sees its own node only is asked once, with all of them in their places.
-        apart = not all(check.sees_own_pods_only for check in seeing)
-        for group in [[row] for row in by_row] if apart else [list(by_row)]:
+        # Checks that see a node's own pods only can run once, with the nominated pods on all nodes.
+        one_by_one = not all(check.sees_own_pods_only for check in checks)
+        for group in [[row] for row in by_row] if one_by_one else [list(by_row)]:
             placed = [(info, table.nodes.names[row]) for row in group for info in by_row[row]]
             with table.hypothetically(placed=placed):
-                still_asked = prepare(_still_asked(profile, prepared), pod, table)
-                _refuse(fit, run(still_asked, table, np.array(group, np.intp)))
+                applicable = prepare(_without_skipped(profile, prepared), pod, table)
+                _refuse(fit, run(applicable, table, np.array(group, np.intp)))
     return fit
 
 
-def _refuse(fit: Fit, then: Fit) -> None:
-    """Refuses the rows that are refused with their nominated pods."""
+def _refuse(fit: Fit, with_nominated: Fit) -> None:
+    """Refuses the rows in `fit` that `with_nominated` refuses."""
     position_of = np.zeros(fit.rows.max() + 1, np.intp)
     position_of[fit.rows] = np.arange(len(fit.rows))
-    at = position_of[then.rows]
-    for cause, refusal in enumerate(then.refusals):
-        fit.refuse(at[then.cause == cause], refusal)
+    positions = position_of[with_nominated.rows]
+    for cause, refusal in enumerate(with_nominated.refusals):
+        fit.refuse(positions[with_nominated.cause == cause], refusal)
 
 
 def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
@@ -218,29 +226,35 @@ def _awaited_among(rows: Rows, profile: Profile, pod: PodInfo, table: Table) -> 
 
 
 def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
-    """Returns the nominated pods that `pod` must leave room for, on known nodes."""
+    """Returns the nominated pods for which `pod` must leave room, on nodes of the table."""
     return table.nominated.awaited_by(pod, lambda scheduler_name: profile.awaits_those_of(pod, scheduler_name))
 
 
 def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:
-    """Returns the checks as they are with what the pods will take of their nodes."""
+    """Returns the same checks; those that see pods add the requests of `awaited` to what their nodes have requested."""
     requested = table.nodes.requested.copy()
     awaited.add_to(requested)
-    checks = [(name, _WithRequested(check, requested) if check.sees_pods else check) for name, check in prepared.checks]
+    checks = [
+        (name, _RequestedCheck(check, requested) if check.sees_pods else check) for name, check in prepared.checks
+    ]
     return replace(prepared, checks=checks)
 
 
-class _WithRequested(Check):
+class _RequestedCheck(Check):
+    """A check with given requests, int64[resource, row], in place of those of the table."""
+
     def __init__(self, check: Check, requested: IntColumn) -> None:
-        self._check, self._requested = check, requested
+        self._check = check
+        self._requested = requested
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._check.refuse_requested(rows, self._requested)
 
 
-def _still_asked(profile: Profile, prepared: Prepared) -> Profile:
-    heard = {plugin for plugin, _ in prepared.checks}
-    return replace(profile, predicates=[each for each in profile.predicates if each.name in heard])
+def _without_skipped(profile: Profile, prepared: Prepared) -> Profile:
+    """Returns the profile with only the predicates that have a check in `prepared`."""
+    applicable = {plugin for plugin, _ in prepared.checks}
+    return replace(profile, predicates=[predicate for predicate in profile.predicates if predicate.name in applicable])
 
 
 def _unsatisfied(plugins: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Node selectors over the label columns, and of one node, shared by every rule that has one.
+"""Node selectors, evaluated over the label columns or for a single node. Shared by all rules that have one.
 
 Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 """
@@ -20,12 +20,12 @@ NODE_NAME_FIELD = "metadata.name"
 
 
 def nodes_in_selector(selector: NodeSelector, table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: any term of the selector holds for the row; without terms none does."""
+    """Returns bool[len(rows)]: True if any term of the selector matches; False for a selector without terms."""
     return nodes_in_any_term(selector.node_selector_terms or (), table, rows)
 
 
 def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: any of the terms holds for the row."""
+    """Returns bool[len(rows)]: True if any of the terms matches."""
     matched = np.zeros(len(rows), np.bool_)
     for term in terms:
         matched |= nodes_in_term(term, table, rows)
@@ -33,17 +33,17 @@ def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Row
 
 
 def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: every requirement of the term holds for the row.
+    """Returns bool[len(rows)]: True if all requirements of the term match.
 
-    An empty term, and one with a requirement that is not well formed, holds for none.
+    A term matches nothing if it is empty or has a malformed requirement.
     """
     expressions = [compile_requirement(expression) for expression in term.match_expressions or ()]
-    if not (expressions or term.match_fields) or not all(wanted.well_formed() for wanted in expressions):
+    if not (expressions or term.match_fields) or not all(requirement.well_formed() for requirement in expressions):
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
-    for wanted in expressions:
+    for requirement in expressions:
         table.deadline.check("a requirement on node labels")
-        matched &= table.nodes.labels.satisfying(wanted, rows)
+        matched &= table.nodes.labels.satisfying(requirement, rows)
     for field in term.match_fields or ():
         table.deadline.check("a requirement on node names")
         matched &= _nodes_with_field(compile_requirement(field), table, rows)
@@ -51,40 +51,40 @@ def nodes_in_term(term: NodeSelectorTerm, table: Table, rows: Rows) -> BoolColum
 
 
 def is_well_formed(term: NodeSelectorTerm) -> bool:
-    """Returns True if the scheduler can read the term (upstream newNodeSelectorTerm gives no errors)."""
+    """Returns True if the term is well-formed (upstream newNodeSelectorTerm returns no errors)."""
     fields = [compile_requirement(field) for field in term.match_fields or ()]
-    return all(compile_requirement(each).well_formed() for each in term.match_expressions or ()) and all(
+    return all(compile_requirement(expression).well_formed() for expression in term.match_expressions or ()) and all(
         field.operator in ("In", "NotIn") and len(field.values) == 1 for field in fields
     )
 
 
-def nodes_with_labels(wanted: dict[str, str], table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: the row has all of the labels (a pod's nodeSelector)."""
+def nodes_with_labels(labels: dict[str, str], table: Table, rows: Rows) -> BoolColumn:
+    """Returns bool[len(rows)]: True if the node has all of the labels (a pod's nodeSelector)."""
     matched = np.ones(len(rows), np.bool_)
-    for key, value in wanted.items():
+    for key, value in labels.items():
         table.deadline.check("a label of the node selector")
         matched &= table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
     return matched
 
 
 def nodes_required_by(pod: Pod, table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: the pod's nodeSelector and required node affinity hold (GetRequiredNodeAffinity)."""
+    """Returns bool[len(rows)]: True if the pod's nodeSelector and required affinity match (GetRequiredNodeAffinity)."""
     matched = nodes_with_labels(pod.spec.node_selector or {}, table, rows)
     required = required_node_selector(pod)
     return matched if required is None else matched & nodes_in_selector(required, table, rows)
 
 
 def is_required_node(pod: Pod, node: Node) -> bool:
-    """Returns True if the node is one of `nodes_required_by`."""
-    wanted = pod.spec.node_selector or {}
-    if any(node.labels.get(key) != value for key, value in wanted.items()):
+    """Returns True if `nodes_required_by` would accept this node."""
+    labels = pod.spec.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in labels.items()):
         return False
     required = required_node_selector(pod)
     return required is None or is_selected(node, required)
 
 
 def is_selected(node: Node, selector: NodeSelector) -> bool:
-    """Returns True if the node is one of `nodes_in_selector`."""
+    """Returns True if `nodes_in_selector` would accept this node."""
     return any(_is_in_term(node, term) for term in selector.node_selector_terms or ())
 
 
@@ -92,9 +92,9 @@ def _is_in_term(node: Node, term: NodeSelectorTerm) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {NODE_NAME_FIELD: node.name}
-    return all(compile_requirement(each).matches(node.labels) for each in term.match_expressions or ()) and all(
-        compile_requirement(each).matches(fields) for each in term.match_fields or ()
-    )
+    expressions = [compile_requirement(expression) for expression in term.match_expressions or ()]
+    names = [compile_requirement(field) for field in term.match_fields or ()]
+    return all(e.matches(node.labels) for e in expressions) and all(name.matches(fields) for name in names)
 
 
 def selects_nodes(pod: Pod) -> bool:
@@ -109,12 +109,9 @@ def required_node_selector(pod: Pod) -> NodeSelector | None:
 
 
 def _nodes_with_field(requirement: Requirement, table: Table, rows: Rows) -> BoolColumn:
-    # The one field the API allows is metadata.name, and each node has its own.
-    if (
-        requirement.key != NODE_NAME_FIELD
-        or requirement.operator not in ("In", "NotIn")
-        or len(requirement.values) != 1
-    ):
+    # The API allows metadata.name only, with a single value.
+    is_allowed = requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
+    if requirement.key != NODE_NAME_FIELD or not is_allowed:
         return np.zeros(len(rows), np.bool_)
     named = np.isin(rows, [table.nodes.row_of.get(name, -1) for name in requirement.values])
     return named if requirement.operator == "In" else ~named

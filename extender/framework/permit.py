@@ -1,4 +1,17 @@
-"""Reserve and Permit."""
+"""Reserve and Permit: rules of users that run after a node was chosen and before the pod is bound.
+
+    run: Reserve of each rule, then Permit of each rule ----> bound: finish
+           |                               '-- waits --'
+           |                                     |
+           '-- rejected --> unreserve <----------'  rejected, timed out, or not bound
+
+`Permits` runs the rules and keeps the pods that wait. `Handle` is what a rule sees of it.
+
+A rule that misses its deadline rejects the pod, although its call goes on in another thread. When that call ends, its
+`unreserve` is called. Until then no rule runs for that pod.
+
+Source: upstream RunReservePluginsReserve, RunPermitPlugins, WaitOnPermit, waiting_pods_map.go, fwk.Handle.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +36,21 @@ MAX_WAIT_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """An answer of a Permit rule: the pod keeps its node, and is bound once the rule allows it.
+    """The answer of a Permit rule that makes the pod wait.
 
-    Where the rule has not done so in `timeout_seconds`, 900 at most, the pod is rejected.
+    The pod keeps its node. It is bound once the rule allows it, and rejected if that takes longer than
+    `timeout_seconds`, which is at most 900.
     """
 
     timeout_seconds: float
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_seconds <= MAX_WAIT_SECONDS:
-            raise ValueError(f"a pod waits more than 0 and at most {MAX_WAIT_SECONDS:g} seconds")
+            raise ValueError(f"timeout_seconds must be more than 0 and at most {MAX_WAIT_SECONDS:g}")
 
 
 class PendingPermit(Protocol):
-    """A pod's permit, as far as one rule may decide on it."""
+    """The part of a `Permit` that `WaitingPod` uses."""
 
     @property
     def pod(self) -> Pod: ...
@@ -50,7 +64,7 @@ class PendingPermit(Protocol):
 
 
 class PendingPermits(Protocol):
-    """All permits, as far as rules may ask about them."""
+    """The part of `Permits` that `Handle` uses."""
 
     def pending(self, rule: str) -> list[PendingPermit]: ...
 
@@ -60,10 +74,11 @@ class PendingPermits(Protocol):
 
 
 class WaitingPod:
-    """A pod that the rule has told to wait."""
+    """A pod that waits because the rule answered `Wait`."""
 
     def __init__(self, rule: str, pending: PendingPermit) -> None:
-        self._rule, self._pending = rule, pending
+        self._rule = rule
+        self._pending = pending
 
     @property
     def pod(self) -> Pod:
@@ -71,39 +86,40 @@ class WaitingPod:
 
     @property
     def node_name(self) -> str:
-        """The node that it keeps meanwhile."""
+        """The node that the pod keeps while it waits."""
         return self._pending.node_name
 
     def allow(self) -> None:
-        """Lets the pod be bound, as far as this rule goes."""
+        """Allows the pod on behalf of this rule; it is bound once every rule that made it wait has allowed it."""
         self._pending.allow(self._rule)
 
     def reject(self, reason: str) -> None:
-        """Has the pod give up its node; it is tried again as one that the rule has refused."""
+        """Rejects the pod: it gives up its node and is tried again later, as after any refusal by this rule."""
         self._pending.reject(self._rule, reason)
 
 
 class Handle:
-    """The means of a rule of Reserve or Permit besides its pod and node; it may be kept, and used by any thread."""
+    """The access that a Reserve or Permit rule has to the cluster; rules may keep it and use it in any thread."""
 
-    def __init__(self, rule: str, waiting: PendingPermits) -> None:
-        self._rule, self._waiting = rule, waiting
+    def __init__(self, rule: str, permits: PendingPermits) -> None:
+        self._rule = rule
+        self._permits = permits
 
     @property
     def waiting(self) -> list[WaitingPod]:
-        """The pods that wait for this rule now; the pod that it is asked about is none of them yet."""
-        return [WaitingPod(self._rule, each) for each in self._waiting.pending(self._rule)]
+        """The pods that wait for this rule; the pod that the rule is deciding on is not among them yet."""
+        return [WaitingPod(self._rule, permit) for permit in self._permits.pending(self._rule)]
 
     def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Returns the number of pods with these labels that have a node, bound or not, the one asked about included."""
-        return self._waiting.count_placed(namespace, labels)
+        """Returns how many pods with these labels have a node, bound or assumed, the one being decided on included."""
+        return self._permits.count_placed(namespace, labels)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Has the pods with these labels that have no node tried at once, and not when an event may help them.
+        """Moves waiting pods with these labels to the active queue now, without an event (upstream Handle.Activate).
 
-        Does nothing in `extender serve`: kube-scheduler tries a pod again after its backoff.
+        Does nothing in `extender serve`, because kube-scheduler keeps the queue there.
         """
-        self._waiting.activate(namespace, labels)
+        self._permits.activate(namespace, labels)
 
 
 _READER = "permit"
@@ -118,28 +134,29 @@ class ReserveRule(Protocol):
 
     @property
     def may_wait(self) -> bool:
-        """True of a rule of Permit."""
+        """True for a rule of Permit, False for one of Reserve."""
 
     def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
-        """Returns the seconds that the pod has to wait at most, 0: it need not.
+        """Returns for how many seconds the pod may wait for this rule; 0: it need not wait.
 
         Raises:
-            BindingFailed: it is rejected, or the rule has failed.
-            RuleUnanswered: it has not answered by the deadline.
+            BindingFailed: the rule rejected the pod or raised an exception.
+            RuleUnanswered: the rule did not answer by the deadline.
         """
 
     def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
-        """Takes back what `run` has done, if it has. Raises RuleUnanswered, and nothing else."""
+        """Undoes what `run` did for the pod, if anything. Raises RuleUnanswered and nothing else."""
 
 
 @dataclass(slots=True, eq=False)
 class Permit:
-    """One pod's permit to be bound.
+    """The state of one pod between `Permits.run` and the outcome of its Binding.
 
     Attributes:
-        pending: the rules that have yet to allow it, and for how many seconds each may keep it.
-        rejection: the first rule's that rejected it.
-        is_uncertain: nobody knows what became of its Binding.
+        pending: the rules that have not allowed the pod yet, with the seconds that each gives it.
+        rejection: the first rejection by a rule.
+        is_uncertain: True if the outcome of the Binding is unknown.
+        decided: set once the pod is allowed or rejected.
     """
 
     pod: Pod
@@ -156,14 +173,14 @@ class Permit:
         return self.node.name
 
     def allow(self, rule: str) -> None:
-        """Has the pod wait for this rule no more."""
+        """Records that the rule allows the pod."""
         with self.lock:
             self.pending.pop(rule, None)
             if not self.pending:
                 self.decided.set()
 
     def reject(self, rule: str, reason: str) -> None:
-        """Rejects the pod, if it waits for this rule."""
+        """Rejects the pod if it waits for this rule."""
         with self.lock:
             if rule in self.pending and self.rejection is None:
                 self.rejection = BindingFailed(reason or f"rejected by {rule}", rule)
@@ -171,26 +188,26 @@ class Permit:
 
     @property
     def timeout_seconds(self) -> float:
-        """The longest time that the pod may wait as it stands."""
+        """The seconds until the first of the rules gives up on the pod; 0 if it waits for none."""
         with self.lock:
             return min(self.pending.values(), default=0.0)
 
     def ready(self) -> bool:
-        """Returns whether every rule allows the pod. Raises BindingFailed where one has rejected it."""
+        """Returns True if every rule allows the pod. Raises BindingFailed if a rule has rejected it."""
         with self.lock:
             if self.rejection is not None:
                 raise self.rejection
             return not self.pending
 
     def overdue(self) -> BindingFailed:
-        """Returns the error for a pod that has waited for too long (upstream newWaitingPod)."""
+        """Returns the error for a pod that has waited too long (upstream newWaitingPod)."""
         return self._overdue_after(self.timeout_seconds)
 
     def wait(self, most_seconds: float) -> None:
-        """Waits in this thread until the pod is allowed, for so long at most.
+        """Blocks until the pod is allowed, for at most `most_seconds`.
 
         Raises:
-            BindingFailed: it is rejected, or its time is over.
+            BindingFailed: the pod was rejected or waited too long.
         """
         seconds = min(self.timeout_seconds, most_seconds)
         self.decided.wait(seconds)
@@ -203,27 +220,28 @@ class Permit:
         return BindingFailed(f"rejected due to timeout after waiting {seconds:g}s at plugin {rule}", rule)
 
 
-class _Late(NamedTuple):
-    """A rule that is at work on a pod that was given up.
+class _UnfinishedCall(NamedTuple):
+    """A call of a rule that missed its deadline; its pod was rejected in the meantime.
 
     Attributes:
-        call: ends when the rule is through; None: it could not even be asked.
-        unreserves: it is to be asked to take back what it has done by then; False: it does so already.
+        call: done when the rule returns; None: the call could not start.
+        needs_unreserve: True if `unreserve` must be called once the call has ended; False: the call is one of
+            `unreserve` itself.
     """
 
     permit: Permit
     rule: ReserveRule
     call: Future[Any] | None
-    unreserves: bool
+    needs_unreserve: bool
 
 
 class Permits:
-    """Runs the rules, of all pods one after another, and knows every pod from `run` to `finish` or `unreserve`.
+    """Runs the rules, for one pod at a time, and keeps each pod's permit until `finish` or `unreserve`.
 
     Args:
-        snapshot: lends a table.
-        activate: has those of the pods in a namespace that have these labels tried at once; nobody does by default.
-        limit: of the rules of one pod together, and of each that takes something back; `settle` asks the late ones.
+        snapshot: borrows a table.
+        activate: moves the pods with these labels in a namespace to the active queue; by default it does nothing.
+        limit: the time for all rules of one pod together, and for each `unreserve`.
     """
 
     def __init__(
@@ -232,11 +250,14 @@ class Permits:
         activate: Callable[[str, Mapping[str, str]], object] = lambda _namespace, _labels: None,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        self._snapshot, self._activate, self._limit = snapshot, activate, limit
-        self._turn = threading.RLock()  # to ask rules: two pods that are the last of a gang must not both wait
-        self._lock = threading.Lock()  # of what rules read and change by their handles, in threads of their own
+        self._snapshot = snapshot
+        self._activate = activate
+        self._limit = limit
+        # One pod at a time: with two, each last member of a gang could wait for the other.
+        self._one_at_a_time = threading.RLock()
+        self._lock = threading.Lock()  # guards the permits, which handles change in other threads
         self._permits: dict[str, Permit] = {}
-        self._late: list[_Late] = []
+        self._unfinished: list[_UnfinishedCall] = []
 
     def run(
         self,
@@ -246,24 +267,28 @@ class Permits:
         timed: Timed = lambda _point, _rule: nullcontext(),
         deadline: Deadline | None = None,
     ) -> Permit | None:
-        """Returns the permit of a pod that is assumed on the node, which may have to be waited for; None: no rules.
+        """Runs the rules for a pod that is assumed on the node; returns its permit, or None if there are no rules.
+
+        The caller must wait until the permit is ready.
 
         Args:
-            timed: each rule is run in the context that this returns for its extension point and name.
-            deadline: of them all; None: one that begins now.
+            timed: returns the context in which a rule runs, given its extension point and name.
+            deadline: for all rules together; None: the limit begins now.
 
         Raises:
-            BindingFailed: a rule has rejected it, or failed, or not answered in time, and everything is unreserved, or
-                will be once the rule that is late has ended.
+            BindingFailed: a rule rejected the pod, raised an exception or missed the deadline. Everything is
+                unreserved, except the late rule's part, which `settle` unreserves once its call has ended.
         """
         if not rules:
             return None
         deadline = deadline or self._limit.begin()
-        with self._turn_by(deadline):
-            self._unreserve(pod.uid)  # of an attempt whose outcome nobody knew
-            if late := next((each.rule.name for each in self._late if each.permit.pod.uid == pod.uid), ""):
-                raise BindingFailed(f"{late} has yet to end its work on an earlier attempt")
-            permit, pending = Permit(pod, self._node(node_name), rules, self._lock), dict[str, float]()
+        with self._exclusively(deadline):
+            self._unreserve(pod.uid)  # an earlier attempt may be left, if the outcome of its Binding was unknown
+            for unfinished in self._unfinished:
+                if unfinished.permit.pod.uid == pod.uid:
+                    raise BindingFailed(f"{unfinished.rule.name} is still busy with an earlier attempt")
+            permit = Permit(pod, self._node(node_name), rules, self._lock)
+            pending: dict[str, float] = {}
             with self._lock:
                 self._permits[pod.uid] = permit
             try:
@@ -273,49 +298,51 @@ class Permits:
                     if seconds:
                         pending[rule.name] = seconds
             except RuleUnanswered as error:
-                self._late.append(_Late(permit, rule, error.call, unreserves=True))
-                self._unreserve(pod.uid, but=rule)
+                self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=True))
+                self._unreserve(pod.uid, skip=rule)
                 raise BindingFailed(str(error)) from None
             except BaseException:
                 self._unreserve(pod.uid)
                 raise
-            with self._lock:  # others may allow the pod from here on
+            with self._lock:  # from here on, handles may allow or reject the pod
                 permit.pending = pending
                 if not pending:
                     permit.decided.set()
             return permit
 
     @contextmanager
-    def _turn_by(self, deadline: Deadline) -> Iterator[None]:
-        left = deadline.left_seconds
-        if not self._turn.acquire(timeout=-1 if left == inf else max(left, 0.0)):
-            raise BindingFailed(deadline.told("rules of Reserve and Permit are at work on other pods"))
+    def _exclusively(self, deadline: Deadline) -> Iterator[None]:
+        seconds = deadline.left_seconds
+        if not self._one_at_a_time.acquire(timeout=-1 if seconds == inf else max(seconds, 0.0)):
+            raise BindingFailed(deadline.told("the Reserve and Permit rules are busy with other pods"))
         try:
             yield
         finally:
-            self._turn.release()
+            self._one_at_a_time.release()
 
     def unreserve(self, uid: str) -> None:
-        """Has all rules take back what they reserved, the last first; a pod that is not known is passed over."""
-        if uid in self._permits:  # one without rules waits for no other's
-            with self._turn:
+        """Calls `unreserve` of every rule, the last rule first. Does nothing if the pod has no permit."""
+        if uid in self._permits:  # checked first, so that a pod without rules does not wait for the lock
+            with self._one_at_a_time:
                 self._unreserve(uid)
 
-    def _unreserve(self, uid: str, but: ReserveRule | None = None) -> None:
+    def _unreserve(self, uid: str, skip: ReserveRule | None = None) -> None:
         with self._lock:
             permit = self._permits.pop(uid, None)
         if permit is not None:
-            for rule in (each for each in reversed(permit.rules) if each is not but):
-                self._take_back(permit, rule)
+            for rule in reversed(permit.rules):
+                if rule is not skip:
+                    self._unreserve_rule(permit, rule)
 
-    def _take_back(self, permit: Permit, rule: ReserveRule) -> None:
+    def _unreserve_rule(self, permit: Permit, rule: ReserveRule) -> None:
         try:
             rule.unreserve(permit.pod, permit.node, Handle(rule.name, self), self._limit.begin())
         except RuleUnanswered as error:
-            self._late.append(_Late(permit, rule, error.call, unreserves=error.call is None))
+            could_not_start = error.call is None
+            self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=could_not_start))
 
     def finish(self, uid: str, *, certain: bool) -> None:
-        """Ends the passage of a pod that was bound; if nobody is certain of it, `settle` does."""
+        """Drops the permit of a bound pod. If the Binding is not certain, the permit stays until `settle` decides."""
         if uid not in self._permits:
             return
         with self._lock:
@@ -325,48 +352,52 @@ class Permits:
                 self._permits[uid].is_uncertain = True
 
     def settle(self, is_bound: Callable[[str, str], bool | None]) -> None:
-        """Finishes the pods that are bound after all, and unreserves those that are not; None: nobody knows yet.
+        """Drops or unreserves the permits whose Binding had an unknown outcome.
 
-        Rules that were late and have ended are asked to take back what they did.
+        Args:
+            is_bound: (uid, node name) -> True if the pod is bound, False if it is not, None if that is still unknown.
+
+        Also calls `unreserve` of late rules whose call has ended.
         """
-        self._settle_late()
+        self._settle_unfinished()
         with self._lock:
             uncertain = {uid: permit for uid, permit in self._permits.items() if permit.is_uncertain}
         for uid, permit in uncertain.items():
             bound = is_bound(uid, permit.node_name)
             if bound is not None:
-                with self._turn:
+                with self._one_at_a_time:
                     if self._permits.get(uid) is permit:
                         self.finish(uid, certain=True) if bound else self._unreserve(uid)
 
-    def _settle_late(self) -> None:
-        with self._turn:
-            ended = [each for each in self._late if each.call is None or each.call.done()]
-            self._late = [each for each in self._late if each not in ended]
-            for each in ended:
-                if each.unreserves:
-                    self._take_back(each.permit, each.rule)
+    def _settle_unfinished(self) -> None:
+        with self._one_at_a_time:
+            ended = [call for call in self._unfinished if call.call is None or call.call.done()]
+            self._unfinished = [call for call in self._unfinished if call not in ended]
+            for call in ended:
+                if call.needs_unreserve:
+                    self._unreserve_rule(call.permit, call.rule)
 
-    # ---- what a Handle passes on
+    # ---- called by Handle
 
     def pending(self, rule: str) -> list[PendingPermit]:
         """Returns the permits that wait for the rule."""
         with self._lock:
-            return [each for each in self._permits.values() if rule in each.pending and each.rejection is None]
+            waiting = [permit for permit in self._permits.values() if rule in permit.pending]
+            return [permit for permit in waiting if permit.rejection is None]
 
     def count_placed(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Returns the number of pods with these labels that have a node, and do not terminate."""
+        """Returns how many pods with these labels have a node and are not terminating."""
         query = PodCountQuery(frozenset((namespace,)), selector_from_labels(labels), terminating=False)
         with self._snapshot(_READER) as table:
             return table.matching(query).total
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Has the pods with these labels tried at once."""
+        """Moves waiting pods with these labels to the active queue now."""
         self._activate(namespace, labels)
 
     def _node(self, name: str) -> Node:
         with self._snapshot(_READER) as table:
             row = table.nodes.row_of.get(name, -1)
             if row < 0 or not table.nodes.present[row]:
-                raise BindingFailed(f'node "{name}" does not exist any more')
+                raise BindingFailed(f'node "{name}" no longer exists')
             return table.nodes.node(row)

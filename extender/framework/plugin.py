@@ -1,4 +1,4 @@
-"""A plugin as a registry holds it: its name, its arguments, and what it does at the extension points."""
+"""A plugin as the registry holds it: name, arguments, and what it does at each extension point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESERVE, PERMIT = "reserve", "permit"
 
 
 class Arguments(Strict):
-    """The header that the arguments of any plugin may have; all that a plugin without arguments takes."""
+    """The header of any plugin's arguments; a plugin without arguments uses this class itself."""
 
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
     kind: str = ""
@@ -32,15 +32,15 @@ class Plugin(Generic[A]):
 
     Attributes:
         arguments: the model of its arguments (pluginConfig).
-        predicate, priority: make its rules from the arguments. A plugin with neither does nothing here, but a
-            configuration may name it.
-        reserve: makes its rule of Reserve or Permit from them; which of the two, `points` says.
+        predicate, priority: build its rules from the arguments. A configuration may also name plugins with neither;
+            they have no effect here.
+        reserve: builds its rule of Reserve or Permit; `points` says which of the two.
         weight: of its scores in the default profile.
-        points: its extension points other than preFilter and filter of a predicate, and score of a priority.
-        needs: (point, earlier point) pairs: at the first it reads what it worked out at the second.
-        scores_filtered: it scores what it found when it filtered, so that without filter all its scores are 0.
+        points: its extension points besides preFilter and filter of a predicate, and score of a priority.
+        needs: (point, earlier point): at the first it reads what it computed at the second.
+        scores_filtered: its score reads what its filter computed, so all its scores are 0 if filter is disabled.
         interests: the cluster events that may help pods that it refused.
-        default: it is enabled by default.
+        default: True if it is enabled by default.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A profile: the rules that a decision is made by, and how far preemption looks."""
+"""A profile: the rules that decide on a pod, and the limits of its preemption."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class CandidateLimits:
-    """The number of candidates that is enough, of the nodes where preemption may help (DefaultPreemptionArgs).
+    """The number of candidate nodes at which preemption stops searching (DefaultPreemptionArgs).
 
-    The search ends at the larger of both numbers, if one of the candidates violates no PodDisruptionBudget.
+    It ends at the larger of the two numbers, once a candidate violates no PodDisruptionBudget.
     """
 
     min_nodes_percentage: int = 10
@@ -39,19 +39,19 @@ class WeightedPriority:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The predicates and priorities that a decision is made by, in their order.
+    """The predicates and priorities of one schedulerName, in their order.
 
     Attributes:
-        filter_order: the predicates' names in the order in which they see nodes, where that is not the order in which
-            they look at the pod (upstream has one order for preFilter and one for filter).
-        percentage_of_nodes_to_score: how many feasible nodes the scheduler's own search looks for; 0: it decides.
-        preemption: how far preemption looks; None: there is none.
-        check_all_predicates: a node that one predicate has refused is shown to the others too, for all the reasons
+        filter_order: the names of the predicates in the order of their filter point, if it differs from that of
+            preFilter (`predicates`); upstream orders the two points separately.
+        percentage_of_nodes_to_score: how many feasible nodes kube-scheduler's own search looks for; 0: its default.
+        preemption: the limits of preemption; None: preemption is off.
+        check_all_predicates: every predicate sees every node, so that all reasons are reported
             (alwaysCheckAllPredicates of a Policy).
         reserving: the plugins that reserve and bind what a pod needs besides its node (reserve and preBind).
         permit: users' rules of Reserve, then those of Permit, in their order.
-        unsupported: what the configuration switches off and a scheduling loop does all the same, one text each.
-        scheduler_names: the schedulerNames of all profiles of the same scheduler, where there are several.
+        unsupported: one text for each thing that the configuration disables and the scheduler loop does regardless.
+        scheduler_names: the schedulerNames of all profiles of this scheduler, if it has several.
     """
 
     name: str
@@ -67,41 +67,47 @@ class Profile:
     unsupported: tuple[str, ...] = ()
 
     def awaits(self, pod: PodInfo, nominated: PodInfo) -> bool:
-        """Returns True if `pod` must leave room for another that is nominated, whatever its priority."""
+        """Returns True if `pod` must leave room for the nominated pod, apart from their priorities."""
         return pod.uid != nominated.uid and self.awaits_those_of(pod, nominated.pod.spec.scheduler_name)
 
     def awaits_those_of(self, pod: PodInfo, scheduler_name: str) -> bool:
-        """Returns True if `pod` is the same scheduler's: it keeps room for its own nominated pods only."""
+        """Returns True if both belong to one scheduler, which reserves room only for its own nominated pods."""
         names = {pod.pod.spec.scheduler_name, scheduler_name}
         return len(names) == 1 or names <= self.scheduler_names
 
 
 class Profiles:
-    """Profiles by schedulerName; a pod of another gets the first, for an extender serves all of a scheduler's."""
+    """Profiles by schedulerName. Other pods get the first profile, since one extender serves all of a scheduler's."""
 
     def __init__(self, profiles: Sequence[Profile], features: FeatureGates = DEFAULT_FEATURES) -> None:
         self.features = features
-        self.replace(profiles)
+        self._current = _ByName(profiles)
 
     def replace(self, profiles: Sequence[Profile]) -> None:
-        """Puts these in the place of those before, all at once; a decision goes on by the profile that it has."""
-        self._by_name_and_first = {profile.name: profile for profile in profiles}, profiles[0]
+        """Replaces all profiles at once; a decision that has begun keeps its profile."""
+        self._current = _ByName(profiles)
 
     @property
     def names(self) -> Sequence[str]:
-        """The schedulerNames that there are profiles for, the first of the configuration first."""
-        return tuple(self._by_name_and_first[0])
+        """The schedulerNames of the profiles, in the order of the configuration."""
+        return tuple(self._current.by_name)
 
     @property
     def all(self) -> Sequence[Profile]:
-        """The profiles, the first of the configuration first."""
-        return tuple(self._by_name_and_first[0].values())
+        """The profiles, in the order of the configuration."""
+        return tuple(self._current.by_name.values())
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
-        """Returns the same profiles, each as `change` makes it."""
+        """Returns a copy in which each profile is replaced by `change(profile)`."""
         return Profiles([change(profile) for profile in self.all], self.features)
 
     def of(self, pod: Pod) -> Profile:
-        """Returns the profile of the pod's schedulerName."""
-        by_name, first = self._by_name_and_first
-        return by_name.get(pod.spec.scheduler_name, first)
+        """Returns the profile for the pod's schedulerName, or the first profile."""
+        current = self._current  # read once, because `replace` may run in another thread
+        return current.by_name.get(pod.spec.scheduler_name, current.first)
+
+
+class _ByName:
+    def __init__(self, profiles: Sequence[Profile]) -> None:
+        self.by_name = {profile.name: profile for profile in profiles}
+        self.first = profiles[0]

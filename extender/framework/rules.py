@@ -1,9 +1,9 @@
-"""The forms of a rule.
+"""The interfaces of a rule: `Predicate` and `Priority`.
 
-A predicate (upstream Filter plugin) looks at the pod once (`prepare`, upstream PreFilter) and gives a Check, which
-refuses rows of the table; a priority (upstream Score plugin) gives a Scorer, with a map (raw score per row) and a
-reduce (normalise). All about one pod lives in its Check or Scorer; the rule itself holds nothing but its arguments,
-so one rule serves any number of threads.
+A predicate (upstream Filter plugin) looks at a pod once in `prepare` (upstream PreFilter) and returns a `Check`, which
+refuses rows of the table. A priority (upstream Score plugin) returns a `Scorer`: `map` gives each row a raw score, and
+`reduce` normalises them. Everything about one pod is in its Check or Scorer. The rule holds only its arguments, so any
+number of threads may share it.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from extender.table.labels import BoolColumn, IntColumn, Rows
 MAX_SCORE = 100
 Scores = NDArray[np.int64]
 
-# Which of the rows that were asked about are refused for one and the same cause. The masks of a verdict do not overlap.
+# For each refusal, the refused ones of the rows that were checked. The masks of a verdict do not overlap.
 Verdict = Sequence[tuple[BoolColumn, Refusal]]
 NO_REFUSAL: Verdict = ()
 
 
 class PerNode:
-    """A rule that looks at one node by itself: at what a template's pods have in common, the node, and its own pods.
+    """Marks a rule that judges each node alone: by the pod's template, the node, and the pods on that node.
 
-    So what it says of a row stays as it is until that row changes (`framework.rankings`). This need only be so for pods
-    without volumes and claims. A score of it that depends on pods is not normalised.
+    Its verdict and score for a row stay valid until that row changes, which `framework.rankings` relies on. This only
+    has to hold for pods without volumes and claims. Scores that depend on pods must not be normalised.
     """
 
     __slots__ = ()
 
 
 class PerTemplate:
-    """A rule that looks at more than one node, and has something to say to all pods of a template or to none.
+    """Marks a rule that looks at several nodes, and applies either to all pods of a template or to none of them.
 
-    Which of the two it is depends on the controller of the pods, the objects of other kinds, and the (anti-)affinity
-    terms of the pods that stand.
+    It may depend only on the controller of the pods, on objects other than pods and nodes, and on the (anti-)affinity
+    terms of placed pods. While it does not apply, `framework.rankings` does not call `prepare`.
     """
 
     __slots__ = ()
 
 
 class Check:
-    """A predicate made ready for one pod.
+    """A predicate, prepared for one pod.
 
     Attributes:
-        only: names of the nodes that can do at all (upstream PreFilterResult); None: any may.
-        sees_pods: the answer depends on the pods that stand on the nodes; preemption asks such a check again.
-        sees_own_pods_only: only pods on the node itself count, and fewer of them are never worse.
-        sees_resources_only: nodes with the same resources (`DistinctResources`) are all refused, or none is.
+        only: the names of the only possible nodes (upstream PreFilterResult); None: all are possible.
+        sees_pods: the verdict depends on placed pods, so preemption must check again without its victims.
+        sees_own_pods_only: only pods on the node itself count, and removing some never makes the verdict worse.
+        sees_resources_only: the verdict is the same for all nodes with the same resources (`DistinctResources`).
     """
 
     only: frozenset[str] | None = None
@@ -62,33 +62,35 @@ class Check:
     sees_resources_only: bool = False
 
     def refuse(self, rows: Rows) -> Verdict:
-        """Returns the rows, of `rows`, that cannot take the pod, and the reasons."""
+        """Returns which of `rows` cannot take the pod, and why."""
         raise NotImplementedError
 
     def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
-        """Returns what `refuse` would if `requested`, int64[resource, row], were all that is requested of the nodes.
+        """Returns the verdict if `requested`, int64[resource, row], were the requests on all nodes.
 
-        Asked of checks that see resources only.
+        Only called if `sees_resources_only`.
         """
         raise NotImplementedError
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        """Returns what `refuse` would if each node's own pods among `gone` had left it, and no other node had changed.
+        """Returns the verdict of each row if its node's pods in `gone` had left, and no pod of another node had.
 
-        Only which rows are refused matters, not the reasons and codes. A check that sees a node's own
-        pods only counts `gone.nominated` in; others leave them out. None means that the rule cannot tell for many nodes
-        at once; it is then prepared anew for each.
+        Only the masks matter, not the refusals. If `sees_own_pods_only`, the verdict includes the pods of
+        `gone.nominated`, otherwise not. None means that the check cannot do this for many nodes at once; the caller
+        then prepares the predicate again for each node.
         """
         return None if self.sees_pods else self.refuse(rows)
 
 
 class RowCheck(Check):
-    """A check that is one function of the rows."""
+    """A check that consists of one function of the rows."""
 
     def __init__(
         self, refuse: Callable[[Rows], Verdict], only: frozenset[str] | None = None, *, sees_pods: bool = False
     ) -> None:
-        self._refuse, self.only, self.sees_pods = refuse, only, sees_pods
+        self._refuse = refuse
+        self.only = only
+        self.sees_pods = sees_pods
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows)
@@ -101,58 +103,62 @@ class Predicate(Protocol):
     def name(self) -> str: ...
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
-        """Returns the check for this pod; a Refusal of every node; or None if the rule does not apply to it."""
+        """Returns the check for this pod, a Refusal of every node, or None if the rule does not apply to the pod."""
         ...
 
 
 class Scorer:
-    """A priority made ready for one pod.
+    """A priority, prepared for one pod.
 
     Attributes:
-        sees_pods: the raw scores depend on the pods that stand on the nodes.
-        sees_resources_only: nodes with the same resources (`DistinctResources`) have one score.
+        sees_pods: the raw scores depend on placed pods.
+        sees_resources_only: the score is the same for all nodes with the same resources (`DistinctResources`).
+        normalises: `reduce` changes the scores, so the score of one row depends on the others.
     """
 
     sees_pods: bool = False
     sees_resources_only: bool = False
+    normalises: bool = False
 
     def map(self, rows: Rows) -> Scores:
         """Returns the raw score of each row: int64[len(rows)]."""
         raise NotImplementedError
 
     def reduce(self, raw: Scores) -> Scores:
-        """Returns the scores brought to 0..100; as they are, unless the rule says otherwise."""
+        """Returns the scores normalised to 0..100; unchanged by default. Override `normalises` with it."""
         return raw
 
 
 class RowScorer(Scorer):
-    """A scorer that is one function of the rows, and perhaps one of the raw scores."""
+    """A scorer that consists of one function of the rows, and optionally one that normalises."""
 
-    def __init__(self, score: Callable[[Rows], Scores], reduce: Callable[[Scores], Scores] = lambda raw: raw) -> None:
-        self._score, self._reduce = score, reduce
+    def __init__(self, score: Callable[[Rows], Scores], reduce: Callable[[Scores], Scores] | None = None) -> None:
+        self._score = score
+        self._reduce = reduce
+        self.normalises = reduce is not None
 
     def map(self, rows: Rows) -> Scores:
         return self._score(rows)
 
     def reduce(self, raw: Scores) -> Scores:
-        return self._reduce(raw)
+        return raw if self._reduce is None else self._reduce(raw)
 
 
 class Priority(Protocol):
-    """A rule by which nodes are preferred."""
+    """A rule that prefers some nodes to others."""
 
     @property
     def name(self) -> str: ...
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        """Returns the scorer for this pod among the feasible `rows`; None if the rule does not apply to it."""
+        """Returns the scorer for this pod on the feasible `rows`, or None if the rule does not apply to the pod."""
         ...
 
 
 def normalised(raw: Scores, *, reverse: bool = False) -> Scores:
-    """Returns raw scores scaled so that the largest becomes 100 (upstream helper.DefaultNormalizeScore).
+    """Scales scores so that the largest becomes 100 (upstream helper.DefaultNormalizeScore).
 
-    `reverse` turns the scale round. Where all are 0 they stay so, or become 100.
+    With `reverse` the largest becomes 0. If all are 0 they stay 0, or become 100 with `reverse`.
     """
     largest = int(np.maximum.reduce(raw, initial=0))
     if largest == 0:

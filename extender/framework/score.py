@@ -1,4 +1,4 @@
-"""Scoring: a profile's priorities over the feasible rows. Source: upstream schedule_one.go, prioritizeNodes."""
+"""Scoring: runs the priorities of a profile over the feasible rows. Source: upstream prioritizeNodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.table.labels import Rows
 
 
 class PluginScores(NamedTuple):
-    """The scores of one priority for the feasible rows: int64[n] each; `scores` are normalised, not weighted."""
+    """The scores that one priority gives the feasible rows, int64[n]: raw, and normalised but not weighted."""
 
     plugin: str
     weight: int
@@ -23,7 +23,7 @@ class PluginScores(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """The scores of the feasible rows. `total` int64[n] is the weighted sum over plugins."""
+    """The scores of the feasible rows. `total` is the sum of all plugins' weighted scores: int64[n]."""
 
     rows: Rows
     total: Scores
@@ -31,7 +31,7 @@ class Scoring(NamedTuple):
 
 
 def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
-    """Runs every priority's map and reduce over the feasible `rows`, weights the scores and adds them up.
+    """Runs map and reduce of every priority over the feasible `rows`, and sums up the weighted scores.
 
     Raises DeadlineExceeded.
     """

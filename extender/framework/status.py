@@ -1,4 +1,4 @@
-"""Refusals as values. Source: upstream framework Code and Status."""
+"""Refusals as values. Source: upstream framework.Code and framework.Status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Code(IntEnum):
-    """The outcome for a node. The values order how final a refusal is."""
+    """The outcome for one node. A higher value is a more final refusal."""
 
     SUCCESS = 0
     UNSCHEDULABLE = 1
@@ -16,7 +16,7 @@ class Code(IntEnum):
 
     @property
     def title(self) -> str:
-        """Returns the name as the scheduler writes it."""
+        """The name that kube-scheduler prints."""
         return _TITLES[self]
 
 
@@ -29,7 +29,7 @@ _TITLES = {
 
 
 class Refusal(NamedTuple):
-    """The reasons why a node cannot take the pod, in the scheduler's words, with the plugin and how final it is."""
+    """A refusal of a node: the plugin, how final it is, and the reasons in kube-scheduler's words."""
 
     plugin: str
     code: Code
@@ -37,17 +37,17 @@ class Refusal(NamedTuple):
 
     @property
     def may_be_preempted(self) -> bool:
-        """Is True if evicting pods from the node may help."""
+        """True if evicting pods from the node may help."""
         return self.code is Code.UNSCHEDULABLE
 
 
 def unschedulable(plugin: str, *reasons: str) -> Refusal:
-    """Returns a refusal of a node that is full or taken: it may do once pods have left it."""
+    """Returns a refusal of a node that may fit after pods have left it."""
     return Refusal(plugin, Code.UNSCHEDULABLE, reasons)
 
 
 def unresolvable(plugin: str, *reasons: str) -> Refusal:
-    """Returns a refusal that no eviction changes."""
+    """Returns a refusal that no eviction can change."""
     return Refusal(plugin, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)
 
 
@@ -56,5 +56,5 @@ def failed(plugin: str, *reasons: str) -> Refusal:
 
 
 def merged(first: Refusal, second: Refusal) -> Refusal:
-    """Returns both as one: every reason, as final as the more final of the two, in the name of the first."""
+    """Returns a refusal with the reasons of both, the plugin of the first, and the more final code."""
     return Refusal(first.plugin, max(first.code, second.code), first.reasons + second.reasons)

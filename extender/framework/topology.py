@@ -1,4 +1,4 @@
-"""Topology domains: the nodes that have one value of a label in common, whatever the label."""
+"""Topology domains: sets of nodes that have the same value of a label."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ZONE = "topology.kubernetes.io/zone"
 def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | None = None) -> IntColumn:
     """Returns the sum of `by_node` over the nodes of each domain: int64[len(column)].
 
-    The nodes without the label are no domain: theirs stays 0. `domain`: intp[row], the column's own ids unless
-    some nodes are to be left out.
+    Nodes without the label belong to no domain, so the sum of ABSENT is 0. `domain`: intp[row], the domain of each
+    node if some nodes are left out; by default the ids of the column.
     """
     ids = column.ids if domain is None else domain
-    counted = np.flatnonzero(by_node != 0)  # few, as a rule
+    counted = np.flatnonzero(by_node != 0)  # usually few
     sums = np.zeros(len(column), np.int64)
     np.add.at(sums, ids[counted], by_node[counted])
     sums[ABSENT] = 0
@@ -29,7 +29,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
 
 
 def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
-    """Returns bool[len(column)]: the id, that of absence among them, occurs in `domain`."""
+    """Returns bool[len(column)]: True for each id, ABSENT included, that occurs in `domain`."""
     occurring = np.zeros(len(column), np.bool_)
     occurring[domain] = True
     return occurring
@@ -37,10 +37,12 @@ def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
 
 @dataclass(frozen=True, slots=True)
 class DomainCounts:
-    """The number of pods of some sort in each domain.
+    """The number of matching pods in each domain of a topology key.
 
-    `domain`: intp[row], the domain of each node. `pods`: int64[domain]. `leaving` tells how many of `gone` are counted
-    here: int64[row].
+    Attributes:
+        domain: intp[row]: the domain of each node.
+        pods: int64[domain]: the number of matching pods.
+        leaving: returns how many of the removed pods match on each node: int64[row].
     """
 
     domain: Rows
@@ -48,11 +50,11 @@ class DomainCounts:
     leaving: Callable[[HypotheticalRemovals], IntColumn]
 
     def around(self, rows: Rows) -> IntColumn:
-        """Returns the number in the domain of each of `rows`; 0 where the node is in no domain."""
+        """Returns the number of pods in the domain of each of `rows`; 0 for nodes in no domain."""
         pods: IntColumn = self.pods[self.domain[rows]]
         return pods
 
-    def left(self, rows: Rows, gone: HypotheticalRemovals) -> IntColumn:
-        """Returns the number that leave each of `rows`; 0 where the node is in no domain."""
-        left: IntColumn = np.where(self.domain[rows] == ABSENT, 0, self.leaving(gone)[rows])
-        return left
+    def removed(self, rows: Rows, gone: HypotheticalRemovals) -> IntColumn:
+        """Returns how many of the matching pods on each of `rows` are in `gone`; 0 for nodes in no domain."""
+        removed: IntColumn = np.where(self.domain[rows] == ABSENT, 0, self.leaving(gone)[rows])
+        return removed

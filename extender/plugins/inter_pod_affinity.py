@@ -135,7 +135,7 @@ class _Wanted:
         lacking = np.zeros(len(rows), np.bool_)
         anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
         for count in self.counts:
-            left = 0 if gone is None else count.left(rows, gone)
+            left = 0 if gone is None else count.removed(rows, gone)
             lacking |= count.around(rows) <= left
             anywhere = anywhere - left
         if self.wants_itself and np.any(anywhere == 0):
@@ -171,7 +171,7 @@ def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRe
     """Returns bool[len(rows)]: any of the counts has a pod in the row's domain."""
     found = np.zeros(len(rows), np.bool_)
     for count in counts:
-        found |= count.around(rows) > (0 if gone is None else count.left(rows, gone))
+        found |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
     return found
 
 
@@ -210,6 +210,8 @@ def _own(pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
 
 
 class _InterPodAffinityScorer(Scorer):
+    normalises = True
+
     def __init__(self, weights: Iterable[tuple[str, IntColumn]], table: Table) -> None:
         by_key: dict[str, IntColumn] = {}
         for key, by_node in weights:

@@ -195,6 +195,7 @@ class _TimedScorer(Scorer):
     def __init__(self, name: str, inner: Scorer, timer: ProfileTimer) -> None:
         self._name, self._inner, self._timer = name, inner, timer
         self.sees_pods, self.sees_resources_only = inner.sees_pods, inner.sees_resources_only
+        self.normalises = inner.normalises
 
     def map(self, rows: Rows) -> Scores:
         return self._timer.time_plugin(self._name, SCORE, lambda: self._inner.map(rows), lambda _: SUCCESS)

@@ -165,7 +165,7 @@ def test_faults(form: Any, extenders: list[Object], fault: str) -> None:
     [
         pytest.param(
             configuration(entry(httpTimeout="5")),
-            "extenders[0].httpTimeout: want a duration of at least 0s, like 10s or 5m, not '5'",
+            "extenders[0].httpTimeout: expected a duration of at least 0s, like 10s or 5m, not '5'",
             id="no unit",
         ),
         pytest.param(

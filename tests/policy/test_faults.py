@@ -180,7 +180,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("NodeResourcesFit", ignoredResources=["a b"]),
-            f"{ARGS}.ignoredResources[0]: want a label key, like example.com/rack, not 'a b'",
+            f"{ARGS}.ignoredResources[0]: expected a label key, like example.com/rack, not 'a b'",
             id="resource name",
         ),
         pytest.param(
@@ -196,7 +196,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("VolumeBinding", shape=[{"utilization": 5}, {"utilization": 5}]),
-            f"{ARGS}.shape: want points in increasing order of utilization",
+            f"{ARGS}.shape: expected points in increasing order of utilization",
             id="shape",
         ),
         pytest.param(
@@ -254,12 +254,12 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("DynamicResources", filterTimeout="10"),
-            f"{ARGS}.filterTimeout: want a duration of at least 0s, like 10s or 5m, not '10'",
+            f"{ARGS}.filterTimeout: expected a duration of at least 0s, like 10s or 5m, not '10'",
             id="duration",
         ),
         pytest.param(
             configured("DynamicResources", bindingTimeout="500ms"),
-            f"{ARGS}.bindingTimeout: want a duration of at least 1s, like 10s or 5m, not '500ms'",
+            f"{ARGS}.bindingTimeout: expected a duration of at least 1s, like 10s or 5m, not '500ms'",
             id="short",
         ),
         # ---- the classic Policy

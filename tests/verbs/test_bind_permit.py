@@ -176,7 +176,7 @@ def test_a_rule_that_hangs_is_left_in_time_and_takes_back_what_it_did_once_it_en
         assert given.bind(POD) == told
         assert given.cache.placement("p") is None
         rule = place.removeprefix("unreserve of ")
-        assert given.bind(POD) == f"{rule} has yet to end its work on an earlier attempt"
+        assert given.bind(POD) == f"{rule} is still busy with an earlier attempt"
         assert given.bind(other) == ""
         settle(given.permits, given.cache)
     # Before it settles the rule is not asked again; after that it may hold what the new attempt took, and no more.

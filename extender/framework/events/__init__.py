@@ -1,1 +1,1 @@
-"""Cluster events, and queueing hints: which unschedulable pods a change may help. Begin with `queueing_hints`."""
+"""Cluster events, and queueing hints: which waiting pods a change may help. Start with `queueing_hints`."""

@@ -1,8 +1,7 @@
 """Cluster events: changes of objects that may help an unschedulable pod.
 
-Sources: upstream kube-scheduler/framework/types.go (ClusterEvent, ActionType, EventResource), MatchClusterEvents.
-
-Source: upstream framework.PodSchedulingPropertiesChange, NodeSchedulingPropertiesChange.
+Source: upstream kube-scheduler/framework/types.go (ClusterEvent, ActionType, EventResource), MatchClusterEvents,
+PodSchedulingPropertiesChange, NodeSchedulingPropertiesChange.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from extender.table import PodInfo
 
 
 class Action(Flag):
-    """A kind of change of an object; several together where a rule registers for any of them."""
+    """The kind of change of an object. A rule may register for several at once, so this is a flag."""
 
     ADD = auto()
     DELETE = auto()
     UPDATE_NODE_ALLOCATABLE = auto()
     UPDATE_NODE_LABEL = auto()
     UPDATE_NODE_TAINT = auto()
-    """The taints, or spec.unschedulable."""
+    """The taints or spec.unschedulable."""
     UPDATE_NODE_CONDITION = auto()
     UPDATE_NODE_ANNOTATION = auto()
     UPDATE_NODE_DECLARED_FEATURE = auto()
     UPDATE_POD_LABEL = auto()
     UPDATE_POD_SCALE_DOWN = auto()
-    """Some request became smaller."""
+    """A request became smaller."""
     UPDATE_POD_SCALE_UP = auto()
     UPDATE_POD_TOLERATION = auto()
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
-    """The names of the claims that were generated for the pod, in its status."""
+    """The names of generated claims in the pod's status."""
     UPDATE = (
         UPDATE_NODE_ALLOCATABLE
         | UPDATE_NODE_LABEL
@@ -49,19 +48,19 @@ class Action(Flag):
         | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
         | UPDATE_POD_GENERATED_RESOURCE_CLAIM
     )
-    """An update that is none of the special ones; who registers for it gets those too."""
+    """Any update. As the action of an event: an update that no other member describes."""
     ALL = ADD | DELETE | UPDATE
 
 
 class Resource(Enum):
-    """The kind of object; those that no plugin registers for may be read by users' rules, which hear of everything."""
+    """The kind of the changed object. Users' rules may read even the kinds that no plugin registers for."""
 
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULED_POD = "UnscheduledPod"
     TARGET_POD = "TargetPod"
     """The waiting pod itself."""
     POD = "Pod"
-    """In a registration: any of the three."""
+    """Only in registrations: any of the three above."""
     NODE = "Node"
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
@@ -74,7 +73,7 @@ class Resource(Enum):
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
     DEVICE_TAINT_RULE = "resource.k8s.io/DeviceTaintRule"
-    """At the stock scheduler an event of the ResourceSlices that the rule is about."""
+    """Upstream reports such a change as one of the ResourceSlices that the rule selects."""
     RESOURCE_CLAIM_TEMPLATE = "resource.k8s.io/ResourceClaimTemplate"
     NAMESPACE = "Namespace"
     SERVICE = "Service"
@@ -91,7 +90,7 @@ _WORDS = {action: "".join(word.title() for word in str(action.name).split("_")) 
 
 
 class ClusterEvent(NamedTuple):
-    """A kind of event. `custom_label` is its name where resource and action would not say it."""
+    """A kind of event. `custom_label` replaces the label made from resource and action."""
 
     resource: Resource
     action: Action
@@ -99,16 +98,16 @@ class ClusterEvent(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in metrics: `AssignedPodDelete`, `NodeUpdateNodeTaint`."""
+        """The name in metrics, like `AssignedPodDelete` or `NodeUpdateNodeTaint`."""
         return self.custom_label or f"{self.resource.value}{_WORDS[self.action]}"
 
     @property
     def frees_room(self) -> bool:
-        """Is True if it only takes something away from a node, as preemption would."""
+        """True if the event only frees resources of a node, as preemption does."""
         return self.resource is Resource.ASSIGNED_POD and self.action in (Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
     def is_met_by(self, event: ClusterEvent) -> bool:
-        """Returns True if a rule registered for this hears of `event`: the same, or a special case of it."""
+        """Returns True if a rule that registered for this receives `event`: the same event or a special case of it."""
         return self._covers(event.resource) and event.action in self.action
 
     def _covers(self, resource: Resource) -> bool:
@@ -120,7 +119,7 @@ ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
 
-# Names in metrics of what is no cluster event.
+# Labels in metrics of reasons to move a pod that are not cluster events.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
@@ -130,18 +129,18 @@ RULE_WAKE = "RuleWake"
 POLICY_RELOAD = "PolicyReload"
 
 Room = Callable[[int], Mapping[str, int] | None]
-"""priority -> the amounts that one node has free by resource (cpu in milli, else units), lower priorities taken away.
+"""priority -> what a node has free if all pods of lower priorities leave: resource -> amount (cpu in milli).
 
-Resources that devices may stand behind are left out where the node has none. None where the room must not be gone by:
-while pods are nominated to the node they keep others from it, and must find out by themselves whether they still fit.
+A resource that devices may provide is absent if the node does not have it. Returns None while pods are nominated to the
+node: they reserve the room, and the queue must then try the waiting pods instead of comparing amounts.
 """
 
 
 class Change(NamedTuple):
-    """An event and the objects it is about: `old` is None where one came, `new` where one went.
+    """An event with the object before and after: `old` is None if it was added, `new` if it was deleted.
 
-    Pods are given as PodInfo, everything else as the model's objects. `room` is that of the node which a pod left, or
-    takes less of; where it is known, only those pods are woken that it is enough for.
+    Pods are PodInfo, other objects are structs of the model. `room` belongs to the node on which a pod was deleted or
+    scaled down; if it is given, only pods that fit into it are woken.
     """
 
     event: ClusterEvent
@@ -151,10 +150,10 @@ class Change(NamedTuple):
 
 
 def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent]:
-    """Returns the events of a pod's update; one general Update where nothing special changed.
+    """Returns the events of a pod's update; a single general Update if no special property changed.
 
     Args:
-        target: the events are for the pod itself, which waits.
+        target: True for the events of a waiting pod that concern that pod itself.
     """
     resource = Resource.TARGET_POD if target else Resource.UNSCHEDULED_POD
     if new.pod.node_name:
@@ -165,7 +164,7 @@ def pod_events(old: PodInfo, new: PodInfo, *, target: bool) -> list[ClusterEvent
 
 
 def node_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """Returns the events of a node's update; none where nothing changed that the scheduler looks at."""
+    """Returns the events of a node's update; none if nothing changed that scheduling depends on."""
     return [ClusterEvent(Resource.NODE, action) for action in dict.fromkeys(_node_actions(old, new))]
 
 
@@ -176,7 +175,7 @@ def _pod_actions(old: PodInfo, new: PodInfo) -> Iterator[Action]:
     before, after = old.pod.spec, new.pod.spec
     if before.scheduling_gates and not after.scheduling_gates:
         yield Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-    if len(before.tolerations or ()) != len(after.tolerations or ()):  # the API lets them only be added
+    if len(before.tolerations or ()) != len(after.tolerations or ()):  # the API allows adding tolerations only
         yield Action.UPDATE_POD_TOLERATION
     if _generated_claims(old) != _generated_claims(new):
         yield Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM

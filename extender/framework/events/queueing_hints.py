@@ -1,4 +1,10 @@
-"""Queueing hints."""
+"""Queueing hints: the events that may help the pods that a rule refused (upstream EventsToRegister).
+
+A rule registers interests. Each names an event and a hint: a function that looks at one pod and one change and returns
+True if the rule may accept the pod now. Calling every hint for every waiting pod would be slow, so an interest also
+says what its hint reads of a pod (`Reads`). The queue uses that in three ways: it calls the hint once for all replicas
+of a template, only for pods that name what has changed, and only for pods whose requests fit what has become free.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +20,26 @@ from extender.model.selectors import Requirement, Selector
 from extender.table import PodInfo
 
 Hint = Callable[[PodInfo, Change], bool]
-"""(refused pod, what happened) -> whether the rule may let the pod pass now. In doubt: yes."""
+"""(refused pod, change) -> True if the rule may accept the pod now. A hint that cannot decide returns True."""
 
 
 def always(_pod: PodInfo, _change: Change) -> bool:
-    """Says that every such event may help every pod."""
+    """Is the hint of an event that may help any pod."""
     return True
 
 
 def never(_pod: PodInfo, _change: Change) -> bool:
-    """Leaves the decision to the other rules that refused the pod."""
+    """Is the hint of an event that never helps; another rule's hint may still wake the pod."""
     return False
 
 
 def about_any_object(_change: Change) -> None:
-    """Says that the change may help any pod."""
+    """Returns None: the change may help any pod."""
     return
 
 
 def has_place(pod: PodInfo | None) -> bool:
-    """Returns True if the pod is bound or nominated; so does an absent one."""
+    """Returns True if the pod is bound or nominated, or is None."""
     return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
 
 
@@ -42,17 +48,17 @@ def _nothing(_pod: PodInfo) -> Hashable:
 
 
 ANY = ""
-"""A name by which a pod is found whatever the change is about."""
+"""The name of a pod that every change may help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The part of a pod that a hint reads, by which the queue finds the pods to ask about.
+    """The part of a pod that a hint reads; the queue indexes waiting pods by it.
 
     Attributes:
-        value: that part as a value: pods with equal ones get the same answer, and are asked about once.
-        names: the names by which a pod is found, see `Interest.about`; equal for equal values.
-        amounts: the resources that a pod asks for, see `Interest.limits`; they and the priority are equal for equal
+        value: returns that part as a hashable value. The hint is called once for all pods with equal values.
+        names: returns the names under which the pod is indexed, see `Interest.about`. Equal for equal values.
+        amounts: returns the requests of the pod, see `Interest.limits`. They and the priority are equal for equal
             values.
     """
 
@@ -65,36 +71,36 @@ NOTHING_OF_THE_POD = Reads()
 
 
 def reads_names(names: Callable[[PodInfo], Iterable[str]]) -> Reads:
-    """Returns what a hint reads that looks at nothing but these names."""
+    """Returns the `Reads` of a hint that looks at these names only."""
     return Reads(lambda pod: tuple(names(pod)), names)
 
 
 class AmountLimits(NamedTuple):
-    """The amounts that a change leaves room for.
+    """The requests that a change leaves room for.
 
     Attributes:
-        at_most: resource -> the most that a pod may ask for to be helped; infinity: any amount.
-        any_of: resource -> a pod that asks for it may be helped; one such resource is enough. None: any pod.
+        at_most: resource -> the largest request that may be helped; infinity: any.
+        any_of: resource -> True if pods that request it may be helped; a pod needs one such resource. None: any pod.
     """
 
     at_most: Callable[[str], float] = lambda _resource: inf
     any_of: Callable[[str], bool] | None = None
 
-    def admit(self, wanted: Mapping[str, int]) -> bool:
-        """Returns True if a pod may be helped that asks for these amounts, none of them 0."""
-        within = all(amount <= self.at_most(resource) for resource, amount in wanted.items())
-        return within and (self.any_of is None or any(map(self.any_of, wanted)))
+    def admit(self, requests: Mapping[str, int]) -> bool:
+        """Returns True if a pod with these requests, none of them 0, may be helped."""
+        within = all(amount <= self.at_most(resource) for resource, amount in requests.items())
+        return within and (self.any_of is None or any(map(self.any_of, requests)))
 
 
 class Interest(NamedTuple):
     """An event that a rule registers for.
 
     Attributes:
-        reads: what the hint reads of a pod. One that reads more is asked about the wrong pods.
-        about: the names of what the change is about, if only pods with one of these names (`Reads.names`) may be
-            helped; None: any pod (upstream PreQueueingHintFn).
-        limits: (change, priority) -> the amounts that pods of this priority may ask for (`Reads.amounts`), None: no pod
-            may be helped. They say the same as the hint, which is not asked then.
+        reads: the part of the pod that the hint reads. If the hint reads more, pods may miss their wake-up.
+        about: returns the names that the change is about. Only pods with one of them (`Reads.names`) may be helped;
+            None: any pod (upstream PreQueueingHintFn).
+        limits: (change, priority) -> the requests that pods of this priority may have (`Reads.amounts`); None: no such
+            pod may be helped. It replaces the hint, which is not called.
     """
 
     resource: Resource
@@ -110,23 +116,23 @@ class Interest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Interests:
-    """All that a rule registers."""
+    """All interests that a rule registers."""
 
     of: tuple[Interest, ...] = ()
 
     @property
     def reads(self) -> Iterable[Reads]:
-        """The ways in which the queue files the pods that the rule refused; those of the pod's own events need none."""
-        others = (interest.reads for interest in self.of if interest.resource is not Resource.TARGET_POD)
-        return dict.fromkeys((NOTHING_OF_THE_POD, *others))
+        """The indexes of pods that the rule refused; a pod's own events need none, because they name the pod."""
+        by_objects = (interest.reads for interest in self.of if interest.resource is not Resource.TARGET_POD)
+        return dict.fromkeys((NOTHING_OF_THE_POD, *by_objects))
 
 
 EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
-"""The interests of a rule that has registered none."""
+"""The interests of a rule that has registered none: any event may help."""
 
 
 class FiledAs(NamedTuple):
-    """The part of one pod that `Reads` names."""
+    """The keys under which the queue indexes one pod: the results of a `Reads` for it."""
 
     value: Hashable
     names: Sequence[str]
@@ -134,35 +140,36 @@ class FiledAs(NamedTuple):
 
 
 class QueueingHints:
-    """The interests of all rules, looked up by rule and event.
+    """The interests of all rules, by rule and event. A hint that raises counts as True, so that no pod is stuck.
 
     Args:
-        on_failure: told the name of a rule whose hint raised. The pod is then taken to be helped: it must not be stuck.
+        on_failure: called with the name of a rule whose hint raised.
     """
 
     def __init__(self, interests: Mapping[str, Interests], on_failure: Callable[[str], None]) -> None:
         self._by_rule = interests
         self._on_failure = on_failure
-        self._known: dict[tuple[str, ClusterEvent], tuple[Interest, ...]] = {}
+        self._cache: dict[tuple[str, ClusterEvent], tuple[Interest, ...]] = {}
 
     def replace(self, interests: Mapping[str, Interests]) -> None:
-        """Goes by these from now on. What was indexed by those before must be indexed anew."""
-        self._by_rule, self._known = interests, {}
+        """Replaces all interests; the caller must index waiting pods again."""
+        self._by_rule = interests
+        self._cache = {}
 
     def interests(self, rule: str, event: ClusterEvent) -> tuple[Interest, ...]:
-        """Returns the interests of `rule` that `event` meets."""
-        found = self._known.get((rule, event))
-        if found is None:
-            found = tuple(interest for interest in self._of(rule).of if interest.is_met_by(event))
-            self._known[rule, event] = found
-        return found
+        """Returns the interests of `rule` that cover `event`."""
+        interests = self._cache.get((rule, event))
+        if interests is None:
+            interests = tuple(interest for interest in self._of(rule).of if interest.is_met_by(event))
+            self._cache[rule, event] = interests
+        return interests
 
     def reads(self, rule: str) -> Iterable[Reads]:
-        """Returns the ways in which the pods that `rule` refused are filed."""
+        """Returns the indexes of the pods that `rule` refused."""
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
-        """Returns where the pod is filed; one that raises is like no other, and asked about each time."""
+        """Returns the keys of the pod in the index `reads`; if a function of it raises, keys that any change finds."""
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
             return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
@@ -179,7 +186,7 @@ class QueueingHints:
             return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
-        """Returns the names that the change is about, None: any; so too if that raises."""
+        """Returns the names that the change is about; None, meaning any, also if the function raises."""
         try:
             return interest.about(change)
         except Exception:
@@ -187,7 +194,7 @@ class QueueingHints:
             return None
 
     def limits(self, rule: str, interest: Interest, change: Change, priority: int) -> AmountLimits | None:
-        """Returns the amounts that the change leaves room for, None: for no pod; without limits if that raises."""
+        """Returns the requests that the change leaves room for, or None for none; no limits if the function raises."""
         try:
             return interest.limits(change, priority) if interest.limits else AmountLimits()
         except Exception:
@@ -203,7 +210,7 @@ class QueueingHints:
 
 
 def encoded(*values: object) -> bytes:
-    """Returns parts of an object as one comparable value: most of the model's types hold lists and have no hash."""
+    """Returns the values as one hashable value, because most structs of the model hold lists and have no hash."""
     return msgspec.msgpack.encode(values)
 
 
@@ -211,30 +218,30 @@ _ON_MANY_NODES = ("os", "arch", "region", "zone")
 
 
 def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields the names of the requirements that the labels may satisfy."""
+    """Yields the names of all requirements that the labels may satisfy: each key, and each key=value."""
     for key, value in labels.items():
         yield key
         yield f"{key}={value}"
 
 
 def names_of_requirement(requirement: Requirement) -> list[str]:
-    """Returns names one of which labels have that come to satisfy the requirement, or a changed key of theirs."""
+    """Returns the names of a requirement: labels that newly satisfy it, or whose value changed, have one of them."""
     if requirement.operator == "In":
         return [f"{requirement.key}={value}" for value in sorted(requirement.values)]
     return [requirement.key]
 
 
 def names_of_requirements(requirements: Iterable[Requirement]) -> list[str]:
-    """Returns names one of which all labels have that satisfy all requirements; ANY where there is no such name.
+    """Returns names such that all labels that satisfy the requirements have one of them; [ANY] if no names do.
 
-    Those of one requirement do, so the one is taken that fewest labels may satisfy.
+    The names of any one requirement have that property, so those of the rarest are returned.
     """
-    positive = [each for each in requirements if each.operator in ("In", "Exists", "Gt", "Lt")]
+    positive = [requirement for requirement in requirements if requirement.operator in ("In", "Exists", "Gt", "Lt")]
     return names_of_requirement(min(positive, key=_commonness)) if positive else [ANY]
 
 
 def names_of_selector(selector: Selector) -> list[str]:
-    """Returns the names of the selector's requirements; none if it matches nothing."""
+    """Returns the names of the selector's requirements, see `names_of_requirements`; [] if it matches nothing."""
     return [] if selector.nothing else names_of_requirements(selector.requirements)
 
 
@@ -244,28 +251,29 @@ def _commonness(requirement: Requirement) -> tuple[bool, bool, int]:
 
 
 def claim_of(change: Change) -> tuple[str, ...]:
-    """Returns the key of the claim that the change is about."""
+    """Returns the key of the changed claim."""
     return (change.new.key,)
 
 
 def uses_claim(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod uses the claim, be it that of an ephemeral volume."""
+    """Returns True if the pod uses the claim, also as that of an ephemeral volume."""
     return change.new.key in used_claims(pod)
 
 
 def names_claim(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod's spec names the claim."""
+    """Returns True if the pod's spec names the claim; ephemeral volumes do not count."""
     return change.new.key in named_claims(pod)
 
 
 def used_claims(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of the claims that the pod uses."""
+    """Yields the keys of all claims that the pod uses."""
     return (use.key for use in pod.claims)
 
 
 def named_claims(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of the claims that the pod's spec names; those of ephemeral volumes are left out."""
+    """Yields the keys of the claims that the pod's spec names, without those of ephemeral volumes."""
     return (use.key for use in pod.claims if use.owner is None)
 
 
-USED_CLAIMS, NAMED_CLAIMS = reads_names(used_claims), reads_names(named_claims)
+USED_CLAIMS = reads_names(used_claims)
+NAMED_CLAIMS = reads_names(named_claims)

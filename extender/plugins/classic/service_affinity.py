@@ -92,7 +92,9 @@ class SelectorSpread:
             return None
         selector = _services_selector(pod, table) if self.services_only else default_selector(pod, table)
         counted = NOTHING if selector == EVERYTHING else selector
-        return _Scorer(PodCountQuery(frozenset((pod.pod.namespace,)), counted, terminating=False), table, rows)
+        return _ServiceAntiAffinityScorer(
+            PodCountQuery(frozenset((pod.pod.namespace,)), counted, terminating=False), table, rows
+        )
 
 
 def _services_selector(pod: PodInfo, table: Table) -> Selector:
@@ -102,7 +104,9 @@ def _services_selector(pod: PodInfo, table: Table) -> Selector:
     return selector_from_labels(labels)
 
 
-class _Scorer(Scorer):
+class _ServiceAntiAffinityScorer(Scorer):
+    normalises = True
+
     def __init__(self, question: PodCountQuery, table: Table, rows: Rows) -> None:
         self._pods = table.matching(question).by_node
         zones = table.nodes.facts(_zone)

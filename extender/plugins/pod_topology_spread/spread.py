@@ -165,7 +165,7 @@ class _ConstraintSpread:
         of all others is not asked.
         """
         absent = self._pods.domain[rows] == ABSENT
-        return absent, ~absent & (self._pods.around(rows) - self._pods.left(rows, gone) > self._most)
+        return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._most)
 
 
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
@@ -232,7 +232,9 @@ class PodTopologySpreadScore(PerTemplate):
 
 
 class _SpreadScorer(Scorer):
-    """`score`: int64[row], _IGNORED where the node is not scored (upstream invalidScore)."""
+    """`score`: int64[row], _IGNORED for nodes that are not scored (upstream invalidScore)."""
+
+    normalises = True
 
     def __init__(self, score: Scores) -> None:
         self._score = score
