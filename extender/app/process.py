@@ -146,7 +146,7 @@ class CacheProcess:
         self._announcement = announcement(self._command, settings, profiles.all, self._features)
         self._ready = ready = Readiness(feed.missing, prepare)
         self._settling = Settling(cache, ready, feed.reconcile, clock, settings.settle_seconds if settle else 0.0)
-        self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds, clock)
+        self._freshness = Staleness(metrics.staleness, settings.max_staleness_seconds)
         self._comparer = comparer = Comparer(cache, feed.lister, metrics, self._stopping.wait)
         self._comparing = Ticker("comparer", settings.compare_seconds, self._if_ready(lambda: compare(comparer)))
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))

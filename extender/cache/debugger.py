@@ -11,7 +11,8 @@ changes in their order. So an object that the cache has otherwise than the list 
 - if the cache has not been told of the object since the comparison began.
 A list does not say when an object was deleted. One that is held but not listed counts once the watch is as far as the
 list itself; as a quiet kind gets there by bookmarks alone, which come once a minute or more rarely, it counts too when
-the watch has not told of it within ten seconds.
+the watch has not told of it within 20 s. An object that is listed and that the watch has not delivered by then is
+undecided: the watch is distrusted, and the kind is listed again.
 A pod whose bind is under way (ASSUMED) is not looked at, and one whose bind has ended (FINISHED) may still be listed
 without a node.
 """
@@ -35,7 +36,7 @@ from extender.table import Table
 from extender.table.comparison import differences
 
 TABLE = Table.__name__
-_POLL_SECONDS, _POLLS = 0.1, 100  # for so long the watch may take to tell of what is listed
+_POLL_SECONDS, _POLLS = 0.1, 200  # the watch has 20 s to deliver what is listed, as after every survey
 _BREATH_SECONDS = 0.002
 _MOST_PER_TABLE = 100
 
@@ -55,7 +56,7 @@ class Report:
 
     Attributes:
         compared: how many objects of each kind are listed; under Table: how many tables.
-        undecided: objects that the watch had not told of by the end, though they are listed: it is behind.
+        undecided: listed objects that the watch had not delivered after 20 s; their kind is listed again.
         unlisted: why a kind could not be listed, by kind.
     """
 
@@ -116,8 +117,8 @@ class Comparer:
         report.compared[kind] = len(objects)
         decided, undecided = self._decided(list(self._suspects(kind, version, objects)), begin)
         found = [suspect.difference for suspect in decided if self._put_right(suspect, begin)]
-        if found:
-            self._lister.relist(kind, f"the cache had not been told the truth of {len(found)} objects")
+        if wrong := len(found) + len(undecided):
+            self._lister.relist(kind, f"a list shows {wrong} objects otherwise than the cache has them")
         report.differences += found
         report.undecided += [suspect.difference for suspect in undecided]
 
@@ -136,7 +137,7 @@ class Comparer:
             suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
             suspects = [one for one in suspects if not self._cache.view.told_since(begin, one.reference)]
             if not suspects or self._pause(_POLL_SECONDS):
-                return decided, suspects
+                return decided, []  # nothing is left, or the process is about to end
         gone = [suspect for suspect in suspects if suspect.listed is None]
         return decided + gone, [suspect for suspect in suspects if suspect.listed is not None]
 

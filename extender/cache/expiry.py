@@ -18,13 +18,13 @@ ASK_AGAIN_SECONDS = 15.0
 
 
 class PodSurvey(Protocol):
-    """The pods that there were at one moment, beside what the cache was told of them."""
+    """The pods that the API server had at one moment, beside those that the cache has."""
 
-    def told(self) -> bool:
-        """Returns whether the cache was told of them all."""
+    def confirmed(self) -> bool:
+        """Returns True once the cache has each of them in this version or a newer one."""
 
-    def missed(self, uid: str, told: Pod | None) -> bool:
-        """Returns whether there was another version of the pod than `told`, the one that the cache was told of."""
+    def shows_newer(self, uid: str, pod: Pod | None) -> bool:
+        """Returns True if the API server had a later version of the pod than `pod`, the one in the cache, if any."""
 
 
 class Expiry:
@@ -49,11 +49,11 @@ class Expiry:
                 return []
             self._asked_at, self._ask_from = now, now + ASK_AGAIN_SECONDS
             self._survey = self._ask()
-        if self._survey is None or not self._survey.told():
+        if self._survey is None or not self._survey.confirmed():
             return []
         survey, self._survey = self._survey, None
         over = self._cache.overdue(self._asked_at)
-        expired = [uid for uid, told in over.items() if not survey.missed(uid, told)]
+        expired = [uid for uid, pod in over.items() if not survey.shows_newer(uid, pod)]
         if len(expired) == len(over):
             self._ask_from = now
         return self._cache.expire(expired, self._asked_at)

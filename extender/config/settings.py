@@ -161,7 +161,7 @@ class Settings(BaseModel):
         300.0, "time between two comparisons of the cache with the API server; 0: only on request or on SIGUSR2"
     )
     max_staleness_seconds: Seconds = setting(
-        180.0, "not ready while the watch of some kind has shown no sign of life for this long; 0: no limit"
+        110.0, "not ready if some kind has not been known to be up to date for this long; 0: no limit"
     )
     leader_elect: bool = setting(
         False, "run several replicas of which the holder of a Lease answers; not needed for a sidecar of kube-scheduler"

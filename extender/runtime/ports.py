@@ -25,8 +25,11 @@ class Telemetry:
     def watch_event(self, kind: str, event: str) -> None:
         """A watch of `kind` delivered `event`: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; MALFORMED: it broke off."""
 
-    def synced(self, kind: str) -> None:
-        """The cache was equal to the API server's `kind` at this moment, as far as the reflector can tell."""
+    def synced(self, kind: str, as_of: float) -> None:
+        """The cache has everything of `kind` that the API server had at `as_of`, in monotonic seconds.
+
+        An event, a bookmark, a list and a confirmed survey show this; a watch that was merely opened does not.
+        """
 
     def relisted(self, kind: str) -> None:
         """A reflector had to list `kind` anew."""

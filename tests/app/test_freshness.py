@@ -1,4 +1,4 @@
-"""An extender whose watches have fallen silent is not ready, and is again as soon as they speak."""
+"""A process whose cache has not been known to be up to date for too long is not ready."""
 
 from __future__ import annotations
 
@@ -7,49 +7,87 @@ from extender.runtime.clock import ManualClock
 from extender.web.telemetry.metrics import Metrics
 
 
-def watched(limit_seconds: float = 180.0) -> tuple[Staleness, Metrics, ManualClock]:
+def staleness_of(limit_seconds: float = 180.0) -> tuple[Staleness, Metrics, ManualClock]:
     clock = ManualClock()
     metrics = Metrics(clock, "1")
-    return Staleness(metrics.staleness, limit_seconds, clock), metrics, clock
+    return Staleness(metrics.staleness, limit_seconds), metrics, clock
 
 
-def test_before_the_first_list_there_is_nothing_to_be_stale() -> None:
-    freshness, _, clock = watched()
+def test_before_the_first_list_nothing_is_stale() -> None:
+    staleness, _, clock = staleness_of()
     clock.advance(1e6)
-    assert freshness.waiting_for() == ""
+    assert staleness.waiting_for() == ""
 
 
-def test_a_silent_kind_is_told_of_with_its_age_until_anything_is_heard_of_it() -> None:
-    freshness, metrics, clock = watched()
-    metrics.synced("Node")
-    metrics.synced("Pod")
+def test_a_silent_kind_is_named_with_its_age_until_it_is_known_to_be_up_to_date() -> None:
+    staleness, metrics, clock = staleness_of()
+    metrics.synced("Node", clock.monotonic())
+    metrics.synced("Pod", clock.monotonic())
     clock.advance(100)
-    metrics.synced("Node")
+    metrics.synced("Node", clock.monotonic())
     clock.advance(81)
-    assert freshness.waiting_for() == "no word of Pod for 181 s, the limit is 180 s"
-    metrics.synced("Pod")  # an event, a bookmark, or a list
-    assert freshness.waiting_for() == ""
+    assert staleness.waiting_for() == "not known to be up to date: Pod for 181 s; the limit is 180 s"
+    metrics.synced("Pod", clock.monotonic())
+    assert staleness.waiting_for() == ""
 
 
-def test_a_quiet_kind_is_not_stale_while_bookmarks_come() -> None:
-    freshness, metrics, clock = watched()
+def test_a_kind_is_stale_at_the_limit_however_often_it_was_asked_about_before() -> None:
+    staleness, metrics, clock = staleness_of(limit_seconds=110)
+    metrics.synced("Pod", clock.monotonic())
+    for _ in range(11):
+        clock.advance(10)
+        metrics.synced("Node", clock.monotonic())
+        assert staleness.waiting_for() == ""
+    clock.advance(1)
+    assert "Pod for 111 s" in staleness.waiting_for()
+
+
+def test_an_answer_counts_from_when_it_was_asked_for() -> None:
+    staleness, metrics, clock = staleness_of(limit_seconds=110)
+    asked_at = clock.monotonic()
+    clock.advance(30)  # for so long the list took, and for so long the watch was behind it
+    metrics.synced("Pod", asked_at)
+    clock.advance(81)
+    assert "Pod for 111 s" in staleness.waiting_for()
+
+
+def test_an_answer_that_arrives_late_makes_nothing_older() -> None:
+    _, metrics, clock = staleness_of()
+    metrics.synced("Pod", clock.monotonic())
+    metrics.synced("Pod", clock.monotonic() - 50)
+    assert metrics.staleness() == {"Pod": 0}
+
+
+def test_a_quiet_kind_is_not_stale_while_surveys_confirm_it() -> None:
+    staleness, metrics, clock = staleness_of()
     for _ in range(100):
-        metrics.synced("StorageClass")
+        metrics.synced("StorageClass", clock.monotonic())
         clock.advance(60)
-        assert freshness.waiting_for() == ""
+        assert staleness.waiting_for() == ""
 
 
 def test_without_a_limit_nothing_is_stale() -> None:
-    freshness, metrics, clock = watched(limit_seconds=0)
-    metrics.synced("Pod")
+    staleness, metrics, clock = staleness_of(limit_seconds=0)
+    metrics.synced("Pod", clock.monotonic())
     clock.advance(1e9)
-    assert freshness.waiting_for() == ""
+    assert staleness.waiting_for() == ""
 
 
-def test_a_kind_that_is_served_no_more_cannot_be_stale() -> None:
-    freshness, metrics, clock = watched()
-    metrics.synced("DeviceClass")
+def test_a_kind_that_is_no_longer_served_is_never_stale() -> None:
+    staleness, metrics, clock = staleness_of()
+    metrics.synced("DeviceClass", clock.monotonic())
+    clock.advance(1)
     metrics.withdrawn("DeviceClass")
+    metrics.synced("DeviceClass", clock.monotonic() - 0.5)  # a survey from before is confirmed late
     clock.advance(1e6)
-    assert freshness.waiting_for() == ""
+    assert staleness.waiting_for() == ""
     assert metrics.staleness() == {}
+
+
+def test_a_kind_that_is_served_again_can_be_stale_again() -> None:
+    staleness, metrics, clock = staleness_of(limit_seconds=110)
+    metrics.withdrawn("DeviceClass")
+    clock.advance(600)
+    metrics.synced("DeviceClass", clock.monotonic())
+    clock.advance(111)
+    assert "DeviceClass for 111 s" in staleness.waiting_for()

@@ -1,4 +1,4 @@
-"""A leader that is no longer told of what happens gives its lease up to one that is."""
+"""A leader that cannot know whether its cache is up to date releases its lease to a replica that can."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.cluster.watch import list_watch_state as reflection
-from extender.cluster.watch import source
+from extender.cluster.watch import source, survey
 from extender.config.settings import Settings
 from extender.runtime.clock import SystemClock
 from extender.web.telemetry.metrics import Metrics
@@ -27,6 +27,8 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(reflection, "LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(source, "WATCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(source, "SURVEY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.2)
 
 
 def settings_of(api: FakeApiServer, directory: Path, identity: str) -> Settings:
@@ -65,6 +67,7 @@ def test_it_hands_over_long_before_the_lease_expires_and_may_lead_again(tmp_path
         apart.collections[LEASES] = api.collections[LEASES]  # two ways to one truth, of which one may fail
         with replica(apart, tmp_path / "one", "one") as one:
             assert wait_until(lambda: leads(one))
+            apart.fail(NODES, *[answer(500)] * 10_000)
             apart.fail(NODES, *[answer(500)] * 10_000, watch=True)
             assert wait_until(lambda: not leads(one))
             assert wait_until(lambda: api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"] == "")

@@ -309,12 +309,20 @@ def test_a_table_that_cannot_take_the_next_event_is_found_too() -> None:
 # ---- what can be said, and what not
 
 
-def test_a_watch_that_is_behind_is_not_blamed_on_the_cache() -> None:
+def test_a_watch_that_is_behind_is_distrusted_and_not_blamed_on_the_cache() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.put("Node", make_node("new").obj())
     report = compare_in_peace(cluster)
     assert report.differences == []
     assert report.undecided == [CacheDifference("Node", "new", "is listed, but not held")]
+    assert cluster.relisted == ["Node"]
+
+
+def test_a_watch_that_catches_up_with_the_list_is_trusted() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.put("Node", make_node("new").obj())
+    report = Comparer(cluster.cache, Still(cluster), cluster.alarms, lambda _: cluster.deliver_all()).compare()
+    assert (report.differences, report.undecided, cluster.relisted) == ([], [], [])
 
 
 def test_a_pod_whose_bind_is_under_way_is_let_be() -> None:
@@ -342,6 +350,7 @@ def test_the_end_of_the_process_ends_the_waiting_and_decides_nothing() -> None:
 
     report = Comparer(cluster.cache, cluster, cluster.alarms, ends).compare()
     assert "Pod" not in {difference.kind for difference in report.differences}
+    assert cluster.relisted == []
 
 
 def test_a_kind_that_cannot_be_listed_is_told_of_and_the_others_are_compared() -> None:

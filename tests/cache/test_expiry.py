@@ -55,10 +55,10 @@ class Asked:
     watch: Watch
     there_are: int
 
-    def told(self) -> bool:
+    def confirmed(self) -> bool:
         return self.watch.has_told(self.there_are)
 
-    def missed(self, uid: str, told: Pod | None) -> bool:
+    def shows_newer(self, uid: str, pod: Pod | None) -> bool:
         return uid in self.watch.missed
 
 
@@ -138,7 +138,7 @@ def test_a_pod_that_is_bound_again_while_it_is_asked_about_keeps_its_place(
 ) -> None:
     bind(cache, "p")
     clock.advance(TTL)
-    monkeypatch.setattr(Asked, "missed", lambda _self, uid, _told: cache.finish_binding(uid, certain=False))
+    monkeypatch.setattr(Asked, "shows_newer", lambda _self, uid, _told: cache.finish_binding(uid, certain=False))
     assert (expiry.sweep(), cache.size().assumed_pods) == ([], 1)
 
 

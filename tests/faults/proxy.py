@@ -50,6 +50,7 @@ class FaultyProxy:
         self._client_context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._to_lose: list[tuple[bytes, ...]] = []
         self._late: set[asyncio.Future[bytes]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
@@ -81,6 +82,15 @@ class FaultyProxy:
     def release_watches(self) -> None:
         """Lets through what was held back, in order."""
         self._loop.call_soon_threadsafe(self._flowing.set)
+
+    def lose_event(self, *parts: bytes) -> None:
+        """The next watch event that contains all these parts is not delivered; later ones are."""
+        self._to_lose.append(parts)
+
+    @property
+    def events_to_lose(self) -> int:
+        """The number of events that are still to be lost."""
+        return len(self._to_lose)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client, upstream = Client(reader, writer), None
@@ -194,8 +204,16 @@ class FaultyProxy:
         send = client.send_in_drops if slow else client.send
         async for piece in answer.pieces():
             await self._flowing.wait()
-            await send(b"%x\r\n%b\r\n" % (len(piece), piece))
+            if kept := b"".join(line for line in piece.splitlines(keepends=True) if not self._loses(line)):
+                await send(b"%x\r\n%b\r\n" % (len(kept), kept))
         await client.send(_LAST_CHUNK)
+
+    def _loses(self, line: bytes) -> bool:
+        for parts in self._to_lose:
+            if all(part in line for part in parts):
+                self._to_lose.remove(parts)
+                return True
+        return False
 
     async def _strike(self, client: Client, injection: Injection) -> None:
         """Ends a watch that has streamed for a while."""

@@ -113,7 +113,7 @@ class OpenClient(LeaderClient):
 
 
 def at_once(*_: Any) -> bool:
-    """In the place of Survey.told: takes the cache for new whatever it holds."""
+    """In the place of Survey.confirmed: takes the cache for new whatever it holds."""
     return True
 
 
@@ -131,7 +131,7 @@ BROKEN: Mapping[str, Plan] = {
     "the node is not checked again in bind": without("extender.app.serve.Bind", UncheckedBind),
     "a refused bind keeps its place": without("extender.app.serve.Bind", ForgetfulBind),
     "no answer is taken for no": without("extender.app.serve.Bind", HastyBind, SILENT, crashes=False),
-    "a new leader does not catch up": without("extender.cluster.watch.survey.Survey.told", at_once),
+    "a new leader does not catch up": without("extender.cluster.watch.survey.Survey.confirmed", at_once),
     "pods are not assumed": without("extender.app.serve.Cache", UnassumingCache),
     "a list does not take away": without("extender.app.serve.Cache", AddingCache, SILENT),
     "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),

@@ -106,7 +106,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.rule_failed("rules:on_ssd")
     metrics.policy_reloaded(succeeded=False)
     metrics.write_dropped("events")
-    metrics.synced("pods")
+    metrics.synced("pods", 0.0)
     metrics.rejected(400)
     metrics.requested("GET", "api.example", "200", 0.01)
     metrics.write_dropped("Event")
@@ -128,7 +128,7 @@ def test_sizes_and_staleness_are_read_at_the_scrape() -> None:
     clock, sizes = ManualClock(), {"nodes": 1}
     metrics = Metrics(clock, "1")
     metrics.observe(lambda: sizes)
-    metrics.synced("pods")
+    metrics.synced("pods", clock.monotonic())
     clock.advance(7)
     sizes["nodes"] = 2
     assert metrics.registry.get_sample_value("extender_cache_size", {"type": "nodes"}) == 2

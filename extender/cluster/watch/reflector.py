@@ -15,6 +15,8 @@ from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
+# Longer than a survey takes: one that lists an object asks whether it was deleted since.
+_DELETIONS_KEPT_SECONDS = 300.0
 
 
 class WatchEvent(msgspec.Struct, gc=False):
@@ -24,12 +26,11 @@ class WatchEvent(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class Told(NamedTuple):
-    """An object that the sink was told of: its version, its UID, and whether it was told to be gone."""
+class Deletion(NamedTuple):
+    """The deletion of an object: its version, and when it was delivered, in monotonic seconds."""
 
-    version: int
-    uid: str = ""
-    gone: bool = False
+    version: str
+    at: float
 
 
 _DECODE_EVENT = msgspec.json.Decoder(WatchEvent).decode
@@ -43,9 +44,10 @@ class Reflector:
     Attributes:
         state: how far it is.
         version_seen: the version of the last list, event or bookmark.
-        newest: the newest version of an object that the sink was told of, by a list or an event.
+        delivered: the resource version of each object that the sink has, by UID. Only the reflector's thread writes it.
+        deletions: those that were delivered in the last five minutes, by UID.
         version_listed: the version of the last whole list.
-        told_at: when the last list or event came, in monotonic seconds.
+        listed_as_of: when that list was asked for, in monotonic seconds.
     """
 
     def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
@@ -57,9 +59,11 @@ class Reflector:
         self._asked_at = LONG_AGO  # for the list that is under way
         self._told = False  # the sink may hold objects
         self._rest = b""
-        self.version_seen = self.version_listed = 0
-        self.newest = Told(0)
-        self.told_at = 0.0
+        self.version_seen = 0
+        self.delivered: dict[str, str] = {}
+        self.deletions: dict[str, Deletion] = {}
+        self.version_listed = 0
+        self.listed_as_of = LONG_AGO
 
     def step(self, now: float) -> Step:
         """Returns the next step; `now` in monotonic seconds, as everywhere here."""
@@ -75,20 +79,15 @@ class Reflector:
             page = read_page(self._decode_page, body)
             self._listed += page.items or ()
             if not page.metadata.continue_token:
-                self._tell_list(version_number(page.metadata.resource_version), now)
+                self._tell_list(version_number(page.metadata.resource_version))
         except Malformed:
             return self.broken(ListWatchFailure.MALFORMED, now)
         self.state.paged(page.metadata.resource_version, page.metadata.continue_token)
         return None
 
     def opened(self) -> None:
-        """Notes that the API server has taken up a watch from the version that the sink is at.
-
-        This, too, is a sign of life: no bookmark comes of the version that a watch began with (upstream
-        cacheWatcher.process), so that watches of a quiet kind may be silent till etcd tells of progress.
-        """
+        """Notes that the API server has accepted a watch. It proves nothing: a watch may stay open and silent."""
         self.state.opened()
-        self._telemetry.synced(self.kind.name)
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
         """Takes a piece of a watch's stream; returns the failure that ends the watch, if any."""
@@ -118,6 +117,7 @@ class Reflector:
         if self._told and not self.state.served:
             self._telemetry.withdrawn(self.kind.name)
             self._sink.replaced(self.kind.name, ())
+            self.delivered = {}
             self._told = False
         return failure
 
@@ -128,14 +128,18 @@ class Reflector:
         self.state.failed(failure, now)
         return failure
 
-    def _tell_list(self, version: int, now: float) -> None:
+    def _tell_list(self, version: int) -> None:
         listed, self._listed = self._listed, []
-        newest = max((Told(version_number(obj.metadata.resource_version), obj.uid) for obj in listed), default=Told(0))
+        delivered = {obj.uid: obj.metadata.resource_version for obj in listed}
+        for resource_version in delivered.values():
+            version_number(resource_version)  # raises Malformed
         self._told = True
         self._sink.replaced(self.kind.name, listed, self._asked_at)
-        self.version_seen, self.version_listed, self.newest = version, version, newest
-        self.told_at = now
-        self._telemetry.synced(self.kind.name)
+        self.delivered = delivered
+        self.deletions = {}
+        self.version_seen = self.version_listed = version
+        self.listed_as_of = self._asked_at
+        self._telemetry.synced(self.kind.name, self._asked_at)
         if self.state.synced:
             self._telemetry.relisted(self.kind.name)
 
@@ -146,13 +150,23 @@ class Reflector:
         if event.type == "ERROR":
             return self.refused(_status(event.object), 0.0, now)
         version = self._version_of(obj)
-        if event.type != "BOOKMARK":
-            (self._sink.deleted if event.type == "DELETED" else self._sink.changed)(name, obj)
-            self.newest, self.told_at = Told(version, obj.uid, event.type == "DELETED"), now
+        if event.type == "DELETED":
+            self._sink.deleted(name, obj)
+            self._forget(obj, now)
+        elif event.type != "BOOKMARK":
+            self._sink.changed(name, obj)
+            self.delivered[obj.uid] = obj.metadata.resource_version
         self.version_seen = version
         self.state.observed(obj.metadata.resource_version)
-        self._telemetry.synced(name)
+        self._telemetry.synced(name, now)
         return None
+
+    def _forget(self, obj: Object, now: float) -> None:
+        """Moves the object to the deletions first, so that a survey in another thread finds it in one of both."""
+        self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
+        self.delivered.pop(obj.uid, None)
+        while now - self.deletions[oldest := next(iter(self.deletions))].at > _DELETIONS_KEPT_SECONDS:
+            del self.deletions[oldest]
 
     def _version_of(self, obj: Object) -> int:
         """Returns the object's version. Raises Malformed, and distrusts what came so far, where it is none to follow.

@@ -14,8 +14,8 @@ from extender.cluster.watch.decoding import Malformed, decoders, version_number
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, Pause, Watch
 from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_all, list_query, query_of
 from extender.cluster.watch.reflector import Reflector
-from extender.cluster.watch.survey import Survey, Verification
-from extender.errors import ClusterError, Refused
+from extender.cluster.watch.survey import Survey, Surveyor
+from extender.errors import ClusterError
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Object
 from extender.runtime.clock import Clock
@@ -24,14 +24,12 @@ from extender.runtime.threads import LastingThread
 
 logger = logging.getLogger(__name__)
 
-# Of a kind in which nothing happens nothing is heard, no bookmark either, and a connection that hangs sounds the same.
-# So a watch that was silent for so long is opened anew where it was: that costs little, and a hung server won't answer.
+# A watch of a kind in which nothing happens may be silent, without even a bookmark, and a connection that hangs looks
+# the same. So a watch that was silent for so long is opened again from where it was.
 WATCH_SILENCE_SECONDS = 90.0
-VERIFICATION_POLL_SECONDS = 1.0
+SURVEY_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
 _PAUSE_PART_SECONDS = 1.0  # a pause may end before its time
-# Who may not list, or where nothing is served, gets no watch either; what that means is the reflector's to say.
-_WATCHES_LIKEWISE = (401, 403, 404)
 
 
 class ClusterSource:
@@ -52,13 +50,14 @@ class ClusterSource:
         self._states = {name: reflector.state for name, reflector in self._by_kind.items()}
         self._streams: dict[Reflector, Response] = {}
         self._interrupted: set[Reflector] = set()
-        self._verifications = [Verification(each, self.survey) for each in self._reflectors]
+        self._surveyor = Surveyor(self._reflectors, self._ask_survey, telemetry, clock)
         self._stopping = threading.Event()
         self._threads = [
             LastingThread(f"reflector-{name}", partial(self._follow, reflector))
             for name, reflector in self._by_kind.items()
         ]
-        self._threads.append(LastingThread("verification", self._verify))
+        self._threads.append(LastingThread("surveys", self._survey))
+        self._threads.append(LastingThread("survey-follow-up", self._follow_up))
 
     def start(self) -> None:
         """Begins to list and watch; returns at once."""
@@ -90,9 +89,8 @@ class ClusterSource:
         return kind in self._states and self._states[kind].served
 
     def survey(self, kind: str) -> Survey:
-        """Lists what there is of a kind, to see whether the sink is told of it. Raises Refused, OutcomeUnknown."""
-        reflector = self._by_kind[kind]
-        return Survey(self._client, reflector, partial(self._distrust, reflector), self._restored)
+        """Lists a kind, to see when the sink has everything of it. Raises Refused or OutcomeUnknown."""
+        return self._surveyor.survey(self._by_kind[kind])
 
     def relist(self, kind: str, why: str) -> None:
         self._distrust(self._by_kind[kind], why)
@@ -139,16 +137,17 @@ class ClusterSource:
                 logger.exception("reflector of %s", reflector.kind.name)
                 reflector.broken(ListWatchFailure.SINK, self._clock.monotonic())
 
-    def _verify(self) -> None:
-        while not self._stopping.wait(VERIFICATION_POLL_SECONDS):
-            for verification in self._verifications:
-                try:
-                    if why := verification.failed(self._clock.monotonic()):
-                        self._distrust(verification.reflector, why)
-                except ClusterError as error:
-                    if self._stopping.is_set():  # which closes its connection
-                        return
-                    logger.info("%s cannot be verified: %s", verification.reflector.kind.name, error)
+    def _ask_survey(self, reflector: Reflector) -> Survey:
+        return Survey(self._client, reflector, self._clock, partial(self._distrust, reflector), self._restored)
+
+    def _survey(self) -> None:
+        while not self._stopping.is_set():
+            if not self._surveyor.survey_next():
+                self._stopping.wait(SURVEY_POLL_SECONDS)
+
+    def _follow_up(self) -> None:
+        while not self._stopping.wait(SURVEY_POLL_SECONDS):
+            self._surveyor.follow_up()
 
     def _advance(self, reflector: Reflector) -> None:
         match reflector.step(self._clock.monotonic()):
@@ -158,38 +157,14 @@ class ClusterSource:
                 self._interrupted.discard(reflector)
                 self._ask(reflector, list_query(reflector.kind, step))
             case Watch() as step:
-                if reflector not in self._interrupted or self._is_continued(reflector):
-                    self._follow_events(reflector, step)
+                self._follow_events(reflector, step)
 
     def _follow_events(self, reflector: Reflector, step: Watch) -> None:
         query = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": str(step.timeout_seconds)}
         opened_at = self._clock.monotonic()
-        self._interrupted.add(reflector)
         self._ask(reflector, query_of(reflector.kind, **query, resourceVersion=step.version))
-        if self._clock.monotonic() - opened_at >= step.timeout_seconds:
-            self._interrupted.discard(reflector)  # it ended when it was asked to
-
-    def _is_continued(self, reflector: Reflector) -> bool:
-        """Returns whether the server still knows what the reflector was told before its watch was interrupted.
-
-        A server that was restored from a copy meanwhile would take up the watch all the same, and once it is past the
-        reflector's version again, nothing shows any more that the events up to there were others.
-        Events that a bookmark has passed over would not come either; `told` has the reflector distrusted for them.
-        """
-        try:
-            survey = self.survey(reflector.kind.name)
-            if not survey.lists_newest:
-                self._distrust(reflector, "the newest object was deleted or never was")
-            survey.told()
-        except Refused as error:
-            if error.status in _WATCHES_LIKEWISE:
-                return True
-            reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
-            return False
-        except ClusterError:
-            reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
-            return False
-        return reflector.state.synced
+        if self._clock.monotonic() - opened_at < step.timeout_seconds:
+            self._interrupted.add(reflector)  # until the next watch is accepted
 
     def _ask(self, reflector: Reflector, query: dict[str, str]) -> None:
         watching = "watch" in query
@@ -225,6 +200,9 @@ class ClusterSource:
 
     def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
         reflector.opened()
+        if reflector in self._interrupted:  # the server may have been restored since, and be past our version again
+            self._interrupted.discard(reflector)
+            self._surveyor.hurry(reflector)
         self._streams[reflector] = response
         try:
             if not reflector.state.synced:  # distrusted since it was asked for, when there was no stream to abort

@@ -1,23 +1,29 @@
-"""A list against which it is seen that a reflector has told of all that the API server held at one moment.
+"""Surveys: fresh lists that show whether a reflector has delivered everything that the API server holds.
 
-The moment's list is asked for without a resource version, which makes it a quorum read, and only for metadata. Events
-of a kind come in the order of their versions, which are comparable (KEP-5504), so a reflector that has told of the
-list's newest object has told of every object in it. It may still have to hear of deletions: till then the cache takes a
-node for fuller than it is, which is the safe side.
+A watch may fail without a sign: it stays open and silent, it loses one event and delivers the next, or it follows a
+server that was restored from a backup. So every kind is surveyed once a minute or more often, whether events arrive or
+not. A survey is a list without a resource version, which makes it a quorum read, and of metadata only. It has the UID
+and the version of every object at one moment, and it is confirmed once the reflector has delivered each of them in this
+version or a newer one, and the deletion of everything that is not listed.
 
-A list also shows where a reflector is led astray, and has it distrusted, so that it lists anew:
-- The list's version is below one that the reflector has seen, or the newest object that it told of has an older one in
-  the list, or none and no deletion comes: the API server was restored from a copy, or what the reflector was told is no
-  version of this server. A watch from the future would be accepted, and be silent.
-- The reflector has seen a bookmark as new as one of the objects, but neither it nor a newer one: events are lost.
+A survey that is not confirmed within `PATIENCE_SECONDS` distrusts the watch, whoever asked for it: the reflector lists
+everything again, and the kind is not synced until then. It distrusts the watch at once if the versions contradict each
+other:
 
-Bookmarks do not tell. They may pass while events are lost on the way, or come of a server that knows nothing of what
-the reflector has seen, because it was restored from a copy.
+- The reflector has seen a newer version than that of the object that it lacks. Events arrive in the order of their
+  versions (KEP-5504), so this one is lost. A bookmark does not help: it may arrive although events were lost.
+- The list is older than what the reflector has seen, or has an object in an older version: the API server was restored
+  from a backup. A watch from a version of the future would be accepted, and stay silent.
+
+A cache can therefore be wrong without knowing it for at most 110 s, however large the cluster is:
+`LONGEST_INTERVAL_SECONDS`, 30 s for the list itself, and `PATIENCE_SECONDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -25,14 +31,18 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.decoding import Page, version_number
 from extender.cluster.watch.paging import list_all
 from extender.cluster.watch.reflector import Reflector
+from extender.errors import ClusterError
 from extender.model.pod import Pod
+from extender.runtime.clock import Clock
+from extender.runtime.ports import Telemetry
 
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 20.0
+SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
+_OBJECTS_PER_SECOND = 200  # the interval grows with the kind's size, so that small kinds cost no more than this
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
-QUIET_SECONDS = 20.0
-PATIENCE_SECONDS = 20.0  # how long a watch may take to tell of an object that a list shows
-_LISTED_PER_SECOND = 200  # a kind of many objects is listed more rarely
-_LONGEST_SECONDS = 300.0
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -40,110 +50,186 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
 
 
-class _Versioned(msgspec.Struct, gc=False):
+class _ListedObject(msgspec.Struct, gc=False):
     metadata: _Metadata = _Metadata()
 
 
-_DECODE = msgspec.json.Decoder(Page[_Versioned]).decode
+_DECODE = msgspec.json.Decoder(Page[_ListedObject]).decode
 
 
 class Survey:
-    """The objects of a reflector's kind at one moment; a cache.expiry.Survey of pods."""
+    """The versions of all objects of a kind at one moment, beside what the reflector has delivered; a PodSurvey.
+
+    Attributes:
+        reflector: the reflector of the kind.
+        asked_at: when the list was asked for, in monotonic seconds: it shows everything that was accepted before.
+    """
 
     def __init__(
         self,
         client: KubeClient,
         reflector: Reflector,
+        clock: Clock,
         distrust: Callable[[str], object],
         restored: Callable[[str], object],
     ) -> None:
         """Lists the objects.
 
         Args:
-            distrust: told why, has the reflector list anew.
-            restored: told why the server must be another than it was: no kind can be trusted then.
+            distrust: makes the reflector list everything again, for the given reason.
+            restored: makes all reflectors do so, because the API server was restored from a backup.
 
         Raises:
-            Refused, OutcomeUnknown: the list cannot be had.
+            Refused, OutcomeUnknown: there is no list.
         """
-        seen, last = reflector.version_seen, reflector.newest
-        self._reflector, self._distrust = reflector, distrust
-        version, items = list_all(client, reflector.kind, _DECODE, _PAGE_SIZE, _METADATA_ONLY)
+        self.reflector = reflector
+        self._clock = clock
+        self._distrust = distrust
+        version_seen = reflector.version_seen
+        self.asked_at = clock.monotonic()
+        version, objects = list_all(client, reflector.kind, _DECODE, _PAGE_SIZE, _METADATA_ONLY)
+        self._listed_at = clock.monotonic()
         self._version = version_number(version)
-        self._versions = {each.metadata.uid: version_number(each.metadata.resource_version) for each in items}
-        self._newest = max(self._versions.values(), default=0)
-        listed = self._versions.get(last.uid)
-        self._gone = last if listed is None and not last.gone else None
-        if self._version < seen:
-            restored(f"the list has version {version}, and the watch told of {seen}")
-        elif listed is not None and listed < last.version:
-            restored(f"the list has version {listed} of an object that the watch told of in version {last.version}")
+        self._versions = {obj.metadata.uid: obj.metadata.resource_version for obj in objects}
+        self._unconfirmed = self._differing()
+        if reason := self._sign_of_restoration(version_seen):
+            restored(reason)
 
-    def __len__(self) -> int:
-        return len(self._versions)
-
-    @property
-    def lists_newest(self) -> bool:
-        """Returns whether the list has the newest object that the sink was told of, unless as deleted."""
-        return self._gone is None or not self._gone.uid
-
-    def told(self) -> bool:
-        """Returns whether the sink was told of every object in the list; no reflector is asked while it lists."""
-        if not self._reflector.state.synced or not self._reflector.state.version:
-            return False
-        if self._reflector.version_listed >= self._version:
-            return True  # objects of this list that are not in that one are gone by now, and no event tells of them
-        if self._gone == self._reflector.newest and self._gone.uid:
-            return False  # its deletion is still to be told
-        seen, told = self._reflector.version_seen, self._reflector.newest.version  # in this order: events come first
-        if told >= self._newest:
-            return True
-        passed_over = max((version for version in self._versions.values() if version <= seen), default=0)
-        if passed_over > told:
-            self._distrust(f"the watch is past version {passed_over}, and has told of no object in it")
-        return False
-
-    def missed(self, uid: str, told: Pod | None) -> bool:
-        """Returns whether the list has another pod of this UID than `told`; what a list has not told is distrusted."""
-        listed = self._versions.get(uid, 0)
-        missed = listed > (version_number(told.metadata.resource_version) if told else 0)
-        if missed and listed > self._reflector.version_listed:
-            self._distrust(f"the watch has not told of the pod with UID {uid} in version {listed}")
-        return missed
-
-
-class Verification:
-    """Call `failed` every second or so; `survey` lists a kind."""
-
-    def __init__(self, reflector: Reflector, survey: Callable[[str], Survey]) -> None:
-        self.reflector, self._ask = reflector, survey
-        self._survey: Survey | None = None
-        self._asked_at, self._told = 0.0, reflector.newest
-        self._verified_at, self._every_seconds = 0.0, QUIET_SECONDS
-
-    def failed(self, now: float) -> str:
-        """Returns why the reflector must list anew; "" as long as nobody knows. `now` in monotonic seconds.
-
-        Raises:
-            ClusterError: there is no list to be had; asked again later.
-        """
+    def confirmed(self) -> bool:
+        """Returns True once the sink has everything that the list shows; while the reflector lists, it is False."""
         reflector = self.reflector
-        if not reflector.state.synced:
-            self._survey = None
-        elif self._survey is None:
-            if now - max(reflector.told_at, self._verified_at) >= self._every_seconds:
-                self._begin(now)
-        elif self._survey.told():
-            self._survey = None
-        elif reflector.newest != self._told:
-            self._asked_at, self._told = now, reflector.newest  # it is behind, and goes on
-        elif reflector.state.synced and now - self._asked_at >= PATIENCE_SECONDS:
-            return f"a list shows something new, and the watch has told of nothing for {now - reflector.told_at:.0f} s"
+        if not reflector.state.synced or not reflector.state.version:
+            return False
+        if reflector.version_listed >= self._version or reflector.listed_as_of > self.asked_at:
+            return True
+        version_seen = reflector.version_seen  # read before the objects: these are delivered first
+        self._unconfirmed = [uid for uid in self._unconfirmed if self._is_unconfirmed(uid)]
+        lost = sum(self._awaited_version(uid) <= version_seen for uid in self._unconfirmed)
+        if lost:
+            self._distrust(f"the watch lost the events of {lost} objects and delivered later ones")
+        elif self._unconfirmed and self._clock.monotonic() - self._listed_at >= PATIENCE_SECONDS:
+            behind = f"the watch is behind a list in {len(self._unconfirmed)} objects"
+            self._distrust(f"{behind}, and has been for {PATIENCE_SECONDS:g} s")
+        return not self._unconfirmed
+
+    def shows_newer(self, uid: str, pod: Pod | None) -> bool:
+        """Returns True if the list has a later version of the pod than this one (None: the cache has no version)."""
+        return version_number(self._versions.get(uid, "")) > (
+            version_number(pod.metadata.resource_version) if pod else 0
+        )
+
+    def _differing(self) -> list[str]:
+        """Returns the UIDs of all objects that are not delivered in the version that is listed."""
+        delivered = self.reflector.delivered.copy()  # in one step: the reflector's thread goes on
+        changed = [uid for uid, version in self._versions.items() if delivered.get(uid) != version]
+        return changed + [uid for uid in delivered if uid not in self._versions]
+
+    def _is_unconfirmed(self, uid: str) -> bool:
+        version_seen = self._version_seen(uid)
+        if version_seen > self._version:
+            return False  # by an event that is newer than the list
+        if uid not in self._versions:
+            return uid in self.reflector.delivered
+        return version_seen < self._awaited_version(uid)
+
+    def _sign_of_restoration(self, version_seen: int) -> str:
+        """Returns what shows that the API server was restored from a backup, "" if nothing does."""
+        if self._version < version_seen:
+            return f"a list has version {self._version}, and the watch was at {version_seen}"
+        if any(self._is_older(uid) for uid in self._unconfirmed):
+            return f"the list of version {self._version} has an object in an older version than the watch delivered"
         return ""
 
-    def _begin(self, now: float) -> None:
-        self._asked_at = self._verified_at = now
-        self._told = self.reflector.newest
-        self._survey = self._ask(self.reflector.kind.name)
-        self.reflector.state.answered()
-        self._every_seconds = min(max(QUIET_SECONDS, len(self._survey) / _LISTED_PER_SECOND), _LONGEST_SECONDS)
+    def _is_older(self, uid: str) -> bool:
+        return uid in self._versions and self._awaited_version(uid) < self._version_seen(uid) <= self._version
+
+    def _version_seen(self, uid: str) -> int:
+        """Returns the version in which the object was delivered or deleted, 0 if it was neither."""
+        delivered = self.reflector.delivered.get(uid)
+        if delivered is not None:
+            return version_number(delivered)
+        deletion = self.reflector.deletions.get(uid)
+        return version_number(deletion.version) if deletion else 0
+
+    def _awaited_version(self, uid: str) -> int:
+        """Returns the version that the event must have at least by which the reflector learns of the object."""
+        return version_number(self._versions[uid]) if uid in self._versions else self._version
+
+
+class Surveyor:
+    """Decides when each kind is surveyed, and follows each survey until it is confirmed or the watch is distrusted.
+
+    Call `survey_next` from one thread, which waits for lists, and `follow_up` every second from another.
+    """
+
+    def __init__(
+        self,
+        reflectors: Iterable[Reflector],
+        ask: Callable[[Reflector], Survey],
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        """`ask` lists the reflector's kind; it raises Refused or OutcomeUnknown."""
+        self._reflectors = list(reflectors)
+        self._ask = ask
+        self._telemetry = telemetry
+        self._clock = clock
+        self._due_at = dict.fromkeys(self._reflectors, 0.0)
+        self._hurried = set[Reflector]()
+        self._lock = threading.Lock()
+        self._under_way: list[Survey] = []
+
+    def survey(self, reflector: Reflector) -> Survey:
+        """Surveys the kind now, for a caller that needs to know. Raises Refused or OutcomeUnknown."""
+        self._hurried.discard(reflector)
+        self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # if it fails
+        survey = self._ask(reflector)
+        self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
+        reflector.state.answered()
+        with self._lock:
+            self._under_way.append(survey)
+        return survey
+
+    def hurry(self, reflector: Reflector) -> None:
+        """Makes the kind due at once, because its watch was interrupted: the server may be another one now."""
+        self._hurried.add(reflector)
+
+    def survey_next(self) -> bool:
+        """Surveys the kind that is most overdue; returns False if none is due."""
+        now = self._clock.monotonic()
+        due_at = {reflector: self._next_at(reflector) for reflector in self._reflectors if reflector.state.synced}
+        reflector = min(due_at, key=due_at.__getitem__, default=None)
+        if reflector is None or due_at[reflector] > now:
+            return False
+        try:
+            self.survey(reflector)
+        except ClusterError as error:
+            logger.info("survey failed kind=%s reason=%r", reflector.kind.name, str(error))
+        return True
+
+    def follow_up(self) -> None:
+        """Looks at every survey under way once, and reports the age of those that are confirmed."""
+        with self._lock:
+            surveys = self._under_way
+            self._under_way = []
+        waiting = [survey for survey in surveys if not self._is_over(survey)]
+        with self._lock:
+            self._under_way += waiting
+
+    def _is_over(self, survey: Survey) -> bool:
+        state = survey.reflector.state
+        if survey.confirmed():
+            self._telemetry.synced(survey.reflector.kind.name, survey.asked_at)
+            return True
+        return not state.synced  # it is listed again, which shows more than the survey
+
+    def _next_at(self, reflector: Reflector) -> float:
+        """Returns when the kind is due; a list that the reflector made counts as a survey."""
+        if reflector in self._hurried:
+            return float("-inf")
+        return max(self._due_at[reflector], reflector.listed_as_of + interval_seconds(len(reflector.delivered)))
+
+
+def interval_seconds(objects: int) -> float:
+    """Returns the time from one survey of a kind with so many objects to the next."""
+    return min(max(objects / _OBJECTS_PER_SECOND, SHORTEST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS)

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
 from extender.runtime.memory import PAUSES
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.web.telemetry.series import SERIES, Series
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class Metrics(Telemetry):
         self.registry = registry = CollectorRegistry()
         self._clock, self._version = clock, version
         self._synced_at: dict[str, float] = {}
+        self._withdrawn_at: dict[str, float] = {}
         by_kind = {kind: [each for each in series.values() if each.kind == kind] for kind in ("counter", "histogram")}
         counters = {it.name: Counter(it.name, it.help, it.labels, registry=registry) for it in by_kind["counter"]}
         histograms = {
@@ -88,14 +89,14 @@ class Metrics(Telemetry):
     def watch_event(self, kind: str, event: str) -> None:
         self._counter("extender_watch_events_total", kind, event).inc()
 
-    def synced(self, kind: str) -> None:
-        self._synced_at[kind] = self._clock.monotonic()
+    def synced(self, kind: str, as_of: float) -> None:
+        self._synced_at[kind] = max(as_of, self._synced_at.get(kind, as_of))
 
     def relisted(self, kind: str) -> None:
         self._counter("extender_relists_total", kind).inc()
 
     def withdrawn(self, kind: str) -> None:
-        self._synced_at.pop(kind, None)
+        self._withdrawn_at[kind] = self._clock.monotonic()
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         self._counter("extender_cache_differences_total", kind).inc()
@@ -132,9 +133,13 @@ class Metrics(Telemetry):
         _log.warning("%s %s is left out of the cache: %s", kind, key, why)
 
     def staleness(self) -> Mapping[str, float]:
-        """Seconds since the cache was last known to be equal to the API server's state, by kind."""
-        now = self._clock.monotonic()
-        return {kind: now - at for kind, at in self._synced_at.copy().items()}
+        """Returns the seconds since the cache was last known to be equal to the API server, by kind that is served."""
+        now, withdrawn_at = self._clock.monotonic(), self._withdrawn_at
+        return {
+            kind: now - synced_at
+            for kind, synced_at in self._synced_at.copy().items()
+            if synced_at > withdrawn_at.get(kind, LONG_AGO)  # a survey from before may be confirmed late
+        }
 
     def _gauge(self, name: str) -> Gauge:
         return Gauge(name, SERIES[name].help, registry=self.registry)

@@ -30,6 +30,7 @@ from tests.stock.waiting import wait_until
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(reflection, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(source, "SURVEY_POLL_SECONDS", 0.01)
 
 
 @contextmanager
@@ -143,8 +144,8 @@ def test_events_that_a_bookmark_passed_over_are_missed_once_the_watch_is_taken_u
         assert wait_until(lambda: any("watch=1" in call for call in api.calls))
         api.put(NODES, make_node("b").obj(), unnoticed=True)
         api.bookmark(NODES)
-        (reflector,) = following._reflectors
-        assert wait_until(lambda: reflector.version_seen > reflector.newest.version)
+        passed = api.page(NODES, 0, "")["metadata"]["resourceVersion"]
+        assert wait_until(lambda: following.has_told("Node", passed))
         api.put(NODES, make_node("c").obj(), unnoticed=True)
         api.end_watches()
         api.put(NODES, make_node("d").obj())
@@ -286,8 +287,7 @@ def test_a_reflector_whose_thread_has_ended_is_not_synced_and_goes_on_when_it_is
 def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "VERIFICATION_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(survey, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.05)
     with (
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, recorder),
@@ -303,8 +303,9 @@ def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
 
 
 def test_a_server_restored_while_a_watch_is_interrupted_is_noticed_though_it_is_past_the_version_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.05)
     with (
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
@@ -318,6 +319,37 @@ def test_a_server_restored_while_a_watch_is_interrupted_is_noticed_though_it_is_
         for name in "defgh":
             api.put(NODES, make_node(name).obj())
         assert wait_until(names(recorder, "a", *"defgh"))
+
+
+def test_a_watch_that_stays_open_and_silent_is_distrusted_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(survey, "PATIENCE_SECONDS", 0.1)
+    release = threading.Event()
+    with fake_api(make_node("a").obj()) as api:
+        api.fail(NODES, *[hang(release)] * 100, watch=True)
+        with running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
+            assert wait_until(lambda: not following.unsynced(), 10)
+            api.put(NODES, make_node("b").obj())
+            assert wait_until(names(recorder, "a", "b"))
+            api.put(NODES, make_node("c").obj())
+            api.remove(NODES, "a")
+            assert wait_until(names(recorder, "b", "c"))
+            release.set()
+
+
+def test_one_lost_event_is_found_while_later_ones_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.05)
+    with (
+        fake_api(make_node("gone").obj(), make_node("b").obj()) as api,
+        running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
+    ):
+        assert wait_until(lambda: not following.unsynced(), 10)
+        assert wait_until(lambda: any("watch=1" in call for call in api.calls))
+        api.remove(NODES, "gone", unnoticed=True)
+        api.put(NODES, make_node("c").obj())
+        assert wait_until(names(recorder, "b", "c"))
 
 
 def test_two_servers_are_two_clusters(tmp_path: Path) -> None:
