@@ -1,4 +1,4 @@
-"""DefaultPreemption: its arguments and events; the search itself is `extender.preemption`.
+"""DefaultPreemption: its arguments and events. The search for victims is `extender.preemption`.
 
 Source: upstream plugin defaultpreemption, DefaultPreemptionArgs.
 """
@@ -21,12 +21,12 @@ NAME = "DefaultPreemption"
 class DefaultPreemptionArgs(Arguments):
     kind: Literal["DefaultPreemptionArgs"] = "DefaultPreemptionArgs"
     min_candidate_nodes_percentage: Percentage = 10
-    """The share of the nodes that preemption looks for candidates on, at the least."""
+    """Preemption looks for candidates on at least this share of the nodes, in percent."""
     min_candidate_nodes_absolute: Annotated[int, Field(ge=0, le=2**31 - 1)] = 100
-    """The least number of these nodes."""
+    """Preemption looks for candidates on at least this number of nodes."""
 
     @model_validator(mode="after")
-    def _some(self) -> Self:
+    def _not_both_zero(self) -> Self:
         if not self.min_candidate_nodes_percentage and not self.min_candidate_nodes_absolute:
             raise ValueError("minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be 0")
         return self
@@ -40,6 +40,6 @@ PLUGIN = Plugin(
     NAME,
     DefaultPreemptionArgs,
     points=frozenset(("preEnqueue", "postFilter")),
-    # A pod that waits for its victims to leave is woken by the rules that refused it.
+    # A pod that waits until its victims have left is woken by the rules that refused it.
     interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
 )

@@ -1,4 +1,4 @@
-"""DynamicResources: the devices that a pod claims must be free on the node. Source: upstream dynamicresources."""
+"""DynamicResources: requires that the devices a pod claims are free on the node. Source: upstream dynamicresources."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from extender.table.labels import BoolColumn, Rows
 
 
 def claim_of(change: Change) -> tuple[str, ...] | None:
-    """Returns the claim that the change is about, or the pod that it was made for; None where devices came free."""
-    if _devices_come_free(change):
+    """Returns the key of the changed claim, or the UID of the pod it was made for; None if devices became free."""
+    if _devices_become_free(change):
         return None
-    if _is_made_anew(change):
+    if _can_be_recreated(change):
         return (change.old.controller.uid,) if change.old.controller else ()
     return ((change.new or change.old).key,)
 
 
 def claim_helps(pod: PodInfo, change: Change) -> bool:
-    """Returns True if devices came free, or a claim of the pod came or has another status than before.
+    """Returns True if devices became free, or a claim of the pod was added or changed its status.
 
-    Upstream leaves out that a claim made for the pod's extended resources went: the next attempt can make its own.
+    It also returns True if a claim for the pod's extended resources was deleted, because the next attempt can make a
+    new one. Upstream does not.
     """
-    if _devices_come_free(change):
+    if _devices_become_free(change):
         return True
-    if _is_made_anew(change):
+    if _can_be_recreated(change):
         return bool(change.old.controller and change.old.controller.uid == pod.uid)
     if change.new is None or change.new.key not in claims_of(pod):
         return False
@@ -50,8 +51,8 @@ def claim_helps(pod: PodInfo, change: Change) -> bool:
 
 
 def claims_of(pod: PodInfo) -> Iterator[str]:
-    """Yields the keys of the claims that the pod uses, as far as they have been made."""
-    generated = {each.name: each.resource_claim_name for each in pod.pod.status.resource_claim_statuses or ()}
+    """Yields the keys of the claims that the pod uses, apart from those that do not exist yet."""
+    generated = {status.name: status.resource_claim_name for status in pod.pod.status.resource_claim_statuses or ()}
     for claim in pod.pod.spec.resource_claims or ():
         name = claim.resource_claim_name or generated.get(claim.name)
         if name:
@@ -63,20 +64,20 @@ def _claims_and_uid(pod: PodInfo) -> Iterator[str]:
     yield pod.uid
 
 
-def _is_made_anew(change: Change) -> bool:
+def _can_be_recreated(change: Change) -> bool:
     return change.new is None and bool(change.old.is_for_extended_resources)
 
 
-def _devices_come_free(change: Change) -> bool:
-    """Returns whether the claim has lost a device; a list shows it with others at once, which upstream passes over."""
+def _devices_become_free(change: Change) -> bool:
+    """Returns True if the claim lost a device. After a list it may have other devices, which upstream ignores."""
     old: ResourceClaim | None = change.old
     new: ResourceClaim | None = change.new
     if old is None or old.allocation is None:
         return False
     if new is None or new.allocation is None:
         return True
-    left = new.allocation.results
-    return any(device not in left for device in old.allocation.results)
+    remaining = new.allocation.results
+    return any(device not in remaining for device in old.allocation.results)
 
 
 INTERESTS = Interests(
@@ -98,18 +99,19 @@ INTERESTS = Interests(
 
 
 class ClaimsExist:
-    """Keeps pods out of the active queue until every claim that they name is there (upstream PreEnqueue).
+    """Keeps a pod out of the active queue until every claim that it names exists (upstream PreEnqueue).
 
-    Nothing is said of such a pod: no condition, no event. Who makes its claims writes its status at the same time.
+    The pod gets no condition and no event, because whoever creates its claims writes its status at the same time.
 
     Args:
-        applies_to: tells whether the pod's profile has the plugin.
+        applies_to: returns True if the pod's profile has this plugin.
     """
 
     name = NAME
 
     def __init__(self, find: FindClaim, applies_to: Callable[[PodInfo], bool]) -> None:
-        self._find, self._applies_to = find, applies_to
+        self._find = find
+        self._applies_to = applies_to
 
     def admits(self, pod: PodInfo) -> bool:
         if not pod.pod.spec.resource_claims or not self._applies_to(pod):
@@ -122,14 +124,15 @@ UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
 
 @dataclass(frozen=True, slots=True)
 class DynamicResourcesFilter(PerTemplate):
-    """Upstream dynamicresources.DynamicResources, Filter.
+    """Refuses nodes without the devices that the pod claims (upstream dynamicresources.DynamicResources, Filter).
 
-    Without a clock no claim is ever overdue, and the allocator's steps are counted instead of its time. Upstream's
-    PostFilter, which deallocates a claim that fits no node, is `devices.plan.idle_claim`.
+    Without a clock no claim is overdue, and the allocator's limit counts steps instead of time. Upstream's PostFilter,
+    which deallocates a claim that fits on no node, is `devices.plan.idle_claim`.
 
     Attributes:
-        at_bind: a claim for the pod's extended resources is the one that the scheduler has just made (upstream PreBind)
-            and judged like any other; in a scheduling cycle it is left over from an earlier one, and in the way.
+        at_bind: True at bind: a claim for the pod's extended resources is the one that the scheduler has just created
+            (upstream PreBind), and is checked like any other. In a scheduling cycle such a claim is left over from an
+            earlier attempt and blocks the pod.
     """
 
     binding_timeout_seconds: float = 600
@@ -151,8 +154,14 @@ class DynamicResourcesFilter(PerTemplate):
 
 
 class _DynamicResourcesCheck(Check):
-    def __init__(self, claims: PodDeviceClaims, table: Table, now: float, timeout: float, limit: NodeTimeLimit) -> None:
-        self._claims, self._table, self._now, self._timeout, self._limit = claims, table, now, timeout, limit
+    def __init__(
+        self, claims: PodDeviceClaims, table: Table, now: float, binding_timeout_seconds: float, limit: NodeTimeLimit
+    ) -> None:
+        self._claims = claims
+        self._table = table
+        self._now = now
+        self._binding_timeout_seconds = binding_timeout_seconds
+        self._limit = limit
 
     def refuse(self, rows: Rows) -> Verdict:
         node_claims = NodeClaims(self._claims, self._table, rows, self._limit)
@@ -161,8 +170,8 @@ class _DynamicResourcesCheck(Check):
             verdict.extend(group.verdict(rows))
         allocated = self._claims.allocated
         if allocated:
-            away = unavailable(allocated, self._table, rows, self._now, self._timeout)
-            verdict.append((_without(away, verdict), UNAVAILABLE))
+            elsewhere = unavailable(allocated, self._table, rows, self._now, self._binding_timeout_seconds)
+            verdict.append((_without(elsewhere, verdict), UNAVAILABLE))
         return verdict
 
 
@@ -174,7 +183,7 @@ def _without(mask: BoolColumn, verdict: Verdict) -> BoolColumn:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResourcesScore(PerTemplate):
-    """Upstream dynamicresources.DynamicResources, Score (KEP-4816)."""
+    """Prefers nodes where earlier alternatives of requests are met (upstream Score, KEP-4816)."""
 
     name: str = NAME
 
@@ -182,37 +191,37 @@ class DynamicResourcesScore(PerTemplate):
         claims = pod_device_claims(pod, table)
         if not isinstance(claims, PodDeviceClaims):
             return None
-        listed = any(request.first_available for claim in claims.user for request in claim.requests)
-        had = sum(map(_score, claims.allocated))
+        has_alternatives = any(request.first_available for claim in claims.user for request in claim.requests)
+        allocated_score = sum(map(_score, claims.allocated))
 
         def score(rows: Rows) -> Scores:
             scores = np.zeros(len(rows), np.int64)
             for group in NodeClaims(claims, table, rows).groups:
                 fitting = np.flatnonzero(group.mask)
                 fitting = fitting[group.allocations.outcomes(rows[fitting], group.limit) == FITS]
-                scores[fitting] = group.allocations.scores(rows[fitting]) + had
+                scores[fitting] = group.allocations.scores(rows[fitting]) + allocated_score
             return scores
 
-        return RowScorer(score, normalised) if listed else None
+        return RowScorer(score, normalised) if has_alternatives else None
 
 
 def _score(claim: ResourceClaim) -> int:
-    """The score of a claim that has its devices already."""
-    taken = {result.request for result in (claim.allocation.results if claim.allocation else ())}
+    """Returns the score of a claim that is allocated already."""
+    allocated = {result.request for result in (claim.allocation.results if claim.allocation else ())}
     return sum(
-        BEST_ALTERNATIVE - place
+        BEST_ALTERNATIVE - position
         for request in claim.requests
-        for place, sub in enumerate(request.first_available or ())
-        if f"{request.name}/{sub.name}" in taken
+        for position, alternative in enumerate(request.first_available or ())
+        if f"{request.name}/{alternative.name}" in allocated
     )
 
 
 class DynamicResourcesArgs(Arguments):
     kind: Literal["DynamicResourcesArgs"] = "DynamicResourcesArgs"
     filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
-    """The time that the allocator may take for one node; 0: no limit."""
+    """The time limit of the allocator for one node; 0: no limit."""
     binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
-    """The time that extender schedule waits for binding conditions of devices."""
+    """How long `extender schedule` waits for the binding conditions of devices."""
 
 
 _CLOCK = SystemClock()

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that hold the pod's images are preferred. Source: upstream plugin imagelocality."""
+"""ImageLocality: prefers nodes that have the pod's images. Source: upstream plugin imagelocality."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_BYTES_PER_IMAGE = 1000 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ImageLocality(PerNode):
-    """Scores a node by the bytes of the pod's images that it holds, weighted by how many nodes hold them."""
+    """Scores a node by the bytes of the pod's images that it has, weighted by the share of nodes that have each."""
 
     name: str = NAME
 
@@ -29,15 +29,15 @@ class ImageLocality(PerNode):
 
 
 def _scores(images: tuple[str, ...], nodes: NodeColumns, rows: Rows) -> Scores:
-    held = [image for name in images if (image := nodes.images.get(name))]
-    if not held:
+    present = [image for name in images if (image := nodes.images.get(name))]
+    if not present:
         return np.zeros(len(rows), np.int64)
-    bytes_held = np.zeros(nodes.capacity, np.int64)
-    for image in held:
+    bytes_by_node = np.zeros(nodes.capacity, np.int64)
+    for image in present:
         spread = len(image.rows) / len(nodes.rows)
-        bytes_held[list(image.rows)] += int(image.size_bytes * spread)
+        bytes_by_node[list(image.rows)] += int(image.size_bytes * spread)
     largest = LARGEST_BYTES_PER_IMAGE * len(images)
-    clamped = bytes_held[rows].clip(SMALLEST_BYTES, max(largest, SMALLEST_BYTES))
+    clamped = bytes_by_node[rows].clip(SMALLEST_BYTES, max(largest, SMALLEST_BYTES))
     return MAX_SCORE * (clamped - SMALLEST_BYTES) // (largest - SMALLEST_BYTES)
 
 

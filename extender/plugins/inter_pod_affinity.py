@@ -1,4 +1,10 @@
-"""InterPodAffinity."""
+"""InterPodAffinity: pods attract and repel each other within topology domains.
+
+In this order: the terms as counts of pods per domain, the predicate, the priority, the queueing hints, the plugin.
+
+Source: upstream interpodaffinity, mergeAffinityTermNamespacesIfNotEmpty, podMatchesAllAffinityTerms,
+getExistingAntiAffinityCounts.
+"""
 
 from __future__ import annotations
 
@@ -32,37 +38,37 @@ from extender.table.pods.matches import MatchCount
 from extender.table.pods.terms import Effect, IncomingPod, TermCount, TermKind
 
 
-def asking(pod: PodInfo, table: Table) -> IncomingPod:
-    """Returns the pod as the terms of others see it."""
+def incoming(pod: PodInfo, table: Table) -> IncomingPod:
+    """Returns the properties of the pod that terms of placed pods select by."""
     return IncomingPod(pod.group, table.namespaces.labels(pod.group.namespace))
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Returns the effects that the terms of all standing pods have on the pod."""
-    return table.terms.effects_on(asking(pod, table)).effects if table.terms.holders() else {}
+    """Returns the effects that the terms of all placed pods have on the pod."""
+    return table.terms.effects_on(incoming(pod, table)).effects if table.terms.holders() else {}
 
 
-def pods_meant(term: AffinityTerm, table: Table) -> PodCountQuery:
-    """Returns the query for the pods that the term matches."""
+def query_for(term: AffinityTerm, table: Table) -> PodCountQuery:
+    """Returns the query for the pods that match the term."""
     return PodCountQuery(_term_namespaces(term, table), term.selector)
 
 
-def pods_meant_by_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQuery:
-    """Returns the query for the pods that every one of the terms matches; there must be at least one term."""
-    named = [names for term in terms if (names := _term_namespaces(term, table)) is not None]
+def query_for_all(terms: Sequence[AffinityTerm], table: Table) -> PodCountQuery:
+    """Returns the query for the pods that match all of the terms; there must be at least one."""
+    namespaces = [names for term in terms if (names := _term_namespaces(term, table)) is not None]
     requirements = dict.fromkeys(requirement for term in terms for requirement in term.selector.requirements)
     selector = Selector(tuple(requirements), any(term.selector.nothing for term in terms))
-    return PodCountQuery(frozenset.intersection(*named) if named else None, selector)
+    return PodCountQuery(frozenset.intersection(*namespaces) if namespaces else None, selector)
 
 
-def pods_by_domain(topology_key: str, found: MatchCount, table: Table) -> DomainCounts:
+def pods_by_domain(topology_key: str, matches: MatchCount, table: Table) -> DomainCounts:
     column = table.nodes.labels[topology_key]
-    pods = summed_by_domain(column, found.by_node)
-    return DomainCounts(column.ids, pods, lambda gone: gone.matching(found.query))
+    pods = summed_by_domain(column, matches.by_node)
+    return DomainCounts(column.ids, pods, lambda gone: gone.matching(matches.query))
 
 
 def terms_against(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """Returns the anti-affinity terms that standing pods have against the pod, for each topology key."""
+    """Returns the anti-affinity terms of placed pods that match the pod, counted by domain for each topology key."""
     counts = [
         _terms_by_domain(effect.topology_key, count, table)
         for effect, count in effects_on(pod, table).items()
@@ -94,51 +100,55 @@ REFUSED_BY_OTHERS = unschedulable(NAME, "node(s) didn't satisfy existing pods an
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityFilter(PerTemplate):
-    """Requires the pod's affinity, and no anti-affinity between it and pods that stand."""
+    """Requires what the pod's affinity asks for, and no anti-affinity between it and placed pods."""
 
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
-        refusing = terms_against(pod, table)
-        if not (refusing or pod.required_affinity or pod.required_anti_affinity):
+        others_terms = terms_against(pod, table)
+        if not (others_terms or pod.required_affinity or pod.required_anti_affinity):
             return None
-        return _InterPodAffinityCheck(_wanted(pod, table), _refused(pod, table), refusing)
+        return _InterPodAffinityCheck(_required_pods(pod, table), _forbidden_pods(pod, table), others_terms)
 
 
-def _refused(pod: PodInfo, table: Table) -> list[DomainCounts]:
-    """Returns the pods that must not be there, for each distinct term that finds any."""
-    terms = dict.fromkeys((term.topology_key, pods_meant(term, table)) for term in pod.required_anti_affinity)
-    found = [(key, table.matching(question)) for key, question in terms]
-    return [pods_by_domain(key, pods, table) for key, pods in found if pods.total]
+def _forbidden_pods(pod: PodInfo, table: Table) -> list[DomainCounts]:
+    """Returns the pods that match the pod's anti-affinity, for each distinct term that any pod matches."""
+    terms = dict.fromkeys((term.topology_key, query_for(term, table)) for term in pod.required_anti_affinity)
+    matches_by_term = [(key, table.matching(query)) for key, query in terms]
+    return [pods_by_domain(key, matches, table) for key, matches in matches_by_term if matches.total]
 
 
-def _wanted(pod: PodInfo, table: Table) -> _Wanted | None:
+def _required_pods(pod: PodInfo, table: Table) -> _RequiredPods | None:
     if not pod.required_affinity:
         return None
-    question = pods_meant_by_all(pod.required_affinity, table)
-    found = table.matching(question)
+    query = query_for_all(pod.required_affinity, table)
+    matches = table.matching(query)
     keys = dict.fromkeys(term.topology_key for term in pod.required_affinity)
-    return _Wanted([pods_by_domain(key, found, table) for key in keys], question.matches(pod.group))
+    return _RequiredPods([pods_by_domain(key, matches, table) for key in keys], query.matches(pod.group))
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The pods that must be there, for each topology key; `wants_itself`: the pod matches its own terms."""
+class _RequiredPods:
+    """The pods that match the pod's affinity, counted by domain for each topology key.
+
+    `matches_itself` is True if the pod matches its own terms.
+    """
 
     counts: Sequence[DomainCounts]
-    wants_itself: bool
+    matches_itself: bool
 
     def lacking(self, rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-        """Returns bool[len(rows)]: a key has no pod in the row's domain.
+        """Returns bool[len(rows)]: True if, for some topology key, no matching pod is in the node's domain.
 
-        The first pod of a group that has affinity to itself may stand anywhere."""
+        The first pod of a group with affinity to itself may go to any node that has all of the labels.
+        """
         lacking = np.zeros(len(rows), np.bool_)
         anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
         for count in self.counts:
-            left = 0 if gone is None else count.removed(rows, gone)
-            lacking |= count.around(rows) <= left
-            anywhere = anywhere - left
-        if self.wants_itself and np.any(anywhere == 0):
+            removed = 0 if gone is None else count.removed(rows, gone)
+            lacking |= count.around(rows) <= removed
+            anywhere = anywhere - removed
+        if self.matches_itself and np.any(anywhere == 0):
             labelled = np.ones(len(rows), np.bool_)
             for count in self.counts:
                 labelled &= count.domain[rows] != ABSENT
@@ -150,9 +160,14 @@ class _InterPodAffinityCheck(Check):
     sees_pods = True
 
     def __init__(
-        self, wanted: _Wanted | None, refused: Sequence[DomainCounts], refusing: Sequence[DomainCounts]
+        self,
+        required: _RequiredPods | None,
+        forbidden: Sequence[DomainCounts],
+        others_terms: Sequence[DomainCounts],
     ) -> None:
-        self._wanted, self._refused, self._refusing = wanted, refused, refusing
+        self._required = required
+        self._forbidden = forbidden
+        self._others_terms = others_terms
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._verdict(rows, None)
@@ -161,26 +176,27 @@ class _InterPodAffinityCheck(Check):
         return self._verdict(rows, gone)
 
     def _verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
-        lacking = np.zeros(len(rows), np.bool_) if self._wanted is None else self._wanted.lacking(rows, gone)
-        clashing = _any_around(self._refused, rows, gone) & ~lacking
-        refused = _any_around(self._refusing, rows, gone) & ~(lacking | clashing)
-        return [(lacking, NOT_WITH_WANTED), (clashing, WITH_REFUSED), (refused, REFUSED_BY_OTHERS)]
+        lacking = np.zeros(len(rows), np.bool_) if self._required is None else self._required.lacking(rows, gone)
+        clashing = _any_around(self._forbidden, rows, gone) & ~lacking
+        refused_by_others = _any_around(self._others_terms, rows, gone) & ~(lacking | clashing)
+        return [(lacking, NOT_WITH_WANTED), (clashing, WITH_REFUSED), (refused_by_others, REFUSED_BY_OTHERS)]
 
 
 def _any_around(counts: Sequence[DomainCounts], rows: Rows, gone: HypotheticalRemovals | None) -> BoolColumn:
-    """Returns bool[len(rows)]: any of the counts has a pod in the row's domain."""
-    found = np.zeros(len(rows), np.bool_)
+    """Returns bool[len(rows)]: True if one of the counts is above 0 in the node's domain."""
+    is_around = np.zeros(len(rows), np.bool_)
     for count in counts:
-        found |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
-    return found
+        is_around |= count.around(rows) > (0 if gone is None else count.removed(rows, gone))
+    return is_around
 
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinityScore(PerTemplate):
-    """Prefers nodes by the weights of the terms that hold there.
+    """Prefers nodes by the weights of the terms that match there.
 
-    `hard_pod_affinity_weight`: what a required affinity term of a standing pod weighs, 0 to 100.
-    `ignore_preferred_terms_of_existing_pods`: terms of others count only for pods that have preferred terms themselves.
+    Attributes:
+        hard_pod_affinity_weight: the weight of a required affinity term of a placed pod, 0 to 100.
+        ignore_preferred_terms_of_existing_pods: terms of placed pods count only if the pod has preferred terms itself.
     """
 
     hard_pod_affinity_weight: int = 1
@@ -188,13 +204,13 @@ class InterPodAffinityScore(PerTemplate):
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        weights = list(_own(pod, table))
+        weights = list(_own_weights(pod, table))
         if weights or not self.ignore_preferred_terms_of_existing_pods:
-            weights += self._others(pod, table)
+            weights += self._others_weights(pod, table)
         return _InterPodAffinityScorer(weights, table) if weights else None
 
-    def _others(self, pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
-        """(topology key, weight by node) of the terms that standing pods have about the pod."""
+    def _others_weights(self, pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
+        """Yields (topology key, weight by node) for the terms of placed pods that match the pod."""
         factors = {TermKind.PREFERRED: 1, TermKind.REQUIRED_AFFINITY: self.hard_pod_affinity_weight}
         for effect, count in effects_on(pod, table).items():
             factor = factors.get(effect.kind, 0)
@@ -202,11 +218,11 @@ class InterPodAffinityScore(PerTemplate):
                 yield effect.topology_key, factor * count.by_node
 
 
-def _own(pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
-    """(topology key, weight by node) of the pod's preferred terms."""
+def _own_weights(pod: PodInfo, table: Table) -> Iterator[tuple[str, IntColumn]]:
+    """Yields (topology key, weight by node) for the pod's own preferred terms."""
     for sign, terms in ((1, pod.preferred_affinity), (-1, pod.preferred_anti_affinity)):
         for term in terms:
-            yield term.topology_key, sign * term.weight * table.matching(pods_meant(term, table)).by_node
+            yield term.topology_key, sign * term.weight * table.matching(query_for(term, table)).by_node
 
 
 class _InterPodAffinityScorer(Scorer):
@@ -234,54 +250,55 @@ class _InterPodAffinityScorer(Scorer):
 
 
 def terms_are_met(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a placed pod came to match the affinity, or ceased to stand against the pod.
+    """Returns True if a placed pod now matches the pod's affinity, or no longer conflicts with the pod.
 
-    It stands against the pod by anti-affinity on either side, or as the one that the pod must be near.
+    It conflicts if either matches the other's anti-affinity. A pod also counts as conflicting while it is the only one
+    that the pod must be near, because the pod may be the first of its group once it is gone.
     """
     old, new = change.old, change.new
     if not has_place(old) or not has_place(new):
         return False
-    wanted, unwanted = pod.required_affinity, pod.required_anti_affinity
+    affinity, anti_affinity = pod.required_affinity, pod.required_anti_affinity
     if old is None:
-        return _matches_all(wanted, new)
+        return _matches_all(affinity, new)
     if new is None:
-        minded = _matches_any(unwanted, old) or _matches_any(old.required_anti_affinity, pod)
-        return minded or _may_be_first_after(pod, old)
-    if _matches_all(wanted, new):
-        if not _matches_all(wanted, old):
+        conflicted = _matches_any(anti_affinity, old) or _matches_any(old.required_anti_affinity, pod)
+        return conflicted or _may_be_first_after(pod, old)
+    if _matches_all(affinity, new):
+        if not _matches_all(affinity, old):
             return True
     elif _may_be_first_after(pod, old):
         return True
-    return _matches_any(unwanted, old) and not _matches_any(unwanted, new)
+    return _matches_any(anti_affinity, old) and not _matches_any(anti_affinity, new)
 
 
 def _may_be_first_after(pod: PodInfo, gone: PodInfo) -> bool:
-    """Returns True if the pod needs nobody to be near once the last such pod is gone, for it is one itself.
+    """Returns True if the pod may become the first of its group when `gone` no longer matches.
 
-    Upstream has such a pod wait until all pods are tried again.
+    The first pod of a group with affinity to itself may go anywhere. Upstream wakes it only when it retries all pods.
     """
     return _matches_all(pod.required_affinity, gone) and _matches_all(pod.required_affinity, pod)
 
 
 def node_changes_domain(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a node joined a topology domain of one of the pod's terms, or left any.
+    """Returns True if a node joined a topology domain of the pod's affinity, or left any domain.
 
-    A pod without terms is one that placed pods stand against, by theirs: they are on no new node, and on one that
-    leaves a domain they stand elsewhere. Upstream looks at the terms of the pod alone.
+    If the pod has no affinity, placed pods refused it by their anti-affinity. They are not on a new node, and when
+    their node leaves a domain, that domain may accept the pod. Upstream looks only at the pod's own terms.
     """
     old, new = change.old, change.new
-    wanted = {term.topology_key for term in pod.required_affinity}
+    keys = {term.topology_key for term in pod.required_affinity}
     if old is None:
-        return not wanted or not wanted.isdisjoint(new.labels)
+        return not keys or not keys.isdisjoint(new.labels)
     if new is None or any(new.labels.get(key) != value for key, value in old.labels.items()):
         return True
-    return any(_joins(old, new, key) for key in wanted)
+    return any(_joins(old, new, key) for key in keys)
 
 
 def namespace_is_selected_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the labels of a namespace changed which terms of the pod, or others' about the pod, may select.
+    """Returns True if a namespace's labels changed that a term of the pod, or one about the pod, may select by.
 
-    Upstream registers for no namespaces: such a pod waits there until all pods are tried again.
+    Upstream registers for no namespaces, so there such a pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if old is not None and new is not None and old.labels == new.labels:
@@ -304,46 +321,48 @@ def _matches_any(terms: Iterable[AffinityTerm], pod: PodInfo) -> bool:
 
 
 def _matches(term: AffinityTerm, pod: PodInfo) -> bool:
-    # The labels of namespaces are not at hand, so a term that selects namespaces may mean any.
+    # The labels of namespaces are not available here, so a namespace selector counts as matching.
     reaches = pod.group.namespace in term.namespaces or term.namespace_selector != NOTHING
     return reaches and term.selector.matches(pod.pod.labels)
 
 
 def terms_about(change: Change) -> list[str] | None:
-    """Returns the names of the terms that a placed pod may match now, or did; None where it objects to any pod."""
+    """Returns the names of terms that the placed pod may match now, or matched; None if it repelled any pod."""
     names: list[str] = []
     if change.new is not None:
-        names += map(_WANTED.format, names_of_labels(change.new.pod.labels))
+        names += [f"{_AFFINITY} {name}" for name in names_of_labels(change.new.pod.labels)]
     if change.old is not None:
-        for named in (_WANTED, _UNWANTED):
-            names += map(named.format, names_of_labels(change.old.pod.labels))
+        for prefix in (_AFFINITY, _ANTI_AFFINITY):
+            names += [f"{prefix} {name}" for name in names_of_labels(change.old.pod.labels)]
     if change.new is None:
-        refused = [name for term in change.old.required_anti_affinity for name in names_of_selector(term.selector)]
-        if ANY in refused:
+        repelled = [name for term in change.old.required_anti_affinity for name in names_of_selector(term.selector)]
+        if ANY in repelled:
             return None
-        names += map(_OWN.format, refused)
+        names += [f"{_LABEL} {name}" for name in repelled]
     return names
 
 
-_WANTED, _UNWANTED, _OWN = "affinity {}", "anti-affinity {}", "label {}"
+_AFFINITY = "affinity"
+_ANTI_AFFINITY = "anti-affinity"
+_LABEL = "label"
 
 
 def _names_of_terms(pod: PodInfo) -> Iterator[str]:
-    """Yields names of one term of the affinity, as all must be met, of each of the anti-affinity, and of own labels."""
+    """Yields the names of the first affinity term (all must match), of each anti-affinity term, and of own labels."""
     for term in pod.required_affinity[:1]:
-        yield from _prefixed(_WANTED, names_of_selector(term.selector))
+        yield from _prefixed(_AFFINITY, names_of_selector(term.selector))
     for term in pod.required_anti_affinity:
-        yield from _prefixed(_UNWANTED, names_of_selector(term.selector))
-    yield from _prefixed(_OWN, names_of_labels(pod.pod.labels))
+        yield from _prefixed(_ANTI_AFFINITY, names_of_selector(term.selector))
+    yield from _prefixed(_LABEL, names_of_labels(pod.pod.labels))
 
 
 def _prefixed(prefix: str, names: Iterable[str]) -> Iterator[str]:
-    return (prefix.format(name) if name else ANY for name in names)
+    return (f"{prefix} {name}" if name != ANY else ANY for name in names)
 
 
 def _topology_keys(pod: PodInfo) -> Hashable:
-    wanted, unwanted = pod.required_affinity, pod.required_anti_affinity
-    return frozenset(term.topology_key for term in wanted), frozenset(term.topology_key for term in unwanted)
+    affinity, anti_affinity = pod.required_affinity, pod.required_anti_affinity
+    return frozenset(term.topology_key for term in affinity), frozenset(term.topology_key for term in anti_affinity)
 
 
 def _namespaces(pod: PodInfo) -> Hashable:
@@ -375,9 +394,9 @@ INTERESTS = Interests(
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
-    """The weight of required affinity of other pods when nodes are scored."""
+    """The weight of required affinity terms of other pods in the score."""
     ignore_preferred_terms_of_existing_pods: bool = False
-    """Counts what placed pods prefer only for pods that prefer something themselves."""
+    """Ignores preferred terms of placed pods, unless the pod has preferred terms itself."""
 
 
 PLUGIN = Plugin(

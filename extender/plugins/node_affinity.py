@@ -1,4 +1,4 @@
-"""NodeAffinity: a pod's nodeSelector and node affinity, and what a profile adds. Source: upstream nodeaffinity."""
+"""NodeAffinity: a pod's nodeSelector and node affinity, plus what its profile adds. Source: upstream nodeaffinity."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ class NodeSelectorRequirementSpec(Strict):
 
 def _expression(requirement: NodeSelectorRequirementSpec) -> NodeSelectorRequirementSpec:
     label_key(requirement.key)
-    wanted = Requirement(requirement.key, requirement.operator, frozenset(requirement.values))
+    parsed = Requirement(requirement.key, requirement.operator, frozenset(requirement.values))
     match requirement.operator:
         case "In" | "NotIn" if not requirement.values:
             raise ValueError(f"operator {requirement.operator} needs values")
         case "Exists" | "DoesNotExist" if requirement.values:
             raise ValueError(f"operator {requirement.operator} takes no values")
-        case "Gt" | "Lt" if wanted.bound() is None:
+        case "Gt" | "Lt" if parsed.bound() is None:
             raise ValueError(f"operator {requirement.operator} needs exactly one whole number")
-    if not wanted.well_formed():
-        raise ValueError("want values that a label can have")
+    if not parsed.well_formed():
+        raise ValueError("expected values that a label can have")
     return requirement
 
 
 def _field(requirement: NodeSelectorRequirementSpec) -> NodeSelectorRequirementSpec:
     if requirement.key != "metadata.name":
-        raise ValueError("the one field to select by is metadata.name")
+        raise ValueError("the only field to select by is metadata.name")
     if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
-        raise ValueError("a field is selected by operator In or NotIn and exactly one value")
+        raise ValueError("a field needs operator In or NotIn and exactly one value")
     return requirement
 
 
@@ -101,34 +101,33 @@ class NodeAffinitySpec(Strict):
 class NodeAffinityArgs(Arguments):
     kind: Literal["NodeAffinityArgs"] = "NodeAffinityArgs"
     added_affinity: NodeAffinitySpec = NodeAffinitySpec()
-    """Node affinity that every pod of the profile has beside its own."""
+    """Node affinity that applies to every pod of the profile in addition to its own."""
 
     @property
     def added(self) -> model.NodeAffinity:
-        """Returns addedAffinity as the model has it."""
-        given = self.added_affinity.model_dump(by_alias=True, exclude_none=True)
-        return msgspec.convert(given, model.NodeAffinity)
+        """addedAffinity, as a struct of the model."""
+        affinity = self.added_affinity.model_dump(by_alias=True, exclude_none=True)
+        return msgspec.convert(affinity, model.NodeAffinity)
 
 
 def node_starts_to_match(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node has what the pod requires and had not before."""
+    """Returns True if the node now has what the pod requires, and did not before."""
     return is_required_node(pod.pod, change.new) and (change.old is None or not is_required_node(pod.pod, change.old))
 
 
 def _added_starts_to_match(added: NodeSelector, pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node has what the profile requires, and had not before, and what the pod does."""
-    return (
-        is_selected(change.new, added) and not is_selected(change.old, added) and is_required_node(pod.pod, change.new)
-    )
+    """Returns True if the node now has what the profile requires, did not before, and has what the pod requires."""
+    starts_to_match = is_selected(change.new, added) and not is_selected(change.old, added)
+    return starts_to_match and is_required_node(pod.pod, change.new)
 
 
 def labels_of_node(change: Change) -> list[str]:
-    """Returns the names of the requirements that a new node may satisfy."""
+    """Returns the names of the requirements that a new node may match."""
     return [*names_of_labels(change.new.labels), *names_of_labels({NODE_NAME_FIELD: change.new.name})]
 
 
 def labels_that_changed(change: Change) -> Iterator[str]:
-    """Yields the names of the requirements that a node may satisfy which it did not satisfy before."""
+    """Yields the names of the requirements that the node may match now and did not match before."""
     old, new = change.old.labels, change.new.labels
     for key in old.keys() | new.keys():
         if old.get(key) != new.get(key):
@@ -145,21 +144,21 @@ def _one_requirement_of_each_term(pod: PodInfo) -> Iterator[str]:
 
 
 def _every_requirement(pod: PodInfo) -> Iterator[str]:
-    return (
-        name for alternative in _alternatives(pod.pod) for each in alternative for name in names_of_requirement(each)
-    )
+    for alternative in _alternatives(pod.pod):
+        for requirement in alternative:
+            yield from names_of_requirement(requirement)
 
 
 def _alternatives(pod: Pod) -> list[list[Requirement]]:
-    """Returns sets of requirements; a node must satisfy one set to match."""
-    wanted = [Requirement(key, "In", frozenset((value,))) for key, value in (pod.spec.node_selector or {}).items()]
+    """Returns sets of requirements; a node matches if it satisfies all of one set."""
+    labels = [Requirement(key, "In", frozenset((value,))) for key, value in (pod.spec.node_selector or {}).items()]
     required = required_node_selector(pod)
     if required is None:
-        return [wanted]
+        return [labels]
     terms = [
         (*(term.match_expressions or ()), *(term.match_fields or ())) for term in required.node_selector_terms or ()
     ]
-    return [[*wanted, *map(compile_requirement, term)] for term in terms]
+    return [[*labels, *map(compile_requirement, term)] for term in terms]
 
 
 INTERESTS = Interests(
@@ -184,14 +183,17 @@ INTERESTS = Interests(
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityFilter(PerNode):
-    """Upstream nodeaffinity.NodeAffinity, Filter. `added`: the required part of the argument addedAffinity."""
+    """Refuses nodes that the pod's nodeSelector and required affinity do not match.
+
+    `added` is the required part of the argument addedAffinity.
+    """
 
     added: NodeSelector | None = None
     name: str = NAME
 
     @property
     def added_interests(self) -> Sequence[Interest]:
-        """Events beside INTERESTS that may help. Upstream does not hear of a node that gets what `added` asks for."""
+        """Interests in addition to INTERESTS: a node now matches `added`. Upstream does not register for this."""
         if self.added is None:
             return ()
         hint = partial(_added_starts_to_match, self.added)
@@ -216,7 +218,7 @@ class NodeAffinityFilter(PerNode):
 
 
 def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
-    """The nodes that the terms name, if every term names some: no other can match."""
+    """Returns the only nodes that can match, if every term names some; otherwise None."""
     names: set[str] = set()
     for term in terms:
         fields = [f for f in term.match_fields or () if f.key == NODE_NAME_FIELD and f.operator == "In"]
@@ -228,7 +230,7 @@ def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityScore(PerNode):
-    """Upstream nodeaffinity.NodeAffinity, Score. `added`: the preferred part of the argument addedAffinity."""
+    """Prefers nodes by the weights of the preferred terms that match. `added` is that part of addedAffinity."""
 
     added: tuple[PreferredSchedulingTerm, ...] = ()
     name: str = NAME
@@ -236,7 +238,7 @@ class NodeAffinityScore(PerNode):
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         affinity = pod.pod.spec.affinity.node_affinity if pod.pod.spec.affinity else None
         own = affinity.preferred if affinity else None
-        if own and len(rows) > 1:  # upstream scores nothing where one node is left
+        if own and len(rows) > 1:  # upstream does not score if only one node is left
             _raise_if_malformed(own)
         terms = [term for term in (*self.added, *(own or ())) if term.weight]
 
@@ -250,10 +252,10 @@ class NodeAffinityScore(PerNode):
 
 
 def _raise_if_malformed(terms: Sequence[PreferredSchedulingTerm]) -> None:
-    """Raises RuleFailed for a term that cannot be read, with which upstream's PreScore fails the pod."""
+    """Raises RuleFailed for a malformed term, because upstream's PreScore rejects the pod then."""
     for index, term in enumerate(terms):
         if term.weight and not is_well_formed(term.preference):
-            raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] cannot be read')
+            raise RuleFailed(f'running PreScore plugin "{NAME}": preferred term [{index}] is malformed')
 
 
 PLUGIN = Plugin(

@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: the node declares the features that the pod needs (KEP-5328).
+"""NodeDeclaredFeatures: a node must declare the features that the pod needs (KEP-5328).
 
 Source: upstream plugin nodedeclaredfeatures.
 """
@@ -25,7 +25,7 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match Pod's required features")
 
 @dataclass(frozen=True, slots=True)
 class NodeDeclaredFeatures(PerNode):
-    """Refuses nodes that lack a feature."""
+    """Refuses nodes that do not declare a feature that the pod needs."""
 
     name: str = NAME
 
@@ -43,7 +43,7 @@ class NodeDeclaredFeatures(PerNode):
 def required_features(pod: Pod) -> frozenset[str]:
     """Returns the features that a node must declare to run the pod.
 
-    Source: component-helpers/nodedeclaredfeatures/features: those that have a say in scheduling.
+    Source: component-helpers/nodedeclaredfeatures/features, those that affect scheduling.
     """
     return frozenset(feature for feature, needs in _NEEDS.items() if needs(pod))
 
@@ -81,12 +81,12 @@ def _declared(node: Node) -> frozenset[str]:
 
 
 def features_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a node came, or declares other features than before."""
+    """Returns True if the node is new or declares other features than before."""
     return change.old is None or _declared(change.old) != _declared(change.new)
 
 
 def needs_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod needs other features than before; most updates are of its status."""
+    """Returns True if the pod needs other features than before; most updates only change its status."""
     return required_features(change.old.pod) != required_features(change.new.pod)
 
 

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes there and nowhere else. Source: upstream plugin nodename."""
+"""NodeName: a pod that names a node fits on that node only. Source: upstream plugin nodename."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ REFUSAL = unresolvable(NAME, "node(s) didn't match the requested node name")
 
 @dataclass(frozen=True, slots=True)
 class NodeName(PerNode):
-    """Refuses all nodes but the one of spec.nodeName."""
+    """Refuses all nodes but the one in spec.nodeName."""
 
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
-        wanted = pod.pod.spec.node_name
-        return _NodeNameCheck(wanted, table) if wanted else None
+        node_name = pod.pod.spec.node_name
+        return _NodeNameCheck(node_name, table) if node_name else None
 
 
 class _NodeNameCheck(Check):
-    def __init__(self, wanted: str, table: Table) -> None:
-        self.only = frozenset((wanted,))
-        self._row = table.nodes.row_of.get(wanted, -1)
+    def __init__(self, node_name: str, table: Table) -> None:
+        self.only = frozenset((node_name,))
+        self._row = table.nodes.row_of.get(node_name, -1)
 
     def refuse(self, rows: Rows) -> Verdict:
         elsewhere = rows != self._row

@@ -1,4 +1,4 @@
-"""NodePorts: no two pods on one node may take the same port of it. Source: upstream plugin nodeports."""
+"""NodePorts: two pods on a node must not use the same host port. Source: upstream plugin nodeports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSAL = unschedulable(NAME, "node(s) didn't have free ports for the requested 
 
 @dataclass(frozen=True, slots=True)
 class NodePorts(PerNode):
-    """Refuses nodes on which a host port of the pod is taken."""
+    """Refuses nodes where another pod uses a host port of the pod."""
 
     name: str = NAME
 
@@ -36,7 +36,8 @@ class _NodePortsCheck(Check):
     sees_own_pods_only = True
 
     def __init__(self, ports: Sequence[HostPort], table: Table) -> None:
-        self._ports, self._table = ports, table
+        self._ports = ports
+        self._table = table
 
     def refuse(self, rows: Rows) -> Verdict:
         taken = list(self._table.ports.conflicting(self._ports))
@@ -51,19 +52,20 @@ class _NodePortsCheck(Check):
         return np.array(conflicts, np.int64)
 
     def _balance(self, gone: HypotheticalRemovals) -> IntColumn:
-        """Minus the conflicts on each node with all pods in place: those that go bring it up to 0.
+        """Returns minus the number of port conflicts on each node, with all pods in place: int64[row].
 
-        Upstream keeps the ports of a node as a set. So a port goes with any one of its holders, though there should
-        be another that stays (the kubelet lets no two pods have it, but the scheduler may see two).
+        Removing a conflicting pod adds one, so 0 means no conflict. Upstream keeps the ports of a node as a set, so a
+        port becomes free when any of its users is removed, even if another one stays. The kubelet prevents two users
+        of one port, but the scheduler may see them.
         """
         pods = self._table.pods
         balance = np.zeros(self._table.nodes.capacity, np.int64)
-        staying = self._table.ports.held(self._ports)
+        remaining = self._table.ports.held(self._ports)
         for row, info in zip(pods.row[gone.initial].tolist(), pods.at(gone.initial), strict=True):
             if info.host_ports:
-                staying.difference_update((row, port) for port in info.host_ports)
+                remaining.difference_update((row, port) for port in info.host_ports)
                 balance[row] -= conflicts_between(self._ports, info.host_ports)
-        for row, _ in staying:
+        for row, _ in remaining:
             balance[row] -= 1
         for info, row in gone.nominated.pairs():
             balance[row] -= conflicts_between(self._ports, info.host_ports)
@@ -71,12 +73,12 @@ class _NodePortsCheck(Check):
 
 
 def ports_are_freed(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a pod left a node whose ports this one asks for too."""
+    """Returns True if a pod left its node and used a port that this pod requests."""
     return has_place(change.old) and conflicts_between(pod.host_ports, change.old.host_ports) > 0
 
 
 def ports_of_the_pod(change: Change) -> list[str]:
-    """Returns the numbers of the ports that the pod had."""
+    """Returns the numbers of the deleted pod's ports."""
     return _port_numbers(change.old)
 
 

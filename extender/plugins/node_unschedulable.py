@@ -1,4 +1,4 @@
-"""NodeUnschedulable: a cordoned node takes only pods that tolerate it. Source: upstream plugin nodeunschedulable."""
+"""NodeUnschedulable: only pods that tolerate it fit on a cordoned node. Source: upstream plugin nodeunschedulable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSAL = unresolvable(NAME, "node(s) were unschedulable")
 
 @dataclass(frozen=True, slots=True)
 class NodeUnschedulable(PerNode):
-    """Refuses cordoned nodes to pods that do not tolerate the taint node.kubernetes.io/unschedulable."""
+    """Refuses cordoned nodes, unless the pod tolerates the taint node.kubernetes.io/unschedulable."""
 
     name: str = NAME
 
@@ -33,13 +33,14 @@ class NodeUnschedulable(PerNode):
 
 
 def node_opens(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node takes pods and did not before."""
+    """Returns True if the node is new or was uncordoned, and accepts pods."""
     return not change.new.spec.unschedulable and (change.old is None or bool(change.old.spec.unschedulable))
 
 
 def pod_tolerates_unschedulable(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod's new tolerations cover the taint of cordoned nodes."""
-    return any(tolerates(each, UNSCHEDULABLE_TAINT) for each in change.new.pod.spec.tolerations or ())
+    """Returns True if the pod now tolerates the taint of cordoned nodes."""
+    tolerations = change.new.pod.spec.tolerations or ()
+    return any(tolerates(toleration, UNSCHEDULABLE_TAINT) for toleration in tolerations)
 
 
 PLUGIN = Plugin(

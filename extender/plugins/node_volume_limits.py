@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node can have only so many volumes of a CSI driver, and may lack the driver.
+"""NodeVolumeLimits: limits the volumes of a CSI driver on a node, and requires that the driver is installed.
 
 Source: upstream plugin nodevolumelimits, csi.go, with VolumeLimitScaling (KEP-5030).
 """
@@ -37,7 +37,7 @@ REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumeLimits(PerNode):
-    """Refuses nodes that would have more volumes of a driver than their CSINode allows."""
+    """Refuses nodes that would exceed the limit of a driver in their CSINode."""
 
     name: str = NAME
 
@@ -52,7 +52,8 @@ class _NodeVolumeLimitsCheck(Check):
     sees_pods = True
 
     def __init__(self, volumes: AttachableVolumes, table: Table) -> None:
-        self._volumes, self._table = volumes, table
+        self._volumes = volumes
+        self._table = table
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows, None)
@@ -61,16 +62,16 @@ class _NodeVolumeLimitsCheck(Check):
         return self._refuse(rows, gone.removed)
 
     def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
-        standing = np.ones(len(rows), np.bool_)
+        not_refused = np.ones(len(rows), np.bool_)
         verdict: list[tuple[BoolColumn, Refusal]] = []
         for mask, refusal in (*self._errors(rows), *self._not_installed(rows), *self._exceeding(rows, gone)):
-            verdict.append((mask & standing, refusal))
-            standing &= ~mask
+            verdict.append((mask & not_refused, refusal))
+            not_refused &= ~mask
         return verdict
 
     def _errors(self, rows: Rows) -> Verdict:
-        known = self._table.storage.csi_nodes.known()[rows]
-        return [(known | everywhere, _refusal(cause)) for cause, everywhere in self._volumes.errors]
+        has_csi_node = self._table.storage.csi_nodes.known()[rows]
+        return [(has_csi_node | everywhere, _refusal(cause)) for cause, everywhere in self._volumes.errors]
 
     def _not_installed(self, rows: Rows) -> Verdict:
         return [
@@ -81,11 +82,11 @@ class _NodeVolumeLimitsCheck(Check):
 
     def _lacking(self, driver: str, rows: Rows) -> BoolColumn:
         csi_nodes = self._table.storage.csi_nodes
-        concerned = csi_nodes.known()[rows] | (driver in self._volumes.native_drivers)
-        return concerned & ~csi_nodes.has_driver(driver)[rows]
+        applies = csi_nodes.known()[rows] | (driver in self._volumes.native_drivers)
+        return applies & ~csi_nodes.has_driver(driver)[rows]
 
     def _exceeding(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
-        """Nodes whose volumes cannot be counted, and nodes that would have too many."""
+        """Refuses nodes whose volumes cannot be counted, and nodes that would have too many."""
         if not self._volumes.by_driver:
             return ()
         limited = self._table.storage.csi_nodes.limited()[rows]
@@ -120,9 +121,9 @@ def _refusal(cause: Fault | MissingClaim) -> Refusal:
 
 
 def limits_grow(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a driver of the node was installed, or can attach more volumes than before, or any number.
+    """Returns True if a driver was installed on the node, or its limit was raised or removed.
 
-    Upstream takes a driver without a limit for one that can attach none.
+    Upstream takes a driver without a limit for one that can attach no volume.
     """
     before, now = _limits(change.old), _limits(change.new)
     limits = ((before.get(driver, 0), now.get(driver, inf)) for driver in before.keys() | now.keys())
@@ -130,30 +131,30 @@ def limits_grow(_pod: PodInfo, change: Change) -> bool:
 
 
 def _limits(csi_node: CSINode) -> dict[str, float]:
-    counts = ((each.name, each.allocatable.count if each.allocatable else None) for each in csi_node.drivers)
+    counts = ((driver.name, driver.allocatable.count if driver.allocatable else None) for driver in csi_node.drivers)
     return {name: inf if count is None else count for name, count in counts}
 
 
 def driver_need_not_be_installed(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if pods may go by now where the driver is not installed; upstream does not hear of it."""
+    """Returns True if pods no longer need the driver to be installed. Upstream does not register for this."""
     return bool(change.old.spec.prevent_pod_scheduling_if_missing) and not (
         change.new and change.new.spec.prevent_pod_scheduling_if_missing
     )
 
 
 def volumes_are_detached(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a pod left a node and may have had volumes attached there."""
+    """Returns True if a deleted pod may have had volumes attached to its node."""
     return has_place(change.old) and bool(change.old.attachables)
 
 
 def attachment_goes(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a volume was detached by a driver that the pod may need."""
+    """Returns True if the driver that detached a volume may be one that the pod needs."""
     return not _drivers(pod).isdisjoint((None, change.old.spec.attacher))
 
 
 def _drivers(pod: PodInfo) -> frozenset[str | None]:
-    """Returns the drivers of the pod's volumes; None stands for those that only their claims tell."""
-    inline = (each.volume if isinstance(each, InlineVolume) else None for each in pod.attachables)
+    """Returns the drivers of the pod's volumes, with None for volumes whose driver only their claim says."""
+    inline = (volume.volume if isinstance(volume, InlineVolume) else None for volume in pod.attachables)
     return frozenset(volume.driver if isinstance(volume, CSIVolume) else None for volume in inline)
 
 
@@ -163,7 +164,8 @@ PLUGIN = Plugin(
     lambda _: NodeVolumeLimits(),
     interests=Interests(
         (
-            Interest(Resource.NODE, Action.ADD),  # its CSINode, which alone upstream hears of, may have been told first
+            # Upstream registers for the CSINode only, but that may arrive before its node.
+            Interest(Resource.NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.ADD),
             Interest(Resource.CSI_NODE, Action.UPDATE, limits_grow),
             Interest(Resource.CSI_DRIVER, Action.UPDATE | Action.DELETE, driver_need_not_be_installed),

@@ -1,7 +1,6 @@
 """The in-tree plugins in the order of the default profile, and that profile.
 
-Each plugin declares itself in its own module; this table only lists them. Source: upstream plugins/registry.go,
-apis/config/v1/default_plugins.go, with the default feature gates of v1.37.
+Source: upstream plugins/registry.go, apis/config/v1/default_plugins.go, with the default feature gates of v1.37.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def _without_rules(name: str, *points: str, default: bool = True) -> Plugin[Arguments]:
-    """Returns a plugin that a configuration may name, and that decides nothing about nodes."""
+    """Returns a plugin that a configuration may name but that has no rules."""
     return Plugin(name, Arguments, points=frozenset(points), default=default)
 
 
@@ -66,7 +65,7 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
     _without_rules("DefaultBinder", "bind"),
     node_declared_features.PLUGIN,
     _without_rules("DeferredPodScheduling", "preFilter", "filter", "permit", default=False),
-    # Nothing helps the pods that the loop refuses for it: groups are not placed, and a pod's group never changes.
+    # No event helps the pods that the loop refuses for it: it places no groups, and a pod's group never changes.
     replace(_without_rules("GangScheduling", "preEnqueue", "permit", default=False), interests=Interests()),
     _without_rules("TopologyPlacementGenerator", "placementGenerate", default=False),
     _without_rules("PodGroupPodsCount", "placementScore", default=False),
@@ -76,28 +75,28 @@ IN_TREE: Registry = {plugin.name: plugin for plugin in _PLUGINS}
 INTERESTS: Mapping[str, Interests] = {
     plugin.name: plugin.interests for plugin in _PLUGINS if plugin.interests is not EVERYTHING
 }
-"""By the name of the plugin that refused a pod; a rule that is not here is interested in every event."""
+"""By the name of the plugin that refused a pod. Any event may help pods refused by a rule that is not listed."""
 
 
 def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
-    """Returns the interests of the plugins by the profiles' arguments, and of users' rules that have declared some."""
-    found = dict(INTERESTS)
+    """Returns the interests of the profiles' rules by name, including those of users' rules with `woken_by`."""
+    interests = dict(INTERESTS)
     for rule in (rule for profile in profiles for rule in (*profile.predicates, *profile.permit)):
         if isinstance(rule, CustomPredicate | CustomReserve) and rule.interests is not EVERYTHING:
-            found[rule.name] = rule.interests
+            interests[rule.name] = rule.interests
         elif isinstance(rule, node_affinity.NodeAffinityFilter):  # each profile may add another affinity
-            found[rule.name] = Interests((*found[rule.name].of, *rule.added_interests))
-    return found
+            interests[rule.name] = Interests((*interests[rule.name].of, *rule.added_interests))
+    return interests
 
 
 def users_rules(profile: Profile) -> list[CustomPredicate | CustomPriority]:
-    """Returns the predicates and priorities that are functions of users."""
-    rules = (*profile.predicates, *(each.priority for each in profile.priorities))
+    """Returns the profile's predicates and priorities that are users' functions."""
+    rules = (*profile.predicates, *(weighted.priority for weighted in profile.priorities))
     return [rule for rule in rules if isinstance(rule, CustomPredicate | CustomPriority)]
 
 
 def default_profile(name: str = DEFAULT_SCHEDULER) -> Profile:
-    """Returns the predicates and priorities of kube-scheduler v1.37 in its order, with its weights."""
+    """Returns the default profile of kube-scheduler v1.37: its rules in its order, with its weights."""
     enabled = [(plugin, plugin.arguments()) for plugin in _PLUGINS if plugin.default]
     return Profile(
         name,

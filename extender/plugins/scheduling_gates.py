@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates is not ready to be scheduled (KEP-3521). Source: upstream schedulinggates."""
+"""SchedulingGates: a pod with gates is not scheduled yet (KEP-3521). Source: upstream schedulinggates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TaintToleration: a node's taints must be tolerated, or had better be. Source: upstream plugin tainttoleration."""
+"""TaintToleration: pods must tolerate a node's taints, or should. Source: upstream plugin tainttoleration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSAL = unresolvable(NAME, "node(s) had untolerated taint(s)")
 
 @dataclass(frozen=True, slots=True)
 class TaintTolerationFilter(PerNode):
-    """Refuses nodes with a taint of one of `effects` that the pod does not tolerate."""
+    """Refuses nodes with a taint of one of the `effects` that the pod does not tolerate."""
 
     effects: tuple[str, ...] = (NO_SCHEDULE, NO_EXECUTE)
     name: str = NAME
@@ -44,14 +44,15 @@ class TaintTolerationScore(PerNode):
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         tolerations = [t for t in pod.pod.spec.tolerations or () if t.effect in ("", PREFER_NO_SCHEDULE)]
         counts = [len(untolerated(taints, tolerations, (PREFER_NO_SCHEDULE,))) for taints in table.nodes.taint_sets]
-        by_set, reduce = np.array(counts, np.int64), partial(normalised, reverse=True)
-        if len(by_set) == 1:  # all nodes have the same taints, as a rule none
+        by_set = np.array(counts, np.int64)
+        reduce = partial(normalised, reverse=True)
+        if len(by_set) == 1:  # all nodes have the same taints, usually none
             return RowScorer(lambda rows: np.full(len(rows), by_set[0]), reduce)
         return RowScorer(lambda rows: by_set[table.nodes.taint_set[rows]], reduce)
 
 
 def taints_become_tolerated(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod tolerates the node's taints and had not before."""
+    """Returns True if the pod tolerates the node's taints and did not before."""
     return not _repels(change.new, pod) and (change.old is None or _repels(change.old, pod))
 
 
@@ -60,14 +61,15 @@ def _repels(node: Node, pod: PodInfo) -> bool:
 
 
 def first_taint(change: Change) -> tuple[str, ...] | None:
-    """Returns the names of the tolerations that cover the first taint of the node; None where it has none."""
+    """Returns the names of the tolerations that cover the node's first taint; None if it has no taint."""
     taints = (taint for taint in change.new.taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
     return next(((taint.key, f"{taint.key}={taint.value}") for taint in taints), None)
 
 
 def _names_of_tolerations(pod: PodInfo) -> Iterator[str]:
-    for each in pod.pod.spec.tolerations or ():
-        yield each.key if not each.key or each.operator == "Exists" else f"{each.key}={each.value}"
+    for toleration in pod.pod.spec.tolerations or ():
+        any_value = not toleration.key or toleration.operator == "Exists"
+        yield toleration.key if any_value else f"{toleration.key}={toleration.value}"
 
 
 PLUGIN = Plugin(

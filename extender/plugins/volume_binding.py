@@ -1,6 +1,6 @@
-"""VolumeBinding: a pod's claims must be bound, or bindable, to volumes that the node reaches.
+"""VolumeBinding: a pod's claims must be bound, or bindable, to volumes that the node can reach.
 
-Source: upstream plugin volumebinding; of the plan volumeBinder.AssumePodVolumes, BindPodVolumes.
+Source: upstream plugin volumebinding; for the plan volumeBinder.AssumePodVolumes, BindPodVolumes.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-exi
 
 
 def topologies_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a storage class came, or provisions elsewhere than before."""
+    """Returns True if the storage class is new or its allowed topologies changed."""
     return change.old is None or change.old.allowed_topologies != change.new.allowed_topologies
 
 
 def migration_changes(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a CSINode came, or leaves other in-tree plugins to drivers than before."""
+    """Returns True if the CSINode is new or other in-tree plugins are migrated to CSI drivers than before."""
     return change.old is None or change.old.migrated_plugins != change.new.migrated_plugins
 
 
 def capacity_ceases_to_matter(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a driver of an inline volume of the pod no longer reports its capacity."""
+    """Returns True if a driver of one of the pod's inline volumes no longer reports its capacity."""
     if not change.old.spec.storage_capacity or change.new.spec.storage_capacity:
         return False
     return change.new.name in _inline_drivers(pod)
@@ -63,7 +63,7 @@ def _inline_drivers(pod: PodInfo) -> frozenset[str]:
 
 
 def capacity_grows(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if larger volumes can be made than before."""
+    """Returns True if the driver can provision larger volumes than before."""
     if change.old is None:
         return True
     before, after = change.old.volume_limit, change.new.volume_limit
@@ -85,7 +85,10 @@ INTERESTS = Interests(
 
 @dataclass(frozen=True, slots=True)
 class VolumeBindingFilter(PerNode):
-    """Upstream volumebinding.VolumeBinding, Filter; how long a pod waits for its volumes matters only to who binds."""
+    """Refuses nodes where the pod's claims are not bound and cannot be bound (upstream VolumeBinding, Filter).
+
+    Only the binding cycle uses `bind_timeout_seconds`.
+    """
 
     bind_timeout_seconds: float = 600
     name: str = NAME
@@ -98,7 +101,7 @@ class VolumeBindingFilter(PerNode):
 
 
 def verdict(volumes: PodVolumes) -> Verdict:
-    """One refusal for each combination of conflicts; errors come first."""
+    """Returns one refusal for each combination of conflicts; errors come first."""
     refused: list[tuple[BoolColumn, Refusal]] = []
     no_error = np.ones(len(volumes.rows), np.bool_)
     for mask, message in volumes.errors:
@@ -121,14 +124,14 @@ def verdict(volumes: PodVolumes) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """The claims to bind, each with its volume, and the claims whose volumes are to be provisioned for the node."""
+    """What to write for a pod's node: (claim, volume) pairs to bind, and claims whose volume must be provisioned."""
 
     bind: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     provision: tuple[PersistentVolumeClaim, ...] = ()
 
 
 def plan_volumes(pod: PodInfo, table: Table, row: int) -> VolumePlan | Refusal:
-    """The plan for `pod` on the node at `row`; a Refusal if its claims do not allow it to be there."""
+    """Returns the plan for `pod` on the node at `row`, or a Refusal if its claims do not allow that node."""
     claims = pod_volume_claims(pod, table)
     if not isinstance(claims, PodVolumeClaims):
         return claims or VolumePlan()
@@ -137,8 +140,12 @@ def plan_volumes(pod: PodInfo, table: Table, row: int) -> VolumePlan | Refusal:
         if mask[0]:
             return refusal
     return VolumePlan(
-        tuple((b.claim, b.volumes[b.picked[0]].volume) for b in volumes.static_bindings if b.picked[0] != NONE),
-        tuple(p.claim for p in volumes.dynamic_provisions if p.needed[0]),
+        tuple(
+            (binding.claim, binding.volumes[binding.picked[0]].volume)
+            for binding in volumes.static_bindings
+            if binding.picked[0] != NONE
+        ),
+        tuple(provision.claim for provision in volumes.dynamic_provisions if provision.needed[0]),
     )
 
 
@@ -147,7 +154,10 @@ LEAST_USED = (ShapePoint(0, MAX_POINT_SCORE), ShapePoint(MAX_UTILIZATION, 0))
 
 @dataclass(frozen=True, slots=True)
 class VolumeBindingScore(PerNode):
-    """Upstream volumebinding.VolumeBinding, Score, with StorageCapacityScoring (KEP-4049). `shape`: the argument."""
+    """Scores nodes by the use of storage classes (upstream Score with StorageCapacityScoring, KEP-4049).
+
+    `shape` is the scoring line of the argument.
+    """
 
     shape: Sequence[ShapePoint] = LEAST_USED
     name: str = NAME
@@ -161,11 +171,12 @@ class VolumeBindingScore(PerNode):
         by_utilization = score_by_utilization(self.shape)
 
         def score(rows: Rows) -> Scores:
-            total, classes = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+            total = np.zeros(len(rows), np.int64)
+            classes = np.zeros(len(rows), np.int64)
             for usage in _usage_by_class(PodVolumes(claims, table, rows)).values():
                 total += np.where(usage.counts, by_utilization[_utilization(usage)], 0)
                 classes += usage.counts
-            # Halves are rounded up, as math.Round does; whole numbers keep that exact.
+            # Rounds halves up, as math.Round does, in exact integers.
             averages: Scores = (2 * total + classes) // np.maximum(2 * classes, 1)
             return averages
 
@@ -173,14 +184,14 @@ class VolumeBindingScore(PerNode):
 
 
 def _utilization(usage: ClassUsage) -> Scores:
-    """The share of the class that would be used, in whole percent: int64[n]."""
+    """Returns the share of the class that would be in use, in whole percent: int64[n]."""
     overfull = (usage.capacity == 0) | (usage.requested > usage.capacity)
     share = usage.requested * MAX_UTILIZATION // np.where(overfull, 1, usage.capacity)
     return np.where(overfull, MAX_UTILIZATION, share)
 
 
 class ClassUsage:
-    """Bytes requested of a storage class and its capacity: int64[n]. `counts`: the nodes where it counts: bool[n]."""
+    """Bytes requested of a storage class and its capacity, int64[n]. `counts`: bool[n], nodes where it is scored."""
 
     def __init__(self, rows: int) -> None:
         self.requested: Scores = np.zeros(rows, np.int64)
@@ -188,35 +199,39 @@ class ClassUsage:
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
     def bind(self, binding: StaticBinding, here: BoolColumn) -> None:
-        """Adds the claim, and the volume it is bound to on these nodes."""
+        """Adds the claim and the volume that it would be bound to, on the nodes in `here`."""
         self.counts |= here
         self.requested += np.where(here, units(binding.claim.requested_storage), 0)
         self.capacity += np.where(here, binding.bytes, 0)
 
-    def provision(self, provision: DynamicProvision, here: BoolColumn, left: Scores) -> None:
-        """Adds the claim. All claims of the class are provisioned from one pool, which is not added up."""
+    def provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
+        """Adds the claim. All claims of a class share one pool, so its capacity is not summed."""
         self.counts |= here
         self.requested += np.where(here, units(provision.claim.requested_storage), 0)
-        self.capacity = np.where(here, left, self.capacity)
+        self.capacity = np.where(here, bytes_left, self.capacity)
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
-    """By storage class. Where any claim matches a volume only such claims count; elsewhere those with a known pool."""
+    """Returns the usage by storage class.
+
+    If any claim matches a volume on a node, only such claims count there; otherwise those to be provisioned from a pool
+    of known size do.
+    """
     usage: defaultdict[str, ClassUsage] = defaultdict(lambda: ClassUsage(len(volumes.rows)))
-    found = np.zeros(len(volumes.rows), np.bool_)
+    has_match = np.zeros(len(volumes.rows), np.bool_)
     for binding in volumes.static_bindings:
         for class_name, here in _nodes_by_class(binding).items():
             usage[class_name].bind(binding, here)
-        found |= binding.picked != NONE
+        has_match |= binding.picked != NONE
     for provision in volumes.dynamic_provisions:
         if provision.bytes_left is not None:
-            here = provision.needed & ~found
+            here = provision.needed & ~has_match
             usage[provision.claim.class_name].provision(provision, here, provision.bytes_left)
     return usage
 
 
 def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
-    """By the class of the volume that is picked there: that of its spec, whatever the annotation of old says."""
+    """Returns the nodes by the class of the picked volume's spec; its legacy class annotation does not count."""
     picked: defaultdict[str, list[int]] = defaultdict(list)
     for index in np.unique(binding.picked[binding.picked != NONE]).tolist():
         picked[binding.volumes[index].volume.spec.storage_class_name].append(index)
@@ -226,9 +241,9 @@ def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
 class VolumeBindingArgs(Arguments):
     kind: Literal["VolumeBindingArgs"] = "VolumeBindingArgs"
     bind_timeout_seconds: NonNegative = 600
-    """The time that extender schedule waits for volumes to be bound."""
+    """How long `extender schedule` waits for volumes to be bound."""
     shape: OptionalShape = ()
-    """Points of the line from the share of a volume that is asked for to the score; none: emptier storage is better."""
+    """The line from the requested share of a volume to the score; without points, emptier storage is better."""
 
 
 PLUGIN = Plugin(

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that cannot be shared, and claims that only one pod may use.
+"""VolumeRestrictions: disks that pods cannot share, and claims that only one pod may use.
 
 Source: upstream plugin volumerestrictions.
 """
@@ -39,7 +39,7 @@ CLAIM_CONFLICT = unschedulable(
 
 @dataclass(frozen=True, slots=True)
 class VolumeRestrictions(PerNode):
-    """Refuses nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is."""
+    """Refuses nodes where one of the pod's disks is in use, and all nodes while a ReadWriteOncePod claim is in use."""
 
     name: str = NAME
 
@@ -55,51 +55,54 @@ class VolumeRestrictions(PerNode):
                 return unresolvable(NAME, claim_not_found(use.name))
             if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
                 exclusive.append(use)
-        taken = {use.key for use in exclusive if _in_use(use.key, table)}
-        if not pod.mounts and not taken:
+        in_use = {use.key for use in exclusive if _in_use(use.key, table)}
+        if not pod.mounts and not in_use:
             return None
-        return _VolumeRestrictionsCheck(pod, table, frozenset(use.name for use in exclusive), len(taken))
+        return _VolumeRestrictionsCheck(pod, table, frozenset(use.name for use in exclusive), len(in_use))
 
 
 class _VolumeRestrictionsCheck(Check):
     sees_pods = True
-    # Claims in use on other nodes do count, but the same whatever leaves this one.
+    # Claims that are in use on other nodes count too, but equally on every node, whichever pods leave it.
     sees_own_pods_only = True
 
-    def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], taken: int) -> None:
-        self._pod, self._table, self._exclusive, self._taken = pod, table, exclusive, taken
+    def __init__(self, pod: PodInfo, table: Table, exclusive: frozenset[str], claims_in_use: int) -> None:
+        self._pod = pod
+        self._table = table
+        self._exclusive = exclusive
+        self._claims_in_use = claims_in_use
         self._clashing = np.array(sorted(table.storage.usage.clashing(pod.mounts)), np.intp)
 
     def refuse(self, rows: Rows) -> Verdict:
-        awaited = self._sum((self._uses(info), row) for info, row in self._table.hypothetical.values())
-        return self._verdict(rows, self._clashes(), self._taken + awaited)
+        hypothetical = self._sum((self._uses(info), row) for info, row in self._table.hypothetical.values())
+        return self._verdict(rows, self._clashes(), self._claims_in_use + hypothetical)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        left = gone.sum_by_row((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_awaited(gone))
-        references = gone.sum_by_row((self, CLAIM_CONFLICT), self._references, lambda: -self._references_awaited(gone))
-        return self._verdict(rows, self._clashes() - left, self._taken - references)
+        clashes = gone.sum_by_row((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_of_nominated(gone))
+        uses = gone.sum_by_row((self, CLAIM_CONFLICT), self._uses_of_slots, lambda: -self._uses_of_nominated(gone))
+        return self._verdict(rows, self._clashes() - clashes, self._claims_in_use - uses)
 
-    def _verdict(self, rows: Rows, clashes: IntColumn, taken: IntColumn) -> Verdict:
+    def _verdict(self, rows: Rows, clashes: IntColumn, claims_in_use: IntColumn) -> Verdict:
         disk: BoolColumn = clashes[rows] > 0
-        return [(disk, DISK_CONFLICT), (~disk & (taken[rows] > 0), CLAIM_CONFLICT)]
+        return [(disk, DISK_CONFLICT), (~disk & (claims_in_use[rows] > 0), CLAIM_CONFLICT)]
 
     def _clashes(self) -> IntColumn:
-        """Returns the number of pods of each node that use one of the pod's disks: int64[row]."""
+        """Returns how many pods of each node clash with one of the pod's disks: int64[row]."""
         return np.bincount(self._table.pods.row[self._clashing], minlength=self._table.nodes.capacity)
 
     def _clash(self, slots: Rows) -> IntColumn:
         return np.isin(slots, self._clashing).astype(np.int64)
 
-    def _clashes_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
+    def _clashes_of_nominated(self, gone: HypotheticalRemovals) -> IntColumn:
         return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
 
-    def _references(self, slots: Rows) -> IntColumn:
+    def _uses_of_slots(self, slots: Rows) -> IntColumn:
         """Returns how often each pod uses a claim of these names, in any namespace, as upstream's RemovePod counts."""
         users = self._table.storage.usage.users_of_any(self._exclusive)
         infos = self._table.pods.infos
         return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
 
-    def _references_awaited(self, gone: HypotheticalRemovals) -> IntColumn:
+    def _uses_of_nominated(self, gone: HypotheticalRemovals) -> IntColumn:
         return self._sum((self._uses(info), row) for info, row in gone.nominated.pairs())
 
     def _uses(self, info: PodInfo | None) -> int:
@@ -113,23 +116,23 @@ class _VolumeRestrictionsCheck(Check):
 
 
 def _in_use(claim: str, table: Table) -> bool:
-    """Tells whether a placed pod uses the claim; pods that are only supposed to stand somewhere do not count."""
-    supposed = [table.pods.slot_of[uid] for uid in table.hypothetical]
-    rows = table.pods.row[list(table.storage.usage.users(claim).difference(supposed))]
+    """Returns True if a placed pod uses the claim; pods that are placed hypothetically do not count."""
+    hypothetical = [table.pods.slot_of[uid] for uid in table.hypothetical]
+    rows = table.pods.row[list(table.storage.usage.users(claim).difference(hypothetical))]
     return bool(table.nodes.present[rows].any())
 
 
 def volumes_are_released(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a pod went that used a disk in a way that clashes with this one's, or one of its claims."""
-    left: PodInfo = change.old
-    if left.pod.namespace != pod.pod.namespace:
+    """Returns True if the deleted pod used one of the pod's claims, or a disk in a way that clashed with the pod's."""
+    deleted: PodInfo = change.old
+    if deleted.pod.namespace != pod.pod.namespace:
         return False
-    shared = not set(named_claims(pod)).isdisjoint(named_claims(left))
-    return shared or clash(pod.mounts, left.mounts)
+    shared = not set(named_claims(pod)).isdisjoint(named_claims(deleted))
+    return shared or clash(pod.mounts, deleted.mounts)
 
 
 def claims_and_disks_of_the_pod(change: Change) -> Iterator[str]:
-    """Yields the claims and disks that the pod used."""
+    """Yields the claims and disks that the deleted pod used."""
     return _claims_and_disks(change.old)
 
 

@@ -1,4 +1,4 @@
-"""VolumeZone: a volume with zone or region labels is used on nodes there. Source: upstream plugin volumezone."""
+"""VolumeZone: a volume with zone or region labels can be used on nodes there only. Source: upstream volumezone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GA_LABEL = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class Topology(NamedTuple):
-    """A label of a volume: the nodes' label `key` must have one of `values`."""
+    """A topology label of a volume: nodes must have one of `values` for `key`."""
 
     key: str
     values: frozenset[str]
@@ -48,20 +48,21 @@ class VolumeZone(PerNode):
         if not pod.claims:
             return None
         topologies = _topologies_of(pod, table)
-        if isinstance(topologies, str):
-            return unresolvable(NAME, topologies)
+        if isinstance(topologies, Refusal):
+            return topologies
         return _VolumeZoneCheck(topologies, table) if topologies else None
 
 
 class _VolumeZoneCheck(Check):
     def __init__(self, topologies: list[Topology], table: Table) -> None:
-        self._topologies, self._labels = topologies, table.nodes.labels
+        self._topologies = topologies
+        self._labels = table.nodes.labels
 
     def refuse(self, rows: Rows) -> Verdict:
         outside = np.zeros(len(rows), np.bool_)
         for topology in self._topologies:
             outside |= ~self._inside(topology, rows)
-        # A node without any of the labels is of a cluster with a single zone.
+        # A node without any of the labels belongs to a cluster with a single zone.
         labelled = np.logical_or.reduce([self._labels[key].ids[rows] != ABSENT for key in TOPOLOGY_LABELS])
         return [(outside & labelled, REFUSAL)]
 
@@ -75,68 +76,70 @@ class _VolumeZoneCheck(Check):
 
     def _having(self, key: str, values: frozenset[str], rows: Rows) -> BoolColumn:
         column = self._labels[key]
-        return np.isin(column.ids[rows], [known for value in values if (known := column.find(value)) is not None])
+        ids = [value_id for value in values if (value_id := column.find(value)) is not None]
+        return np.isin(column.ids[rows], ids)
 
 
-def _topologies_of(pod: PodInfo, table: Table) -> list[Topology] | str:
-    """The zone and region labels of the pod's volumes, or the reason why it has to wait (upstream getPVbyPod).
+def _topologies_of(pod: PodInfo, table: Table) -> list[Topology] | Refusal:
+    """Returns the zone and region labels of the pod's volumes, or a Refusal (upstream getPVbyPod).
 
-    Claims of ephemeral volumes are left out.
+    Claims of ephemeral volumes do not count.
     """
     topologies: list[Topology] = []
     for use in pod.claims:
         if use.owner is not None:
             continue
         volume = _volume(use, table)
-        if isinstance(volume, str):
+        if isinstance(volume, Refusal):
             return volume
         if volume is not None:
             topologies.extend(_topologies(volume))
     return topologies
 
 
-def _volume(use: ClaimUse, table: Table) -> PersistentVolume | str | None:
-    """The claim's volume; None where it is bound once the pod has a node."""
+def _volume(use: ClaimUse, table: Table) -> PersistentVolume | Refusal | None:
+    """Returns the claim's volume, or None if the claim is bound only after the pod has a node."""
     if not use.name:
-        return "PersistentVolumeClaim had no name"
+        return unresolvable(NAME, "PersistentVolumeClaim had no name")
     claim = table.objects.get(PersistentVolumeClaim, use.key)
     if claim is None:
-        return claim_not_found(use.name)
+        return unresolvable(NAME, claim_not_found(use.name))
     if not claim.spec.volume_name:
         return _unbound(claim, table)
     volume = table.objects.get(PersistentVolume, claim.spec.volume_name)
-    return volume_not_found(claim.spec.volume_name) if volume is None else volume
+    return unresolvable(NAME, volume_not_found(claim.spec.volume_name)) if volume is None else volume
 
 
-def _unbound(claim: PersistentVolumeClaim, table: Table) -> str | None:
+def _unbound(claim: PersistentVolumeClaim, table: Table) -> Refusal | None:
+    """Returns the refusal for an unbound claim, or None if it is bound only after the pod has a node."""
     if not claim.class_name:
-        return "PersistentVolumeClaim had no pv name and storageClass name"
+        return unresolvable(NAME, "PersistentVolumeClaim had no pv name and storageClass name")
     storage_class = table.objects.get(StorageClass, claim.class_name)
     if storage_class is None:
-        return class_not_found(claim.class_name)
+        return unresolvable(NAME, class_not_found(claim.class_name))
     if storage_class.volume_binding_mode is None:
-        return f'VolumeBindingMode not set for StorageClass "{claim.class_name}"'
+        return unresolvable(NAME, f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
     if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
         return None
-    return "PersistentVolume had no name"
+    return unresolvable(NAME, "PersistentVolume had no name")
 
 
 def _topologies(volume: PersistentVolume) -> Iterator[Topology]:
     for key in TOPOLOGY_LABELS:
         if key in volume.labels:
             values = frozenset(value.strip() for value in volume.labels[key].split(ZONE_DELIMITER))
-            if "" not in values:  # a label that cannot be read says nothing
+            if "" not in values:  # a malformed label is ignored
                 yield Topology(key, values)
 
 
 def class_waits(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a storage class came that binds once the pod has a node."""
+    """Returns True if the new storage class binds claims only after the pod has a node."""
     mode: str | None = change.new.volume_binding_mode
     return mode == WAIT_FOR_FIRST_CONSUMER
 
 
 def zones_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if a volume came, or is in other zones or regions than before."""
+    """Returns True if the volume is new or its zones or regions changed."""
     return change.old is None or _zones(change.old) != _zones(change.new)
 
 

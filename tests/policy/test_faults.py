@@ -185,13 +185,13 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("NodeResourcesFit", ignoredResourceGroups=["example.com/gpu"]),
-            f"{ARGS}.ignoredResourceGroups[0]: want a group of resources, like example.com, without a slash, not "
+            f"{ARGS}.ignoredResourceGroups[0]: expected a group of resources, like example.com, without a slash, not "
             "'example.com/gpu'",
             id="resource group",
         ),
         pytest.param(
             configured("NodeResourcesBalancedAllocation", resources=[{"name": "cpu", "weight": 2}]),
-            f"{ARGS}.resources: want resources of weight 1",
+            f"{ARGS}.resources: expected resources of weight 1",
             id="balanced weight",
         ),
         pytest.param(
@@ -234,7 +234,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("NodeAffinity", addedAffinity=required(expression("rank", "In", "-1"))),
-            f"{ADDED}.matchExpressions[0]: want values that a label can have",
+            f"{ADDED}.matchExpressions[0]: expected values that a label can have",
             id="a value that no label has",
         ),
         pytest.param(
@@ -249,7 +249,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("PodTopologySpread", defaultConstraints=[CONSTRAINT, CONSTRAINT], defaultingType="List"),
-            f"{ARGS}.defaultConstraints: want every pair of topologyKey and whenUnsatisfiable once",
+            f"{ARGS}.defaultConstraints: expected each pair of topologyKey and whenUnsatisfiable only once",
             id="constraint twice",
         ),
         pytest.param(

@@ -14,7 +14,7 @@ from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.pod import PodAffinityTerm
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.offline.text import listed, rounded
-from extender.plugins.inter_pod_affinity import pods_by_domain, pods_meant
+from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
 from extender.plugins.pod_topology_spread.spread import (
     DO_NOT_SCHEDULE,
     SYSTEM_DEFAULTS,
@@ -182,7 +182,7 @@ def _pod_affinity(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
     ready = pod.required_anti_affinity if anti else pod.required_affinity
     told = []
     for term, meant in zip((own.required or ()) if own else (), ready, strict=True):
-        found = pods_by_domain(meant.topology_key, table.matching(pods_meant(meant, table)), table).around(rows)
+        found = pods_by_domain(meant.topology_key, table.matching(query_for(meant, table)), table).around(rows)
         failing = int(np.count_nonzero(found > 0 if anti else found == 0))
         if failing:
             wants, found_there = ("keeps off", "they are") if anti else ("wants", "none")
@@ -197,7 +197,7 @@ def _others_against(pod: PodInfo, table: Table, rows: Rows) -> str:
         for slot, info in enumerate(table.pods.infos)
         if info is not None
         for term in info.required_anti_affinity
-        if pods_meant(term, table).matches(pod.group)
+        if query_for(term, table).matches(pod.group)
         and _shares_domain(term.topology_key, int(table.pods.row[slot]), here, table)
     ]
     return listed(against, 2)

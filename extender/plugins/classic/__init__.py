@@ -1,1 +1,1 @@
-"""Rules that only the classic `kind: Policy` names."""
+"""Rules that only a classic `kind: Policy` can name."""

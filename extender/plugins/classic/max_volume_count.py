@@ -1,6 +1,6 @@
-"""MaxEBSVolumeCount and its kin: a node can have only so many volumes of a cloud, where no CSI driver counts them.
+"""MaxEBSVolumeCount and similar rules: limit the volumes of a cloud on nodes whose CSI driver does not count them.
 
-A node that leaves a plugin's volumes to the CSI driver (CSI migration) is let through: NodeVolumeLimits counts there.
+A node that has migrated the in-tree plugin to its CSI driver passes, because NodeVolumeLimits counts its volumes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ NITRO, NITRO_LIMIT = re.compile(r"^[cmr]5.*|t3|z1d"), 25
 
 @dataclass(frozen=True, slots=True)
 class MaxVolumeCount:
-    """Upstream nodevolumelimits nonCSILimits, until v1.30.
+    """Refuses nodes with too many volumes of a cloud (upstream nodevolumelimits nonCSILimits, until v1.30).
 
-    `plugin` is the in-tree plugin; a node's allocatable `resource` is its limit, `default_limit` where it reports none.
-    Volumes of the plugin's CSI driver count too: they take the same slots.
+    Volumes of the in-tree plugin's CSI driver count too, because they use the same slots.
+
+    Attributes:
+        plugin: the in-tree plugin.
+        resource: the resource in the node's allocatable that is its limit.
+        default_limit: the limit of nodes that do not report one.
     """
 
     plugin: str
@@ -46,7 +50,9 @@ class _MaxVolumeCountCheck(Check):
     sees_pods = True
 
     def __init__(self, rule: MaxVolumeCount, volumes: set[CSIVolume], table: Table) -> None:
-        self._rule, self._volumes, self._table = rule, volumes, table
+        self._rule = rule
+        self._volumes = volumes
+        self._table = table
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows, None)
@@ -63,7 +69,7 @@ class _MaxVolumeCountCheck(Check):
         return [(too_many[rows], unschedulable(self._rule.name, REASON))]
 
     def _limits(self) -> IntColumn:
-        """Returns the number of volumes that each node can have: int64[row]."""
+        """Returns the number of volumes that each node may have: int64[row]."""
         nodes = self._table.nodes
         limits = np.full(nodes.capacity, self._rule.default_limit, np.int64)
         if self._rule.plugin == AWS_EBS:

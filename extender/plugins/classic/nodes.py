@@ -1,6 +1,6 @@
-"""NodeLabel (upstream nodelabel, until v1.22), CheckNodeCondition and its like: labels and conditions of nodes.
+"""Classic rules on labels and conditions of nodes: NodeLabel (upstream until v1.22), CheckNodeCondition and others.
 
-Since v1.12 the node controller tells of conditions by taints, which TaintToleration sees to.
+Since v1.12 the node controller turns conditions into taints, so TaintToleration has replaced most of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class NodeLabelFilter:
-    """Requires all of the labels if `presence`, else none of them, whatever their values (CheckNodeLabelPresence)."""
+    """Requires all of the labels if `presence`, else none of them; values do not matter (CheckNodeLabelPresence)."""
 
     labels: tuple[str, ...]
     presence: bool
@@ -52,7 +52,7 @@ class NodeLabelFilter:
 
 @dataclass(frozen=True, slots=True)
 class NodeLabelScore:
-    """Prefers nodes with the label if `presence`, else those without."""
+    """Prefers nodes with the label if `presence`, else nodes without it."""
 
     label: str
     presence: bool
@@ -68,17 +68,21 @@ class NodeLabelScore:
 
 @dataclass(frozen=True, slots=True)
 class CheckNodeCondition:
-    """Upstream CheckNodeConditionPredicate, until v1.17. A node without conditions passes."""
+    """Refuses nodes that are not ready (upstream CheckNodeConditionPredicate, until v1.17); no conditions pass."""
 
     name: str = "CheckNodeCondition"
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        known = table.nodes.facts(_troubles)
+        facts = table.nodes.facts(_troubles)
 
         def refuse(rows: Rows) -> Verdict:
-            ids = known.ids[rows]
-            troubles = {each: known.values[each] for each in np.unique(ids).tolist()}
-            return [(ids == each, unresolvable(self.name, *reasons)) for each, reasons in troubles.items() if reasons]
+            ids = facts.ids[rows]
+            reasons_by_id = {value_id: facts.values[value_id] for value_id in np.unique(ids).tolist()}
+            return [
+                (ids == value_id, unresolvable(self.name, *reasons))
+                for value_id, reasons in reasons_by_id.items()
+                if reasons
+            ]
 
         return RowCheck(refuse)
 
@@ -98,10 +102,11 @@ def _troubles(node: Node) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodePressure:
-    """Upstream CheckNode{Memory,Disk,PID}PressurePredicate, until v1.17.
+    """Refuses nodes under pressure (upstream CheckNode{Memory,Disk,PID}PressurePredicate, until v1.17).
 
-    `condition`: MemoryPressure, DiskPressure or PIDPressure. `best_effort_only`: pods that ask for any cpu or memory,
-    or are limited in it, are let through.
+    Attributes:
+        condition: MemoryPressure, DiskPressure or PIDPressure.
+        best_effort_only: pods with any request or limit of cpu or memory pass.
     """
 
     condition: str
@@ -111,9 +116,10 @@ class NodePressure:
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         if self.best_effort_only and not _best_effort(pod.pod):
             return None
-        refusal, pressures = unresolvable(self.name, _REASONS[self.condition]), table.nodes.facts(_pressures)
-        pressed = np.array([self.condition in met for met in pressures.values], np.bool_)
-        return RowCheck(lambda rows: [(pressed[pressures.ids[rows]], refusal)])
+        refusal = unresolvable(self.name, _REASONS[self.condition])
+        facts = table.nodes.facts(_pressures)
+        under_pressure = np.array([self.condition in pressures for pressures in facts.values], np.bool_)
+        return RowCheck(lambda rows: [(under_pressure[facts.ids[rows]], refusal)])
 
 
 def _pressures(node: Node) -> frozenset[str]:
@@ -122,10 +128,10 @@ def _pressures(node: Node) -> frozenset[str]:
 
 
 def _best_effort(pod: Pod) -> bool:
-    """Returns True if the pod's quality of service is BestEffort (upstream qos.GetPodQOS)."""
+    """Returns True if the pod's quality of service class is BestEffort (upstream qos.GetPodQOS)."""
     for container in (*pod.containers, *pod.init_containers):
         resources = container.resources
-        for asked in (resources.requests, resources.limits) if resources else ():
-            if asked and (nano(asked.get("cpu")) or nano(asked.get("memory"))):
+        for quantities in (resources.requests, resources.limits) if resources else ():
+            if quantities and (nano(quantities.get("cpu")) or nano(quantities.get("memory"))):
                 return False
     return True

@@ -1,4 +1,4 @@
-"""EqualPriority, NodePreferAvoidPods and ResourceLimits: priorities that are no part of a plugin of today."""
+"""Classic priorities that no current plugin has: EqualPriority, NodePreferAvoidPods and ResourceLimits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTROLLERS = ("ReplicationController", "ReplicaSet")
 
 @dataclass(frozen=True, slots=True)
 class EqualPriority:
-    """Upstream core.EqualPriorityMap, until v1.17."""
+    """Gives every node the same score (upstream core.EqualPriorityMap, until v1.17)."""
 
     name: str = "EqualPriority"
 
@@ -47,7 +47,10 @@ _AVOID_PODS = msgspec.json.Decoder(_AvoidPods)
 
 @dataclass(frozen=True, slots=True)
 class NodePreferAvoidPods:
-    """Upstream nodepreferavoidpods.NodePreferAvoidPods, until v1.22. Only replica controllers' pods can be avoided."""
+    """Avoids nodes that ask not to get pods of the pod's controller.
+
+    Only pods of ReplicationControllers and ReplicaSets can be avoided (upstream nodepreferavoidpods, until v1.22).
+    """
 
     name: str = "NodePreferAvoidPods"
 
@@ -55,13 +58,14 @@ class NodePreferAvoidPods:
         controller = pod.pod.controller
         if controller is None or controller.kind not in CONTROLLERS:
             return RowScorer(lambda rows: np.full(len(rows), MAX_SCORE, np.int64))
-        key, avoided = (controller.kind, controller.uid), table.nodes.facts(_avoided)
+        key = controller.kind, controller.uid
+        avoided = table.nodes.facts(_avoided)
         scores = np.array([0 if key in controllers else MAX_SCORE for controllers in avoided.values], np.int64)
         return RowScorer(lambda rows: scores[avoided.ids[rows]])
 
 
 def _avoided(node: Node) -> frozenset[tuple[str, str]]:
-    """(kind, UID) of the controllers whose pods the node asks to be spared; none if the annotation cannot be read."""
+    """Returns (kind, UID) of the controllers whose pods the node wants to avoid; none if it cannot be parsed."""
     annotation = node.annotations.get(ANNOTATION)
     if annotation is None:
         return frozenset()
@@ -69,13 +73,13 @@ def _avoided(node: Node) -> frozenset[tuple[str, str]]:
         avoid = _AVOID_PODS.decode(annotation)
     except msgspec.MsgspecError:
         return frozenset()
-    controllers = (each.pod_signature.pod_controller for each in avoid.prefer_avoid_pods or ())
-    return frozenset((each.kind, each.uid) for each in controllers if each is not None)
+    controllers = (avoided.pod_signature.pod_controller for avoided in avoid.prefer_avoid_pods or ())
+    return frozenset((controller.kind, controller.uid) for controller in controllers if controller is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """Upstream noderesources.ResourceLimits, until v1.19: 1 where the limit on cpu or that on memory is met, else 0."""
+    """Scores 1 if the pod's cpu or memory limit fits on the node, else 0 (upstream ResourceLimits, until v1.19)."""
 
     name: str = "NodeResourceLimits"
 
@@ -94,7 +98,7 @@ class ResourceLimits:
 
 
 def _limits(pod: Pod) -> dict[str, int]:
-    """The sum over containers, or any one init container's limit where that is more: cpu in milli, memory in bytes."""
+    """Returns the sum of the containers' limits, or one init container's if larger: cpu in milli, memory in bytes."""
     limits: dict[str, int] = {}
     for container in pod.containers:
         for name, amount in _limits_of(container).items():

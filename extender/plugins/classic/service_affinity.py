@@ -1,4 +1,4 @@
-"""ServiceAffinity and SelectorSpread: pods of a service stand on nodes alike in some labels, or spread over them."""
+"""Classic rules on services: ServiceAffinity keeps the pods of a service together, SelectorSpread spreads them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 
 @dataclass(frozen=True, slots=True)
 class ServiceAffinity:
-    """Upstream serviceaffinity.ServiceAffinity, Filter, until v1.22.
+    """Requires the pod's service to stay on nodes with equal labels (upstream serviceaffinity, Filter, until v1.22).
 
-    The pod's nodeSelector says what values the labels must have; what it leaves open is taken from the node of a pod
-    like it, if any stands already. Upstream takes the first that it comes upon; here it is the one on the lowest row.
+    The pod's nodeSelector gives the values of the labels. Values that it lacks come from the node of a placed pod with
+    the same labels. Upstream takes the first such pod that it meets; this takes the one on the lowest row.
     """
 
     labels: tuple[str, ...]
@@ -36,16 +36,17 @@ class ServiceAffinity:
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | None:
         selector = pod.pod.spec.node_selector or {}
-        wanted = {label: selector[label] for label in self.labels if label in selector}
-        if len(wanted) < len(self.labels) and table.services.selecting(pod.group):
-            wanted = {**self._labels_of_likes_node(pod, table), **wanted}
+        labels = {label: selector[label] for label in self.labels if label in selector}
+        if len(labels) < len(self.labels) and table.services.selecting(pod.group):
+            labels = {**self._labels_of_similar_pods_node(pod, table), **labels}
         refusal = unschedulable(self.name, REASON)
-        check = RowCheck(lambda rows: [(~nodes_with_labels(wanted, table, rows), refusal)], sees_pods=True)
-        return check if wanted else None
+        check = RowCheck(lambda rows: [(~nodes_with_labels(labels, table, rows), refusal)], sees_pods=True)
+        return check if labels else None
 
-    def _labels_of_likes_node(self, pod: PodInfo, table: Table) -> dict[str, str]:
-        likes = table.matching(PodCountQuery(frozenset((pod.pod.namespace,)), selector_from_labels(pod.pod.labels)))
-        rows = np.flatnonzero((likes.by_node > 0) & table.nodes.present)
+    def _labels_of_similar_pods_node(self, pod: PodInfo, table: Table) -> dict[str, str]:
+        query = PodCountQuery(frozenset((pod.pod.namespace,)), selector_from_labels(pod.pod.labels))
+        similar = table.matching(query)
+        rows = np.flatnonzero((similar.by_node > 0) & table.nodes.present)
         if not len(rows):
             return {}
         node = table.nodes.node(int(rows[0]))
@@ -54,9 +55,9 @@ class ServiceAffinity:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAntiAffinity:
-    """Upstream ServiceAntiAffinity, later serviceaffinity.ServiceAffinity, Score, until v1.22.
+    """Prefers nodes whose label value has fewer pods of the service (upstream serviceaffinity, Score, until v1.22).
 
-    Counted are the pods of the first service that selects the pod. Nodes without the label get 0.
+    Counts the pods of the first service that selects the pod. Nodes without the label score 0.
     """
 
     label: str
@@ -66,12 +67,13 @@ class ServiceAntiAffinity:
         services = table.services.selecting(pod.group)
         selector = selector_from_labels(services[0].spec.selector or {}) if services else NOTHING
         query = PodCountQuery(frozenset((pod.pod.namespace,)), selector, terminating=False)
-        pods, domain = table.matching(query).by_node, table.nodes.labels[self.label].ids[rows]
+        pods = table.matching(query).by_node
+        domain = table.nodes.labels[self.label].ids[rows]
 
         def reduce(raw: Scores) -> Scores:
             total = int(raw.sum())
-            here = np.bincount(domain, weights=raw, minlength=1)[domain]
-            scores = MAX_SCORE * ((total - here) / total) if total else np.full(len(raw), float(MAX_SCORE))
+            in_domain = np.bincount(domain, weights=raw, minlength=1)[domain]
+            scores = MAX_SCORE * ((total - in_domain) / total) if total else np.full(len(raw), float(MAX_SCORE))
             return np.where(domain == ABSENT, 0, scores).astype(np.int64)
 
         return RowScorer(lambda rows: pods[rows], reduce)
@@ -79,9 +81,9 @@ class ServiceAntiAffinity:
 
 @dataclass(frozen=True, slots=True)
 class SelectorSpread:
-    """Upstream selectorspread.SelectorSpread, until v1.22. A pod with spread constraints of its own is not scored.
+    """Prefers nodes and zones with fewer pods of the pod's services and controller (upstream until v1.22).
 
-    `services_only`: controllers do not count (ServiceSpreadingPriority).
+    Pods with spread constraints are not scored. `services_only`: controllers do not count (ServiceSpreadingPriority).
     """
 
     services_only: bool = False
@@ -92,7 +94,7 @@ class SelectorSpread:
             return None
         selector = _services_selector(pod, table) if self.services_only else default_selector(pod, table)
         counted = NOTHING if selector == EVERYTHING else selector
-        return _ServiceAntiAffinityScorer(
+        return _SelectorSpreadScorer(
             PodCountQuery(frozenset((pod.pod.namespace,)), counted, terminating=False), table, rows
         )
 
@@ -104,11 +106,11 @@ def _services_selector(pod: PodInfo, table: Table) -> Selector:
     return selector_from_labels(labels)
 
 
-class _ServiceAntiAffinityScorer(Scorer):
+class _SelectorSpreadScorer(Scorer):
     normalises = True
 
-    def __init__(self, question: PodCountQuery, table: Table, rows: Rows) -> None:
-        self._pods = table.matching(question).by_node
+    def __init__(self, query: PodCountQuery, table: Table, rows: Rows) -> None:
+        self._pods = table.matching(query).by_node
         zones = table.nodes.facts(_zone)
         self._zone = zones.ids[rows]
         self._has_zone = np.array([bool(zone) for zone in zones.values], np.bool_)[self._zone]
@@ -131,6 +133,7 @@ def _fewer_is_better(pods: Floats, most: float) -> Floats:
 
 
 def _zone(node: Node) -> str:
-    """Region and zone as one; empty where the node names neither (upstream GetZoneKey)."""
-    zone, region = (next((node.labels[key] for key in keys if key in node.labels), "") for keys in (_ZONES, _REGIONS))
+    """Returns region and zone as one text, empty if the node has neither label (upstream GetZoneKey)."""
+    zone = next((node.labels[key] for key in _ZONES if key in node.labels), "")
+    region = next((node.labels[key] for key in _REGIONS if key in node.labels), "")
     return f"{region}:\0:{zone}" if zone or region else ""

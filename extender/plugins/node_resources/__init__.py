@@ -1,4 +1,4 @@
-"""NodeResourcesFit and NodeResourcesBalancedAllocation: what pods request, against what nodes offer.
+"""NodeResourcesFit and NodeResourcesBalancedAllocation: compare the requests of pods with what nodes offer.
 
 Source: upstream plugin noderesources.
 """
@@ -36,23 +36,23 @@ from extender.table import PodInfo
 
 class RequestedToCapacityRatioParam(Strict):
     shape: Shape
-    """Points of the line from the share that is taken to the score."""
+    """Points of the line from the share in use to the score."""
 
 
 class ScoringStrategy(Strict):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
     """LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
     resources: tuple[ResourceSpec, ...] = ()
-    """The resources that count; cpu and memory if none are given."""
+    """The resources that count; by default cpu and memory."""
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
-    """The line of RequestedToCapacityRatio."""
+    """The scoring line, for type RequestedToCapacityRatio."""
 
     @model_validator(mode="after")
-    def _ratio_where_it_belongs(self) -> Self:
-        wanted = self.type == "RequestedToCapacityRatio"
-        if wanted and self.requested_to_capacity_ratio is None:
+    def _ratio_for_its_type_only(self) -> Self:
+        needs_ratio = self.type == "RequestedToCapacityRatio"
+        if needs_ratio and self.requested_to_capacity_ratio is None:
             raise ValueError("type RequestedToCapacityRatio needs requestedToCapacityRatio")
-        if not wanted and self.requested_to_capacity_ratio is not None:
+        if not needs_ratio and self.requested_to_capacity_ratio is not None:
             raise ValueError(f"type {self.type} takes no requestedToCapacityRatio")
         return self
 
@@ -65,45 +65,45 @@ class ScoringStrategy(Strict):
 
 def _group(value: str) -> str:
     if "/" in value:
-        raise ValueError("want a group of resources, like example.com, without a slash")
+        raise ValueError("expected a group of resources, like example.com, without a slash")
     return value
 
 
 class NodeResourcesFitArgs(Arguments):
     kind: Literal["NodeResourcesFitArgs"] = "NodeResourcesFitArgs"
     ignored_resources: tuple[LabelKey, ...] = ()
-    """Extended resources to be overlooked."""
+    """Extended resources to ignore."""
     ignored_resource_groups: tuple[Annotated[LabelKey, AfterValidator(_group)], ...] = ()
-    """Groups of extended resources to be overlooked, the part before the slash."""
+    """Groups of extended resources to ignore: the part before the slash."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
-    """Makes a score of the share of the resources that is taken."""
+    """How the share of resources in use becomes a score."""
 
 
 def _weight_one_each(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
     names = [resource.name for resource in resources]
     if len(set(names)) < len(names):
-        raise ValueError("want every resource once")
+        raise ValueError("expected every resource once")
     if any(resource.weight > 1 for resource in resources):
-        raise ValueError("want resources of weight 1")
+        raise ValueError("expected resources of weight 1")
     return resources
 
 
 class NodeResourcesBalancedAllocationArgs(Arguments):
     kind: Literal["NodeResourcesBalancedAllocationArgs"] = "NodeResourcesBalancedAllocationArgs"
     resources: Annotated[tuple[ResourceSpec, ...], AfterValidator(_weight_one_each)] = ()
-    """The resources that are to be used up evenly; cpu and memory if none are given."""
+    """The resources to use up evenly; by default cpu and memory."""
 
 
 def weights(resources: Sequence[ResourceSpec]) -> ResourceWeights:
-    """Returns the resources as the priorities take them; cpu and memory if there are none."""
-    return tuple(ResourceWeight(each.name, each.weight or 1) for each in resources) or CPU_AND_MEMORY
+    """Converts the resources for the priorities; without resources, cpu and memory."""
+    return tuple(ResourceWeight(spec.name, spec.weight or 1) for spec in resources) or CPU_AND_MEMORY
 
 
 PODS = "pods"
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
-    """Returns what the node would hold, were it empty; only of help to who asks for what it has more of than before."""
+    """Returns what the node offers when empty; it helps only pods that request what it offers more of than before."""
     offered = amounts(change.new.allocatable)
     if not offered.get(PODS):
         return None
@@ -116,7 +116,7 @@ def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
 
 
 def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns what is free on the node that a pod left, pods of lower priority aside; any amount if that is unknown."""
+    """Returns what is free on the node that a pod left, if pods of lower priority leave too; no limits if unknown."""
     if not has_place(change.old):
         return None
     free = change.room(priority) if change.room else None
@@ -126,28 +126,31 @@ def room_after_pod(change: Change, priority: int) -> AmountLimits | None:
 
 
 def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | None:
-    """Returns what is free on the node of a pod that asks for less; only of help to who asks for the same resource."""
+    """Returns what is free on a node where a pod was scaled down; it helps only pods that request what became free."""
     before, after = dict(change.old.footprint.requests), dict(change.new.footprint.requests)
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}
     limits = room_after_pod(change, priority) if freed else None
-    return limits and limits._replace(any_of=freed.__contains__)
+    if limits is None:
+        return None
+    return limits._replace(any_of=freed.__contains__)
 
 
 def class_offers_resource(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a device class came to stand behind a resource that the pod asks for (KEP-5004)."""
-    return not _wanted(pod).keys().isdisjoint(resources_of_class(change))
+    """Returns True if a device class now provides a resource that the pod requests (KEP-5004)."""
+    return not _counted_requests(pod).keys().isdisjoint(resources_of_class(change))
 
 
 def resources_of_class(change: Change) -> list[str]:
-    """Returns the resources that the device class stands behind and did not before."""
+    """Returns the resources that the device class provides and did not provide before."""
     old, new = change.old, change.new
     if old is not None and old.spec.extended_resource_name == new.spec.extended_resource_name:
         return []
-    named, implicit = new.spec.extended_resource_name, f"{IMPLICIT_PREFIX}{new.name}"
-    return [name for name in (named, implicit if old is None else None) if name]
+    explicit = new.spec.extended_resource_name
+    implicit = f"{IMPLICIT_PREFIX}{new.name}" if old is None else None
+    return [name for name in (explicit, implicit) if name]
 
 
-def _wanted(pod: PodInfo) -> Mapping[str, int]:
+def _counted_requests(pod: PodInfo) -> Mapping[str, int]:
     return {name: amount for name, amount in pod.requests.items() if amount and is_counted(name)}
 
 
@@ -159,32 +162,34 @@ def _may_be_a_device(resource: str, offered: Mapping[str, int]) -> bool:
     return may_be_backed(resource) and not offered.get(resource)
 
 
-def _wanted_and_priority(pod: PodInfo) -> Hashable:
-    return tuple(sorted(_wanted(pod).items())), pod.priority
+def _requests_and_priority(pod: PodInfo) -> Hashable:
+    return tuple(sorted(_counted_requests(pod).items())), pod.priority
 
 
-_REQUESTS = Reads(_wanted_and_priority, amounts=_wanted)
+_REQUESTS = Reads(_requests_and_priority, amounts=_counted_requests)
 
 
-def _of_room(resource: Resource, actions: Action, limits: Callable[[Change, int], AmountLimits | None]) -> Interest:
+def _room_interest(
+    resource: Resource, actions: Action, limits: Callable[[Change, int], AmountLimits | None]
+) -> Interest:
     def is_enough(pod: PodInfo, change: Change) -> bool:
-        found = limits(change, pod.priority)
-        return found is not None and found.admit(_wanted(pod))
+        room = limits(change, pod.priority)
+        return room is not None and room.admit(_counted_requests(pod))
 
     return Interest(resource, actions, is_enough, _REQUESTS, limits=limits)
 
 
 INTERESTS = Interests(
     (
-        _of_room(Resource.ASSIGNED_POD, Action.DELETE, room_after_pod),
-        _of_room(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN, room_beside_smaller_pod),
+        _room_interest(Resource.ASSIGNED_POD, Action.DELETE, room_after_pod),
+        _room_interest(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN, room_beside_smaller_pod),
         Interest(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN),
-        _of_room(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, room_of_empty_node),
+        _room_interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, room_of_empty_node),
         Interest(
             Resource.DEVICE_CLASS,
             Action.ADD | Action.UPDATE,
             class_offers_resource,
-            reads_names(_wanted),
+            reads_names(_counted_requests),
             resources_of_class,
         ),
     )

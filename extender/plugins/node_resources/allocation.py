@@ -1,6 +1,6 @@
-"""The resources that nodes offer and that are asked of them, as priorities weigh them; scores that are kept by these.
+"""The offered and requested resources of nodes, as the priorities weigh them, and a cache of the scores.
 
-Pods of one template come one after another, and between two of them one node has changed, not five thousand.
+The cache is for replicas: between two pods of a template one node has changed, not five thousand.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from extender.table.labels import BoolColumn, RowIndex, Rows
 from extender.table.nodes.columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 from extender.table.nodes.distinct_resources import ResourceColumns, RuleOfResources
 
-_MOST = 2**62  # more than a node has, and no sum with what is allocated leaves int64
-_MOST_KEPT = 64
+_MAX_AMOUNT = 2**62  # more than a node has, and small enough for sums with it to stay in int64
+_MAX_CACHED = 64
 
 
 class ResourceWeight(NamedTuple):
-    """A resource that a priority looks at (ResourceSpec of the configuration)."""
+    """A resource that a priority considers (ResourceSpec of the configuration)."""
 
     name: str
     weight: int = 1
@@ -40,14 +40,15 @@ CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The resources that count for a pod, in the columns asked about: int64[resource, column] each.
+    """The resources that count for a pod, in some columns of nodes: int64[resource, column] each.
 
     Attributes:
         weights: int64[resource, 1].
-        allocated: of the pods that are there.
-        requested: with the pod.
-        offered: bool[resource, row]: where there is any of it.
-        divisors: `allocatable`, with 1 in place of nothing.
+        allocated: the requests of placed pods.
+        requested: the same plus those of the pod.
+        offered: bool[resource, column]: True if there is any of the resource.
+        divisors: `allocatable`, with 1 in place of 0.
+        all_offered: True if all of `offered` is.
     """
 
     weights: Scores
@@ -59,34 +60,34 @@ class Allocation:
     all_offered: bool
 
 
-def allocation(
+def allocation_of(
     resources: ResourceWeights,
-    wanted: Mapping[str, int],
+    requests: Mapping[str, int],
     table: Table,
     columns: ResourceColumns,
-    at: RowIndex,
+    index: RowIndex,
     *,
     nonzero: bool,
 ) -> Allocation:
-    """Returns each resource that counts for this pod, in order, in these of the columns.
+    """Returns the resources that count for a pod with these requests, in the columns at `index`.
 
     Args:
-        columns: the table's nodes, or its distinct resources where none may be devices.
-        nonzero: placed pods count with defaults.
+        columns: the table's nodes, or its distinct resources if none of the resources may be devices.
+        nonzero: True if placed pods without requests count with defaults.
     """
     weights: list[int] = []
     amounts: list[int] = []
     offers: list[tuple[Scores, Scores]] = []
     for resource in resources:
-        amount = wanted.get(resource.name, 0)
+        amount = requests.get(resource.name, 0)
         if not is_counted(resource.name) or (not amount and is_scalar(resource.name)):
             continue
-        offer = _offer(resource.name, table, columns, at, nonzero=nonzero)
+        offer = _offer(resource.name, table, columns, index, nonzero=nonzero)
         if offer is not None:
             weights.append(resource.weight)
-            amounts.append(min(max(amount, 0), _MOST))
+            amounts.append(min(max(amount, 0), _MAX_AMOUNT))
             offers.append(offer)
-    shape = len(offers), len(columns.requested[0, at])
+    shape = len(offers), len(columns.requested[0, index])
     allocatable = np.array([offer[0] for offer in offers], np.int64).reshape(shape)
     allocated = np.array([offer[1] for offer in offers], np.int64).reshape(shape)
     offered = allocatable != 0
@@ -103,77 +104,83 @@ def allocation(
 
 
 def _offer(
-    resource: str, table: Table, columns: ResourceColumns, at: RowIndex, *, nonzero: bool
+    name: str, table: Table, columns: ResourceColumns, index: RowIndex, *, nonzero: bool
 ) -> tuple[Scores, Scores] | None:
-    """(allocatable, allocated); devices count where a class stands behind the resource and nodes have none."""
-    index = table.nodes.resources.get(resource)
-    device_class = class_behind(resource, table) if may_be_backed(resource) else None
+    """Returns (allocatable, allocated) of a resource, or None if no node offers it.
+
+    If a device class provides the resource, devices count on nodes that do not offer it themselves.
+    """
+    resource = table.nodes.resources.get(name)
+    device_class = class_behind(name, table) if may_be_backed(name) else None
     if device_class is None:
-        return None if index is None else _in_columns(index, columns, at, nonzero=nonzero)
-    devices, taken = devices_of(table).totals(device_class).at(np.arange(table.nodes.capacity)[at])
-    if index is None:
-        return devices, taken
-    allocatable, allocated = _in_columns(index, columns, at, nonzero=nonzero)
+        return None if resource is None else _in_columns(resource, columns, index, nonzero=nonzero)
+    devices, allocated_devices = devices_of(table).totals(device_class).at(np.arange(table.nodes.capacity)[index])
+    if resource is None:
+        return devices, allocated_devices
+    allocatable, allocated = _in_columns(resource, columns, index, nonzero=nonzero)
     by_devices = allocatable == 0
-    return np.where(by_devices, devices, allocatable), np.where(by_devices, taken, allocated)
+    return np.where(by_devices, devices, allocatable), np.where(by_devices, allocated_devices, allocated)
 
 
-def _in_columns(index: int, columns: ResourceColumns, at: RowIndex, *, nonzero: bool) -> tuple[Scores, Scores]:
-    return columns.allocatable[index][at], columns.requested[_counted_as(index) if nonzero else index][at]
+def _in_columns(resource: int, columns: ResourceColumns, index: RowIndex, *, nonzero: bool) -> tuple[Scores, Scores]:
+    requested_as = _NONZERO.get(resource, resource) if nonzero else resource
+    return columns.allocatable[resource][index], columns.requested[requested_as][index]
 
 
-def _counted_as(index: int) -> int:
-    return NONZERO_CPU if index == CPU else NONZERO_MEMORY if index == MEMORY else index
+_NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
 
 
 @dataclass(slots=True)
-class _Kept:
-    """The scores of distinct resources, int16[id], as of the moment `at` of their changes."""
+class _CachedScores:
+    """The scores of distinct resources, int16[id]; `cursor` is the last change of the resources that they include."""
 
     scores: NDArray[np.int16]
-    at: int
+    cursor: int
 
 
-class _CachedScores:
-    """The scores by rule and request; None: asked for once."""
+class _ScoreCache:
+    """The scores by rule and requests, of one table. None: these requests have occurred once only."""
 
     def __init__(self, table: Table) -> None:
-        self.known: dict[Hashable, _Kept | None] = {}
+        self.by_key: dict[Hashable, _CachedScores | None] = {}
 
 
 def cached_scores(
     rule: Hashable,
     resources: ResourceWeights,
-    wanted: Mapping[str, int],
+    requests: Mapping[str, int],
     table: Table,
     rows: Rows,
-    work_out: RuleOfResources[np.int64],
+    compute: RuleOfResources[np.int64],
 ) -> Scores:
-    """Returns what `work_out` gives for `rows`: int64[row].
+    """Returns the scores that `compute` gives for `rows`: int64[row].
 
     Args:
-        rule: stands, with what is wanted of `resources`, for what `work_out` does.
+        rule: identifies, together with the requests for `resources`, the result of `compute`.
     """
-    if len(rows) == 1 or may_be_devices(resources):  # one row costs no less here; devices are counted elsewhere
-        return work_out(table.nodes, rows)
-    key = rule, resources, tuple([wanted.get(resource.name, 0) for resource in resources])
-    known, distinct = table.reader(_CachedScores).known, table.distinct_resources
-    met, kept = key in known, known.pop(key, None)
-    if not met:
-        if len(known) >= _MOST_KEPT:
-            del known[next(iter(known))]  # unasked for the longest
-        known[key] = None  # perhaps no other pod asks for the same
-        return distinct.values(work_out, rows)
+    if len(rows) == 1 or may_be_devices(resources):  # caching one row saves nothing; devices change unseen
+        return compute(table.nodes, rows)
+    key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])
+    cache = table.reader(_ScoreCache).by_key
+    distinct = table.distinct_resources
+    occurred_before = key in cache
+    cached = cache.pop(key, None)
+    if not occurred_before:
+        if len(cache) >= _MAX_CACHED:
+            del cache[next(iter(cache))]  # the least recently used
+        cache[key] = None  # no scores yet: there may be no second pod with these requests
+        return distinct.values(compute, rows)
     distinct.follow()
-    changed = None if kept is None or len(kept.scores) < len(distinct) else distinct.changes.since(kept.at, RESOURCES)
-    if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
-        kept = _Kept(np.zeros(distinct.requested.shape[1], np.int16), 0)
-        kept.scores[: len(distinct)] = work_out(distinct, slice(len(distinct)))
+    is_usable = cached is not None and len(cached.scores) >= len(distinct)
+    changed = distinct.changes.since(cached.cursor, RESOURCES) if cached is not None and is_usable else None
+    if cached is None or changed is None or len(changed) > MOST_FOLLOWED:
+        cached = _CachedScores(np.zeros(distinct.requested.shape[1], np.int16), 0)
+        cached.scores[: len(distinct)] = compute(distinct, slice(len(distinct)))
     elif changed:
-        kept.scores[changed] = work_out(distinct, np.array(changed, np.intp))
-    known[key] = kept
-    kept.at = distinct.changes.now
-    return kept.scores[distinct.id_of[rows]].astype(np.int64)
+        cached.scores[changed] = compute(distinct, np.array(changed, np.intp))
+    cache[key] = cached
+    cached.cursor = distinct.changes.now
+    return cached.scores[distinct.id_of[rows]].astype(np.int64)
 
 
 @lru_cache(maxsize=64)

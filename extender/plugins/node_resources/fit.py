@@ -1,4 +1,8 @@
-"""NodeResourcesFit, Filter: the pod's requests must be free on the node."""
+"""NodeResourcesFit, Filter: the pod's requests must fit into what is free on the node.
+
+Checks are cached by requests. A cached check knows which of the distinct resources are short, so for a replica only the
+nodes that changed are compared.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +25,29 @@ from extender.table.nodes.distinct_resources import ResourceColumns
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
 CROWDED = unschedulable(NAME)
-_MOST_KEPT = 256
-_BITS_AT_ONCE = 32
+_MAX_CHECKS = 256
+_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFitFilter(PerNode):
-    """Refuses nodes with too little free. The arguments name extended resources, or groups of them, to overlook."""
+    """Refuses nodes with too little free. The attributes name extended resources, or groups of them, to ignore."""
 
     ignored_resources: frozenset[str] = frozenset()
     ignored_resource_groups: frozenset[str] = frozenset()
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        checks = table.reader(_Checks).of(self)
+        checks = table.reader(_CheckCache).checks_of(self)
         requests = tuple(pod.requests.items())
         check = checks.get(requests)
-        if check is None:  # else a pod that asks for the same has been here before
-            wanted = {name: amount for name, amount in requests if amount and self._counts(name)}
-            backed = frozenset(name for name in wanted if may_be_backed(name) and class_behind(name, table))
-            check = _NodeResourcesFitCheck(wanted, backed, table)
-            # Of resources that no node has there may be any number, and of any length.
+        if check is None:
+            counted = {name: amount for name, amount in requests if amount and self._counts(name)}
+            backed = frozenset(name for name in counted if may_be_backed(name) and class_behind(name, table))
+            check = _NodeResourcesFitCheck(counted, backed, table)
+            # Not cached if a resource is unknown: a pod may name any number of those, of any length.
             if all(name in table.nodes.resources or name in backed for name, _ in requests):
-                if len(checks) >= _MOST_KEPT:
+                if len(checks) >= _MAX_CHECKS:
                     checks.clear()
                 checks[requests] = check
         return check
@@ -53,15 +57,16 @@ class NodeResourcesFitFilter(PerNode):
         return is_counted(resource) and not (ignored and is_extended(resource))
 
 
-class _Checks:
-    """The checks of a table's pods, by rule and requests: as long as device classes and offered resources stay."""
+class _CheckCache:
+    """The checks of one table by rule and requests, valid until device classes or offered resources change."""
 
     def __init__(self, table: Table) -> None:
-        self._nodes, self._resource_changes = table.nodes, -1
+        self._nodes = table.nodes
+        self._resource_changes = -1
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
         self._by_rule: dict[NodeResourcesFitFilter, dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]] = {}
 
-    def of(self, rule: NodeResourcesFitFilter) -> dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]:
+    def checks_of(self, rule: NodeResourcesFitFilter) -> dict[tuple[tuple[str, int], ...], _NodeResourcesFitCheck]:
         if self._class_changes.advance() or self._nodes.offered.changes != self._resource_changes:
             self._by_rule.clear()
             self._resource_changes = self._nodes.offered.changes
@@ -73,81 +78,86 @@ class _NodeResourcesFitCheck(Check):
     sees_own_pods_only = True
     sees_resources_only = True
 
-    def __init__(self, wanted: dict[str, int], backed: frozenset[str], table: Table) -> None:
+    def __init__(self, requests: dict[str, int], backed: frozenset[str], table: Table) -> None:
         nodes: NodeColumns = table.nodes
-        # What a device class stands behind is left to DynamicResources where no device plugin offers it
-        # (upstream shouldDelegateResourceToDRA).
-        self._wanted, self._backed, self._nodes = wanted, backed, nodes
+        self._requests = requests
+        # Resources that a device class provides are left to DynamicResources on nodes where no device plugin offers
+        # them (upstream shouldDelegateResourceToDRA).
+        self._backed = backed
+        self._nodes = nodes
         self._distinct = table.distinct_resources
-        self._known = [name for name in wanted if name in nodes.resources]
-        self._nowhere = wanted.keys() - set(self._known) - backed  # no node offers any
-        self._indices = np.array([PODS, *[nodes.resources[name] for name in self._known]])
-        self._amounts = np.array([1, *[wanted[name] for name in self._known]])[:, np.newaxis]
-        self._each = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
-        self._met = False
-        self._kept: BoolColumn | None = None  # bool[id]: where anything is short
-        self._at = BEGINNING
+        self._offered = [name for name in requests if name in nodes.resources]
+        self._offered_nowhere = requests.keys() - set(self._offered) - backed
+        self._indices = np.array([PODS, *[nodes.resources[name] for name in self._offered]])
+        self._amounts = np.array([1, *[requests[name] for name in self._offered]])[:, np.newaxis]
+        self._index_amounts = tuple(zip(self._indices.tolist(), self._amounts.ravel().tolist(), strict=True))
+        self._used_before = False
+        self._short_by_id: BoolColumn | None = None  # bool[id]: a resource is short
+        self._cursor = BEGINNING
 
     def refuse(self, rows: Rows) -> Verdict:
-        if not (self._nowhere or np.count_nonzero(self._lacking(rows))):
+        if not (self._offered_nowhere or np.count_nonzero(self._lacking(rows))):
             return NO_REFUSAL
         return self.refuse_requested(rows, self._nodes.requested)
 
     def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
         short, offered = self._shortage(rows, requested)
-        too_small = np.logical_or.reduce((short & (self._amounts > offered))[1:], axis=0) | bool(self._nowhere)
-        lacking = dict(zip(self._known, short[1:], strict=True))
-        lacking |= dict.fromkeys(self._nowhere, np.ones(len(rows), np.bool_))
-        reasons = [(f"Insufficient {name}", lacking[name]) for name in self._wanted if name in lacking]
+        too_small = np.logical_or.reduce((short & (self._amounts > offered))[1:], axis=0) | bool(self._offered_nowhere)
+        lacking = dict(zip(self._offered, short[1:], strict=True))
+        lacking |= dict.fromkeys(self._offered_nowhere, np.ones(len(rows), np.bool_))
+        reasons = [(f"Insufficient {name}", lacking[name]) for name in self._requests if name in lacking]
         return _verdict([(TOO_MANY_PODS, short[0]), *reasons], too_small)
 
     def _lacking(self, rows: Rows) -> BoolColumn:
-        """Returns bool[len(rows)]: something may be short on the row. Of amounts that were met it is known."""
-        distinct, kept = self._distinct, self._kept
-        if not self._met:
-            self._met = True  # perhaps no other pod asks for the same
-            return distinct.values(self._lacking_at, rows)
+        """Returns bool[len(rows)]: True if an offered resource is short. From the second call on, it is cached."""
+        distinct = self._distinct
+        short_by_id = self._short_by_id
+        if not self._used_before:
+            self._used_before = True  # nothing is cached yet: there may be no second pod with these requests
+            return distinct.values(self._lacking_in, rows)
         distinct.follow()
-        changed = None if kept is None or len(kept) < len(distinct) else distinct.changes.since(self._at, RESOURCES)
-        if kept is None or changed is None or len(changed) > MOST_FOLLOWED:
-            self._kept = kept = np.zeros(distinct.requested.shape[1], np.bool_)
-            kept[: len(distinct)] = self._lacking_at(distinct, slice(len(distinct)))
+        is_usable = short_by_id is not None and len(short_by_id) >= len(distinct)
+        changed = distinct.changes.since(self._cursor, RESOURCES) if is_usable else None
+        if short_by_id is None or changed is None or len(changed) > MOST_FOLLOWED:
+            self._short_by_id = short_by_id = np.zeros(distinct.requested.shape[1], np.bool_)
+            short_by_id[: len(distinct)] = self._lacking_in(distinct, slice(len(distinct)))
         else:
             for number in changed:
-                kept[number] = self._is_short(number)
-        self._at = distinct.changes.now
-        return kept[distinct.id_of[rows]]
+                short_by_id[number] = self._is_short(number)
+        self._cursor = distinct.changes.now
+        return short_by_id[distinct.id_of[rows]]
 
-    def _lacking_at(self, columns: ResourceColumns, at: RowIndex) -> BoolColumn:
-        offers, requested = columns.allocatable, columns.requested
+    def _lacking_in(self, columns: ResourceColumns, index: RowIndex) -> BoolColumn:
+        offered = columns.allocatable
+        requested = columns.requested
         lacking: BoolColumn | None = None
-        for position, (index, amount) in enumerate(
-            self._each
-        ):  # one by one: small arrays stay in the processor's cache
-            short = offers[index, at] - requested[index, at] < amount
-            if position and self._known[position - 1] in self._backed:
-                short &= offers[index, at] > 0
+        # One resource at a time, because small arrays stay in the processor's cache.
+        for position, (resource, amount) in enumerate(self._index_amounts):
+            short = offered[resource, index] - requested[resource, index] < amount
+            if position and self._offered[position - 1] in self._backed:
+                short &= offered[resource, index] > 0
             lacking = short if lacking is None else np.logical_or(lacking, short, out=lacking)
-        assert lacking is not None, "every pod takes a place"
+        assert lacking is not None, "every pod counts against the number of pods"
         return lacking
 
     def _is_short(self, number: int) -> bool:
-        """`_lacking_at` of one id, where NumPy would take ten times as long; devices are not looked at."""
-        offers, requests = self._distinct.allocatable[:, number], self._distinct.requested[:, number]
-        return any(amount > offers[index] - requests[index] for index, amount in self._each)
+        """Returns `_lacking_in` for one id, ten times as fast as NumPy, but without regard to devices."""
+        offered = self._distinct.allocatable[:, number]
+        requested = self._distinct.requested[:, number]
+        return any(amount > offered[resource] - requested[resource] for resource, amount in self._index_amounts)
 
     def _shortage(self, rows: Rows, requested: IntColumn) -> tuple[BoolColumn, NDArray[np.int64]]:
-        """Of pods' places and each resource that is wanted: whether it is short, and how much is offered; [.., row]."""
+        """Returns, for the pod count and each requested resource, if it is short and how much is offered: [r, row]."""
         offered = self._nodes.allocatable[self._indices][:, rows]
         short = self._amounts > offered - requested[self._indices][:, rows]
-        for position, name in enumerate(self._known, start=1):
+        for position, name in enumerate(self._offered, start=1):
             if name in self._backed:
                 short[position] &= offered[position] > 0
         return short, offered
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
         short = self._short(PODS, 1, rows, gone)
-        for resource, amount in self._wanted.items():
+        for resource, amount in self._requests.items():
             index = self._nodes.resources.get(resource)
             lacking = True if index is None else self._short(index, amount, rows, gone)
             if resource in self._backed:
@@ -162,20 +172,21 @@ class _NodeResourcesFitCheck(Check):
 
 
 def _verdict(lacking: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Verdict:
-    """One refusal for each combination of what is lacking; final where the node is too small even when empty."""
-    met = [(reason, mask) for reason, mask in lacking if mask.any()]
-    if not met:
+    """Returns one refusal for each combination of lacking resources; final if the node is too small even when empty."""
+    reasons = [(reason, mask) for reason, mask in lacking if mask.any()]
+    if not reasons:
         return NO_REFUSAL
-    combination, short = too_small.astype(np.int64), np.zeros(len(too_small), np.bool_)
-    for position, (_, mask) in enumerate(met, start=1):
+    combination = too_small.astype(np.int64)
+    short = np.zeros(len(too_small), np.bool_)
+    for position, (_, mask) in enumerate(reasons, start=1):
         combination = combination << 1 | mask
         short |= mask
-        if not position % _BITS_AT_ONCE:  # numbered anew, for an integer has 63 of them
+        if not position % _BITS:  # renumbers the combinations, because an int64 has only 63 bits for them
             combination = np.unique(combination, return_inverse=True)[1]
-    alike = [short & (combination == code) for code in np.unique(combination[short])]
-    return [(rows, _refusal(int(rows.argmax()), met, too_small)) for rows in alike]
+    groups = [short & (combination == code) for code in np.unique(combination[short])]
+    return [(group, _refusal(int(group.argmax()), reasons, too_small)) for group in groups]
 
 
-def _refusal(row: int, met: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Refusal:
-    reasons = tuple(reason for reason, mask in met if mask[row])
-    return Refusal(NAME, Code.UNSCHEDULABLE_AND_UNRESOLVABLE if too_small[row] else Code.UNSCHEDULABLE, reasons)
+def _refusal(row: int, reasons: list[tuple[str, BoolColumn]], too_small: BoolColumn) -> Refusal:
+    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if too_small[row] else Code.UNSCHEDULABLE
+    return Refusal(NAME, code, tuple(reason for reason, mask in reasons if mask[row]))

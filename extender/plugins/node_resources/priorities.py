@@ -1,7 +1,7 @@
-"""The priorities over resources: NodeResourcesFit by its scoring strategy, NodeResourcesBalancedAllocation.
+"""The priorities over resources: NodeResourcesFit with its scoring strategy, and NodeResourcesBalancedAllocation.
 
-A strategy gives 0..100 by row: int64[rows], from the resources' allocation there. A resource does not count on a node
-that offers none of it.
+A strategy turns an allocation into scores of 0..100: int64[column]. A resource does not count on a node that offers
+none of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from extender.plugins.node_resources.allocation import (
     CPU_AND_MEMORY,
     Allocation,
     ResourceWeights,
-    allocation,
+    allocation_of,
     cached_scores,
     may_be_devices,
 )
@@ -33,47 +33,48 @@ _HALF = MAX_SCORE // 2
 Fractions = NDArray[np.float64]
 
 
-def least_allocated(found: Allocation) -> Scores:
+def least_allocated(allocation: Allocation) -> Scores:
     """Returns the share that stays free (upstream leastResourceScorer)."""
-    free = found.allocatable - found.requested
+    free = allocation.allocatable - allocation.requested
     free *= MAX_SCORE
-    free //= found.divisors
-    return _average(found, np.maximum(free, 0, out=free))
+    free //= allocation.divisors
+    return _average(allocation, np.maximum(free, 0, out=free))
 
 
-def most_allocated(found: Allocation) -> Scores:
-    """Returns the share that is taken (upstream mostResourceScorer)."""
-    return _average(found, np.minimum(found.requested, found.allocatable) * MAX_SCORE // found.divisors)
+def most_allocated(allocation: Allocation) -> Scores:
+    """Returns the share in use (upstream mostResourceScorer)."""
+    in_use = np.minimum(allocation.requested, allocation.allocatable)
+    return _average(allocation, in_use * MAX_SCORE // allocation.divisors)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedToCapacityRatio:
-    """Gives the share that is taken the score of a broken line (upstream requestedToCapacityRatioScorer)."""
+    """Converts the share in use to a score with a scoring line (upstream requestedToCapacityRatioScorer)."""
 
     shape: tuple[ShapePoint, ...]
 
-    def __call__(self, found: Allocation) -> Scores:
-        taken = found.requested * MAX_UTILIZATION // found.divisors
-        taken[found.requested > found.allocatable] = MAX_UTILIZATION
-        scores = score_by_utilization(self.shape)[taken]
-        counts = found.offered & (scores > 0)
-        total = (scores * found.weights * counts).sum(axis=0)
-        weights = (found.weights * counts).sum(axis=0)
-        # Halves are rounded up, as math.Round does; whole numbers keep that exact.
+    def __call__(self, allocation: Allocation) -> Scores:
+        utilization = allocation.requested * MAX_UTILIZATION // allocation.divisors
+        utilization[allocation.requested > allocation.allocatable] = MAX_UTILIZATION
+        scores = score_by_utilization(self.shape)[utilization]
+        counts = allocation.offered & (scores > 0)
+        total = (scores * allocation.weights * counts).sum(axis=0)
+        weights = (allocation.weights * counts).sum(axis=0)
+        # Rounds halves up, as math.Round does, in exact integers.
         averages: Scores = (2 * total + weights) // np.maximum(2 * weights, 1)
         return averages
 
 
-def _average(found: Allocation, scores: Scores) -> Scores:
-    """Returns the weighted mean over the resources that each row offers; 0 where it offers none."""
-    weights = found.weights if found.all_offered else found.weights * found.offered
+def _average(allocation: Allocation, scores: Scores) -> Scores:
+    """Returns the weighted mean over the resources that each node offers; 0 if it offers none."""
+    weights = allocation.weights if allocation.all_offered else allocation.weights * allocation.offered
     averages: Scores = (scores * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
     return averages
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFitScore(PerNode):
-    """Prefers nodes with more left over, or fuller ones, or those nearest to a wanted fill, by its strategy."""
+    """Prefers emptier nodes, fuller nodes, or nodes near a given utilization, by its strategy."""
 
     strategy: Strategy = least_allocated
     resources: ResourceWeights = CPU_AND_MEMORY
@@ -84,61 +85,72 @@ class NodeResourcesFitScore(PerNode):
 
 
 class _AllocationScorer(Scorer):
-    """Scores by what is allocated: with defaults for pods that ask for nothing, if `nonzero`."""
+    """Scores by allocation. `nonzero`: pods that request nothing count with defaults."""
 
     sees_pods = True
 
     def __init__(
-        self, strategy: Strategy, resources: ResourceWeights, wanted: Mapping[str, int], table: Table, *, nonzero: bool
+        self,
+        strategy: Strategy,
+        resources: ResourceWeights,
+        requests: Mapping[str, int],
+        table: Table,
+        *,
+        nonzero: bool,
     ) -> None:
-        self._strategy, self._resources, self._wanted, self._table = strategy, resources, wanted, table
-        self._nonzero, self.sees_resources_only = nonzero, not may_be_devices(resources)
+        self._strategy = strategy
+        self._resources = resources
+        self._requests = requests
+        self._table = table
+        self._nonzero = nonzero
+        self.sees_resources_only = not may_be_devices(resources)
 
     def map(self, rows: Rows) -> Scores:
-        return cached_scores(self._strategy, self._resources, self._wanted, self._table, rows, self._work_out)
+        return cached_scores(self._strategy, self._resources, self._requests, self._table, rows, self._compute)
 
-    def _work_out(self, columns: ResourceColumns, at: RowIndex) -> Scores:
-        wanted, table = self._wanted, self._table
-        return self._strategy(allocation(self._resources, wanted, table, columns, at, nonzero=self._nonzero))
+    def _compute(self, columns: ResourceColumns, index: RowIndex) -> Scores:
+        return self._strategy(
+            allocation_of(self._resources, self._requests, self._table, columns, index, nonzero=self._nonzero)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesBalancedAllocation(PerNode):
-    """Upstream noderesources.BalancedAllocation. A pod that asks for none of the resources is not scored."""
+    """Prefers nodes that use the resources evenly (upstream BalancedAllocation). Skips pods without requests."""
 
     resources: ResourceWeights = CPU_AND_MEMORY
     name: str = BALANCED_ALLOCATION
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        requests = dict(pod.footprint.requests)  # what the status tells counts too, which NodeResourcesFit leaves out
-        wanted = {resource.name: requests.get(resource.name, 0) for resource in self.resources}
-        if not any(wanted.values()):
+        # Resized requests in the pod's status count here, unlike in NodeResourcesFit.
+        footprint = dict(pod.footprint.requests)
+        requests = {resource.name: footprint.get(resource.name, 0) for resource in self.resources}
+        if not any(requests.values()):
             return None
-        return _AllocationScorer(_balanced, self.resources, wanted, table, nonzero=False)
+        return _AllocationScorer(_balanced, self.resources, requests, table, nonzero=False)
 
 
-def _balanced(found: Allocation) -> Scores:
-    divisors = found.divisors.astype(np.float64)
-    scores = _balance(found.requested / divisors, found)
-    scores -= _balance(found.allocated / divisors, found)
-    # Go rounds a quotient towards zero; the sum is never negative, so rounding down is the same.
+def _balanced(allocation: Allocation) -> Scores:
+    divisors = allocation.divisors.astype(np.float64)
+    scores = _balance(allocation.requested / divisors, allocation)
+    scores -= _balance(allocation.allocated / divisors, allocation)
+    # Go rounds towards zero; the sum is never negative, so rounding down is the same.
     return _HALF + (_HALF + scores) // 2
 
 
-def _balance(fractions: Fractions, found: Allocation) -> Scores:
-    """100 where all resources are used to the same fraction, less the further these lie apart: int64[row].
+def _balance(fractions: Fractions, allocation: Allocation) -> Scores:
+    """Returns 100 if all resources are used to the same fraction, and less the more they differ: int64[column].
 
-    `fractions` float64[resource, row], which are used up here; those of resources that a row does not offer do not
-    count.
+    `fractions`: float64[resource, column], overwritten here. Resources that a node does not offer do not count.
     """
     np.minimum(fractions, 1, out=fractions)
-    if found.all_offered and len(found.weights) == 2:
+    if allocation.all_offered and len(allocation.weights) == 2:
         deviation = fractions[0]
         deviation -= fractions[1]
         deviation /= 2
         np.abs(deviation, out=deviation)
     else:
-        deviation = _deviation(fractions, found.offered)
+        deviation = _deviation(fractions, allocation.offered)
     np.subtract(1, deviation, out=deviation)
     deviation *= MAX_SCORE
     scores: Scores = deviation.astype(np.int64)
@@ -146,21 +158,21 @@ def _balance(fractions: Fractions, found: Allocation) -> Scores:
 
 
 def _deviation(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    """The standard deviation of the fractions that count, 0 for fewer than two: float64[row]."""
+    """Returns the standard deviation of the fractions that count, 0 for fewer than two: float64[column]."""
     count = np.count_nonzero(offered, axis=0)
     if len(fractions) < 2:
         return np.zeros(len(count))
-    among = np.maximum(count, 1)
+    divisor = np.maximum(count, 1)
     counted = np.where(offered, fractions, 0.0)
-    mean = counted.sum(axis=0) / among
+    mean = counted.sum(axis=0) / divisor
     squares = np.where(offered, (counted - mean) * (counted - mean), 0.0).sum(axis=0)
-    spread = np.sqrt(squares / among)
-    # Two fractions are compared directly, as upstream does: the general formula may differ in the last bit.
-    return np.where(count == 2, _two_apart(fractions, offered), np.where(count > 2, spread, 0.0))
+    deviation = np.sqrt(squares / divisor)
+    # Two fractions are compared directly, as upstream does, because the general formula may differ in the last bit.
+    return np.where(count == 2, _half_difference(fractions, offered), np.where(count > 2, deviation, 0.0))
 
 
-def _two_apart(fractions: Fractions, offered: BoolColumn) -> Fractions:
+def _half_difference(fractions: Fractions, offered: BoolColumn) -> Fractions:
     most = np.where(offered, fractions, -np.inf).max(axis=0)
     least = np.where(offered, fractions, np.inf).min(axis=0)
-    apart: Fractions = np.abs((most - least) / 2)
-    return apart
+    half: Fractions = np.abs((most - least) / 2)
+    return half

@@ -1,4 +1,7 @@
-"""PodTopologySpread: pods are spread evenly over topology domains. Source: upstream podtopologyspread."""
+"""PodTopologySpread: spreads pods evenly over topology domains. Source: upstream podtopologyspread.
+
+`spread` has the predicate and the priority; here are the arguments and the queueing hints.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +51,18 @@ class TopologySpreadConstraintSpec(Strict):
 Constraints = tuple[TopologySpreadConstraintSpec, ...]
 
 
-def _each_once(constraints: Constraints) -> Constraints:
+def _unique(constraints: Constraints) -> Constraints:
     if len({(each.topology_key, each.when_unsatisfiable) for each in constraints}) < len(constraints):
-        raise ValueError("want every pair of topologyKey and whenUnsatisfiable once")
+        raise ValueError("expected each pair of topologyKey and whenUnsatisfiable only once")
     return constraints
 
 
 class PodTopologySpreadArgs(Arguments):
     kind: Literal["PodTopologySpreadArgs"] = "PodTopologySpreadArgs"
-    default_constraints: Annotated[Constraints, AfterValidator(_each_once)] = ()
-    """The constraints of pods that have none of their own, with defaultingType List."""
+    default_constraints: Annotated[Constraints, AfterValidator(_unique)] = ()
+    """The constraints of pods that have none; needs defaultingType List."""
     defaulting_type: Literal["System", "List"] = "System"
-    """System: by hostname and zone, softly; List: by defaultConstraints."""
+    """System: spread softly by hostname and zone. List: use defaultConstraints."""
 
     @model_validator(mode="after")
     def _list_for_constraints(self) -> Self:
@@ -69,36 +72,36 @@ class PodTopologySpreadArgs(Arguments):
 
     @property
     def defaults(self) -> Sequence[TopologySpreadConstraint]:
-        """Returns the default constraints as the model has them."""
+        """The default constraints, as structs of the model."""
         if self.defaulting_type == "System":
             return SYSTEM_DEFAULTS
-        given = [each.model_dump(by_alias=True, exclude_none=True) for each in self.default_constraints]
-        return tuple(msgspec.convert(each, TopologySpreadConstraint) for each in given)
+        specs = [spec.model_dump(by_alias=True, exclude_none=True) for spec in self.default_constraints]
+        return tuple(msgspec.convert(spec, TopologySpreadConstraint) for spec in specs)
 
 
 def counts_change(pod: PodInfo, change: Change) -> bool:
-    """Returns True if a placed pod that the pod's constraints count came, went or changed its labels."""
-    parties = [party for party in (change.old, change.new) if party is not None]
-    if not all(has_place(party) and party.pod.namespace == pod.pod.namespace for party in parties):
+    """Returns True if a placed pod that the constraints count was added or deleted, or its labels changed."""
+    versions = [version for version in (change.old, change.new) if version is not None]
+    if not all(has_place(version) and version.pod.namespace == pod.pod.namespace for version in versions):
         return False
-    return _counted_otherwise(pod, change)
+    return _count_changes(pod, change)
 
 
 def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod's new tolerations matter to a constraint, or its new labels are counted otherwise."""
+    """Returns True if a constraint counts the pod's new labels differently, or depends on its changed tolerations."""
     before, after = change.old.pod.spec.tolerations or [], change.new.pod.spec.tolerations or []
-    honoured = any(each.node_taints_policy == "Honor" for each in _own_hard_constraints(pod))
-    return (honoured and before != after) or _counted_otherwise(pod, change)
+    honours_taints = any(each.node_taints_policy == "Honor" for each in _own_hard_constraints(pod))
+    return (honours_taints and before != after) or _count_changes(pod, change)
 
 
 def node_changes_spread(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the set of domains of the pod's constraints may have changed.
+    """Returns True if the domains of the pod's constraints may have changed.
 
-    A node with all topology keys came, went, changed domains or taints, or is none any more that the pod may go to; or
-    a node got or lost a key. That the pod may go to it no more is unknown upstream.
+    That is so if a node with all topology keys was added or deleted, or changed its domains or taints, or if a node
+    gained or lost a key. It is also so if the pod may no longer go to a node, which upstream does not register for.
     """
     if not pod.pod.spec.topology_spread_constraints:
-        return True  # refused by default constraints, which are not known here
+        return True  # the pod was refused by default constraints, which are not available here
     keys = [constraint.topology_key for constraint in _own_hard_constraints(pod)]
     old, new = change.old, change.new
     had, has = _has_keys(old, keys), _has_keys(new, keys)
@@ -112,9 +115,9 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
 
 
 def default_selector_changes(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the selector of the pod's default constraints may have changed with a service or controller.
+    """Returns True if the change of a service or controller may change the selector of the default constraints.
 
-    Upstream registers for none of these: such a pod waits there until all pods are tried again.
+    Upstream registers for none of these, so there such a pod waits until all pods are retried.
     """
     old, new = change.old, change.new
     if pod.pod.spec.topology_spread_constraints or (new or old).namespace != pod.pod.namespace:
@@ -122,9 +125,9 @@ def default_selector_changes(pod: PodInfo, change: Change) -> bool:
     return old is None or new is None or old.spec.selector != new.spec.selector
 
 
-def _counted_otherwise(pod: PodInfo, change: Change) -> bool:
+def _count_changes(pod: PodInfo, change: Change) -> bool:
     if not pod.pod.spec.topology_spread_constraints:
-        return True  # refused by default constraints, whose selector comes from services and controllers
+        return True  # default constraints take their selector from services and controllers
     selectors = [selector_of(constraint, pod.pod.labels) for constraint in _own_hard_constraints(pod)]
     old, new = change.old, change.new
     if old is None or new is None:
@@ -142,16 +145,16 @@ def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:
 
 
 def labels_counted(change: Change) -> Iterator[str]:
-    """Yields the names of the selectors that may count a placed pod that came, went or changed its labels."""
-    for party in (change.old, change.new):
-        if party is not None:
-            namespace = party.pod.namespace
+    """Yields the names of selectors that may count the placed pod, before or after the change."""
+    for version in (change.old, change.new):
+        if version is not None:
+            namespace = version.pod.namespace
             yield namespace
-            yield from (f"{namespace}/{name}" for name in names_of_labels(party.pod.labels))
+            yield from (f"{namespace}/{name}" for name in names_of_labels(version.pod.labels))
 
 
 def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
-    """Yields names in the pod's namespace; the namespace itself for selectors without any and default constraints."""
+    """Yields the names of the selectors; the namespace alone for empty selectors and default constraints."""
     namespace = pod.pod.namespace
     if not pod.pod.spec.topology_spread_constraints:
         yield namespace
@@ -161,7 +164,7 @@ def _names_of_selectors(pod: PodInfo) -> Iterator[str]:
 
 
 def _topology_keys_and_nodes(pod: PodInfo) -> Hashable:
-    spec, keys = pod.pod.spec, frozenset(each.topology_key for each in _own_hard_constraints(pod))
+    spec, keys = pod.pod.spec, frozenset(constraint.topology_key for constraint in _own_hard_constraints(pod))
     return bool(spec.topology_spread_constraints), keys, encoded(spec.node_selector, required_node_selector(pod.pod))
 
 

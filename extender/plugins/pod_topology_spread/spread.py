@@ -1,4 +1,7 @@
-"""Spread."""
+"""The constraints of PodTopologySpread, its predicate and its priority.
+
+Source: upstream podtopologyspread, common.go, plugin.go, filtering.go and scoring.go.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Ro
 NAME = "PodTopologySpread"
 DO_NOT_SCHEDULE, SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 
-# What the scheduler spreads by if the pod says nothing (argument defaultingType: System).
+# The constraints of pods that have none, with defaultingType System.
 SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
@@ -32,9 +35,10 @@ SYSTEM_DEFAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A constraint made ready.
+    """A topology spread constraint, prepared for one pod.
 
-    `policies`: whether only the nodes count that the pod's node affinity leaves to it, and those whose taints do.
+    `policies`: (nodeAffinityPolicy, nodeTaintsPolicy), each True for Honor: pods count only on nodes that the pod's
+    node affinity, or its tolerations, allow.
     """
 
     max_skew: int
@@ -44,46 +48,49 @@ class Constraint:
     policies: tuple[bool, bool]
 
     def counted(self, namespace: str) -> PodCountQuery:
-        """The pods that count; a selector without conditions counts none (upstream countPodsMatchSelector)."""
+        """Returns the query for pods that count; an empty selector counts none (upstream countPodsMatchSelector)."""
         selector = NOTHING if self.selector == EVERYTHING else self.selector
         return PodCountQuery(frozenset((namespace,)), selector, terminating=False)
 
     def leaving(self, namespace: str) -> PodCountQuery:
-        """The pods that are subtracted when they are preempted; upstream's updateWithPod looks less closely."""
+        """Returns the query for pods that are subtracted once preempted; broader, as upstream's updateWithPod is."""
         return PodCountQuery(frozenset((namespace,)), self.selector)
 
 
 def constraints_of(
     pod: PodInfo, table: Table, when_unsatisfiable: str, defaults: Sequence[TopologySpreadConstraint]
 ) -> list[Constraint]:
-    """The pod's constraints of one kind; the defaults if it has none of any kind and something tells its replicas."""
+    """Returns the pod's constraints of one kind.
+
+    A pod without any constraints gets the defaults if a service or controller selects it.
+    """
     own = pod.pod.spec.topology_spread_constraints
-    chosen = [each for each in own or defaults if each.when_unsatisfiable == when_unsatisfiable]
+    chosen = [constraint for constraint in own or defaults if constraint.when_unsatisfiable == when_unsatisfiable]
     if own or not chosen:
-        return [_ready(constraint, selector_of(constraint, pod.pod.labels)) for constraint in chosen]
+        return [_prepared(constraint, selector_of(constraint, pod.pod.labels)) for constraint in chosen]
     selector = default_selector(pod, table)
-    return [] if selector == EVERYTHING else [_ready(constraint, selector) for constraint in chosen]
+    return [] if selector == EVERYTHING else [_prepared(constraint, selector) for constraint in chosen]
 
 
 def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> BoolColumn:
-    """The nodes that have the topology key of every constraint: bool[capacity]."""
-    having = np.ones(table.nodes.capacity, np.bool_)
+    """Returns bool[capacity]: True for nodes that have the topology key of every constraint."""
+    has_all = np.ones(table.nodes.capacity, np.bool_)
     for constraint in constraints:
-        having &= table.nodes.labels[constraint.topology_key].ids != ABSENT
-    return having
+        has_all &= table.nodes.labels[constraint.topology_key].ids != ABSENT
+    return has_all
 
 
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """The nodes `among` those given whose pods count, by the policies of the constraints: bool[capacity]."""
+    """Returns, for the policies of each constraint, the nodes of `among` whose pods count: bool[capacity]."""
     return {
-        policies: _nodes_left_to(pod, table, among, *policies)
+        policies: _nodes_allowed(pod, table, among, *policies)
         for policies in {constraint.policies for constraint in constraints}
     }
 
 
-def _nodes_left_to(pod: Pod, table: Table, among: BoolColumn, by_affinity: bool, by_taints: bool) -> BoolColumn:
+def _nodes_allowed(pod: Pod, table: Table, among: BoolColumn, by_affinity: bool, by_taints: bool) -> BoolColumn:
     if by_affinity and (pod.spec.node_selector or required_node_selector(pod)):
         required = np.zeros_like(among)
         required[table.nodes.rows] = nodes_required_by(pod, table, table.nodes.rows)
@@ -98,13 +105,13 @@ def _nodes_left_to(pod: Pod, table: Table, among: BoolColumn, by_affinity: bool,
 
 
 def selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
-    """Returns the constraint's selector, with the values that the pod's labels have for matchLabelKeys."""
+    """Returns the constraint's selector plus a requirement for each of its matchLabelKeys that the pod has."""
     selector = compile_selector(constraint.label_selector)
-    alike = [key for key in constraint.match_label_keys or () if key in labels]
-    return selector.with_requirements(*(Requirement(key, "In", frozenset((labels[key],))) for key in alike))
+    keys = [key for key in constraint.match_label_keys or () if key in labels]
+    return selector.with_requirements(*(Requirement(key, "In", frozenset((labels[key],))) for key in keys))
 
 
-def _ready(constraint: TopologySpreadConstraint, selector: Selector) -> Constraint:
+def _prepared(constraint: TopologySpreadConstraint, selector: Selector) -> Constraint:
     return Constraint(
         constraint.max_skew,
         constraint.topology_key,
@@ -121,7 +128,7 @@ NO_DOMAIN = unresolvable(NAME, f"{_REASON} (missing required label)")
 
 @dataclass(frozen=True, slots=True)
 class PodTopologySpreadFilter(PerTemplate):
-    """Refuses domains with too many pods. `defaults`: for pods that have no constraints."""
+    """Refuses domains with too many matching pods. `defaults` apply to pods without constraints."""
 
     defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
     name: str = NAME
@@ -137,7 +144,7 @@ class PodTopologySpreadFilter(PerTemplate):
 
 
 class _ConstraintSpread:
-    """One constraint: the pods in each domain, and the number that there may be."""
+    """One constraint: the matching pods in each domain, and the largest number that accepts one more."""
 
     def __init__(self, constraint: Constraint, pod: PodInfo, table: Table, counted: BoolColumn) -> None:
         namespace = pod.pod.namespace
@@ -150,36 +157,36 @@ class _ConstraintSpread:
         self._pods = DomainCounts(column.ids, pods, lambda gone: gone.matching(leaving) * counted)
         too_few = np.count_nonzero(domains) < constraint.min_domains
         fewest = 0 if too_few else int(pods[domains].min())
-        self._most = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
+        self._limit = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
 
     def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
-        """Returns the rows, of `rows`, that are in no domain, and those in one that has too many."""
-        crowded = self._pods.pods > self._most
+        """Returns, for each of `rows`, if the node is in no domain, and if its domain has too many pods."""
+        crowded = self._pods.pods > self._limit
         domain = self._pods.domain[rows]
         return domain == ABSENT, crowded[domain]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns the same, once each node's own among `gone` have left.
+        """Returns the same for each row as if its node's own pods in `gone` had left.
 
-        Should its domain come to be the one with the fewest, then nothing stands against the pod there, and that
-        of all others is not asked.
+        If its domain becomes the emptiest one, the pod is accepted there, so the other domains need not be counted.
         """
         absent = self._pods.domain[rows] == ABSENT
-        return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._most)
+        return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
 
 
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
-    """Returns the number of pods on each node that count: int64[row].
+    """Returns the number of matching pods on each node: int64[row].
 
-    Pods that are only supposed to stand there count as those that leave: upstream adds and removes them alike.
+    A pod that is placed hypothetically counts by the broader query for leaving pods, because upstream adds and removes
+    pods in the same way.
     """
-    standing, supposed = constraint.counted(namespace), constraint.leaving(namespace)
-    by_node = table.matching(standing).by_node
+    counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
+    by_node = table.matching(counted).by_node
     if table.hypothetical:
         by_node = by_node.copy()
         for info, row in table.hypothetical.values():
-            counts = standing.matches(info.group) and not info.pod.terminating
-            by_node[row] += int(supposed.matches(info.group)) - counts
+            counts_already = counted.matches(info.group) and not info.pod.terminating
+            by_node[row] += int(leaving.matches(info.group)) - counts_already
     return by_node
 
 
@@ -197,7 +204,7 @@ class _SpreadCheck(Check):
 
 
 def _verdict(refused: Iterable[tuple[BoolColumn, BoolColumn]]) -> Verdict:
-    """Returns the verdict; the first constraint that a node fails gives the reason."""
+    """Merges the results of the constraints; the first constraint that a node fails gives the reason."""
     (missing, crowded), *others = refused
     for absent, over in others:
         missing = missing | (absent & ~crowded)
@@ -211,9 +218,9 @@ _IGNORED = -1
 
 @dataclass(frozen=True, slots=True)
 class PodTopologySpreadScore(PerTemplate):
-    """Prefers domains with fewer matching pods. `defaults`: for pods that have no constraints.
+    """Prefers domains with fewer matching pods. `defaults` apply to pods without constraints.
 
-    By the system's own defaults a node counts even if it lacks a topology key, by all others it is ignored.
+    Nodes that lack a topology key are ignored, except with the system defaults.
     """
 
     defaults: Sequence[TopologySpreadConstraint] = SYSTEM_DEFAULTS
@@ -227,7 +234,7 @@ class PodTopologySpreadScore(PerTemplate):
         among = table.nodes.present if by_system else nodes_with_all_keys(constraints, table)
         counted = nodes_counted(constraints, pod.pod, table, among)
         scored = rows[among[rows]]
-        score = sum(_share(each, pod, table, scored, counted[each.policies]) for each in constraints)
+        score = sum(_share(constraint, pod, table, scored, counted[constraint.policies]) for constraint in constraints)
         return _SpreadScorer(np.where(among, np.floor(score + 0.5), _IGNORED).astype(np.int64))
 
 
@@ -252,10 +259,10 @@ class _SpreadScorer(Scorer):
 
 
 def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, counted: BoolColumn) -> Floats:
-    """Returns what one constraint adds to the score of each node: float64[row]."""
+    """Returns the part of the score that one constraint adds for each node: float64[row]."""
     column = table.nodes.labels[constraint.topology_key]
     pods = table.matching(constraint.counted(pod.pod.namespace)).by_node
-    if constraint.topology_key == HOSTNAME:  # each node by itself, whatever the label says
+    if constraint.topology_key == HOSTNAME:  # each node is its own domain, whatever its label
         return np.where(column.ids != ABSENT, _worth(pods, constraint, len(scored)), 0.0)
     domain = _domains(column)
     domains = int(domains_in(column, domain[scored]).sum())
@@ -266,7 +273,7 @@ def _share(constraint: Constraint, pod: PodInfo, table: Table, scored: Rows, cou
 
 
 def _domains(column: LabelColumn) -> Rows:
-    """The domain of each node; upstream takes a missing label here for one whose value is empty."""
+    """Returns the domain of each node. Like upstream, it treats a missing label as an empty value here."""
     empty = column.find("")
     return column.ids if empty is None else np.where(column.ids == ABSENT, empty, column.ids)
 
