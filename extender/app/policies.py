@@ -20,7 +20,7 @@ from extender.framework.profile import Profile, Profiles
 from extender.plugins.users import CountedFailures, RuleFailures
 from extender.plugins.users.function import file_of
 from extender.plugins.users.reserve import CustomReserve
-from extender.policy.library import Library, imported_anew
+from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy, provider
 from extender.runtime.ports import Telemetry
@@ -187,7 +187,7 @@ class PolicyReload:
         self._read = self._seen = contents = self._contents()
         failures = CountedFailures(self._telemetry, log_failure)  # logs the first failure of each rule that is new
         changed = {**contents, path: b""} != {**self._adopted, path: b""}
-        with imported_anew(self._files.folder) if changed else nullcontext():
+        with fresh_imports(self._files.folder) if changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, failures, settings.kubeconfig)
             if self._contents() != contents or self._files.stamps() != stamps:
                 raise Outdated(f"policy {path}")

@@ -1,6 +1,7 @@
-"""The other extenders that a policy names. Source: upstream validateExtenders, scheduler.buildExtenders.
+"""Reads the other extenders that a policy names.
 
-Source: k8s.io/kube-scheduler/config/v1, Extender, and in v1.22 LegacyExtender; client-go's rest.TLSConfigFor.
+Source: upstream validateExtenders and scheduler.buildExtenders; k8s.io/kube-scheduler/config/v1 Extender, and
+LegacyExtender in v1.22; client-go's rest.TLSConfigFor.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NANOSECONDS = 1e-9
 
 def _extended(value: str) -> str:
     if not is_extended(value):
-        raise ValueError("want an extended resource, like example.com/gpu")
+        raise ValueError("expected an extended resource, like example.com/gpu")
     return value
 
 
@@ -38,7 +39,7 @@ def _url(value: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ValueError("want a URL, like http://127.0.0.1:8888/scheduler")
+        raise ValueError("expected a URL, like http://127.0.0.1:8888/scheduler")
     return value
 
 
@@ -46,7 +47,7 @@ def _base64(value: str) -> str:
     try:
         base64.b64decode(value, validate=True)
     except binascii.Error:
-        raise ValueError("want PEM in base64") from None
+        raise ValueError("expected PEM in base64") from None
     return value
 
 
@@ -56,28 +57,28 @@ Weight = Annotated[int, Field(lt=2**63)]
 
 class ManagedResourceSpec(Strict):
     name: Annotated[LabelKey, AfterValidator(_extended)]
-    """An extended resource: only pods that ask for one of these are sent."""
+    """An extended resource; only pods that request one of these are sent to the extender."""
     ignored_by_scheduler: bool = False
-    """Has NodeResourcesFit leave it to the extender."""
+    """If true, NodeResourcesFit ignores the resource and leaves it to the extender."""
 
 
 class TLSConfigSpec(Strict):
     insecure: bool = False
-    """Takes any certificate for good."""
+    """If true, the extender's certificate is not verified."""
     server_name: str = ""
-    """The name that the certificate must have, where it is not the host of the URL."""
+    """The name in the extender's certificate, if it differs from the host of the URL."""
     cert_file: str = ""
     """The client certificate, PEM."""
     key_file: str = ""
     """Its key, PEM."""
     ca_file: str = ""
-    """Whom to trust, PEM."""
+    """The CA certificates to trust, PEM."""
     cert_data: Base64 = ""
     """The client certificate, PEM in base64."""
     key_data: Base64 = ""
     """Its key, PEM in base64."""
     ca_data: Base64 = ""
-    """Whom to trust, PEM in base64."""
+    """The CA certificates to trust, PEM in base64."""
 
     @property
     def has_ca(self) -> bool:
@@ -86,39 +87,39 @@ class TLSConfigSpec(Strict):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.insecure and self.has_ca:
-            raise ValueError("insecure looks at no certificate, and so takes neither caFile nor caData")
+            raise ValueError("insecure skips verification, so caFile and caData must not be set")
         if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
-            raise ValueError("a client certificate and its key are given together")
+            raise ValueError("a client certificate and its key must be given together")
         return self
 
     def config(self, *, verified: bool) -> TLSConfig:
         files = {name: Path(text) for name in ("ca_file", "cert_file", "key_file") if (text := getattr(self, name))}
         data = {name: base64.b64decode(getattr(self, name)) for name in ("ca_data", "cert_data", "key_data")}
-        given: dict[str, Any] = {**files, **data}
-        return TLSConfig(verified and not self.insecure, self.server_name, **given)
+        material: dict[str, Any] = {**files, **data}
+        return TLSConfig(verified and not self.insecure, self.server_name, **material)
 
 
 class _Extender(Strict):
     url_prefix: Annotated[str, AfterValidator(_url)]
-    """The URL at which it listens; the verbs are added to it."""
+    """The URL of the extender, to which the verbs are appended."""
     filter_verb: str = ""
-    """The path of filter; none: it is not asked."""
+    """The path of filter; without it the extender is not called for filter."""
     preempt_verb: str = ""
-    """The path of preempt; none: it is not asked."""
+    """The path of preempt; without it the extender is not called for preempt."""
     prioritize_verb: str = ""
-    """The path of prioritize; none: it is not asked."""
+    """The path of prioritize; without it the extender is not called for prioritize."""
     weight: Weight = 0
     """The weight of its scores."""
     bind_verb: str = ""
-    """The path of bind; one extender at most binds."""
+    """The path of bind; at most one extender may bind."""
     tls_config: TLSConfigSpec | None = None
     """Certificates and names for TLS."""
     node_cache_capable: bool = False
-    """Sends it names alone, not whole nodes."""
+    """If true, requests hold node names instead of whole nodes."""
     managed_resources: tuple[ManagedResourceSpec, ...] = ()
-    """The resources that it looks after; none: it is asked about every pod."""
+    """The resources that the extender manages; without any it is called for every pod."""
     ignorable: bool = False
-    """Places pods without it when it does not answer."""
+    """If true, pods are scheduled without the extender while it does not answer."""
 
     def _config(self, timeout_seconds: float, *, enable_https: bool) -> ExtenderConfig:
         tls = self.tls_config or TLSConfigSpec()
@@ -130,7 +131,7 @@ class _Extender(Strict):
             self.preempt_verb,
             self.bind_verb,
             self.weight,
-            # As upstream: who says HTTPS and names no authority trusts everyone.
+            # As upstream: enableHTTPS without a CA accepts any certificate.
             tls.config(verified=tls.has_ca or not enable_https),
             timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
             self.node_cache_capable,
@@ -141,12 +142,12 @@ class _Extender(Strict):
 
 
 class ExtenderSpec(_Extender):
-    """In a KubeSchedulerConfiguration."""
+    """An extender in a KubeSchedulerConfiguration."""
 
     enable_https: bool = Field(default=False, alias="enableHTTPS")
-    """Asks it by TLS."""
+    """If true, calls use TLS."""
     http_timeout: Annotated[str, AfterValidator(duration(0))] = "0"
-    """The time to wait for an answer, as 5s; 0: 5 s."""
+    """The time to wait for an answer, like 5s; 0 means 5s."""
 
     @property
     def config(self) -> ExtenderConfig:
@@ -154,12 +155,12 @@ class ExtenderSpec(_Extender):
 
 
 class LegacyExtenderSpec(_Extender):
-    """In a Policy. `http_timeout`: nanoseconds."""
+    """An extender in a classic Policy."""
 
     enable_https: bool = False
-    """Asks it by TLS."""
+    """If true, calls use TLS."""
     http_timeout: NonNegative = 0
-    """The time to wait for an answer, in nanoseconds; 0: 5 s."""
+    """The time to wait for an answer, in nanoseconds; 0 means 5 s."""
 
     @property
     def config(self) -> ExtenderConfig:
@@ -167,30 +168,30 @@ class LegacyExtenderSpec(_Extender):
 
 
 def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: Faults) -> tuple[ExtenderConfig, ...]:
-    """Returns the extenders in the order in which they are asked: ignorable ones come last."""
+    """Returns the extenders in the order in which they are called: ignorable ones come last."""
     managed: set[str] = set()
     for index, spec in enumerate(specs):
         path = f"extenders[{index}]"
         if spec.prioritize_verb and spec.weight <= 0:
-            faults.add(f"{path}.weight", f"want a positive weight for prioritizeVerb, not {spec.weight}")
+            faults.add(f"{path}.weight", f"expected a positive weight with prioritizeVerb, got {spec.weight}")
         for position, resource in enumerate(spec.managed_resources):
             if resource.name in managed:
-                faults.add(f"{path}.managedResources[{position}].name", f"{resource.name} is managed already")
+                faults.add(f"{path}.managedResources[{position}].name", f"{resource.name} is already managed")
             managed.add(resource.name)
     if (binders := sum(bool(spec.bind_verb) for spec in specs)) > 1:
-        faults.add("extenders", f"want one that binds (bindVerb) at most, not {binders}")
+        faults.add("extenders", f"expected at most one extender with bindVerb, got {binders}")
     return tuple(spec.config for spec in sorted(specs, key=lambda spec: spec.ignorable))
 
 
 def ignoring(profile: Profile, resources: Collection[str]) -> Profile:
-    """Returns the profile, with these extended resources left to the extenders that manage them.
+    """Returns the profile with NodeResourcesFit ignoring these resources, which extenders manage.
 
-    They take the place of the ignoredResources of NodeResourcesFit's arguments, as upstream.
+    They replace the ignoredResources in the plugin's arguments, as upstream.
     """
     if not resources:
         return profile
     predicates = [
-        replace(each, ignored_resources=frozenset(resources)) if isinstance(each, NodeResourcesFitFilter) else each
-        for each in profile.predicates
+        replace(rule, ignored_resources=frozenset(resources)) if isinstance(rule, NodeResourcesFitFilter) else rule
+        for rule in profile.predicates
     ]
     return replace(profile, predicates=predicates)

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a policy, collected: path, what is wrong, and the nearest right name."""
+"""Collects every fault of a policy: its path, what is wrong, and the nearest known name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from extender.errors import ConfigurationError
-from extender.runtime.near_names import did_you_mean
+from extender.runtime.near_names import did_you_mean, plainly
 
 M = TypeVar("M", bound=BaseModel)
 _SHOWN = 60
@@ -20,24 +20,24 @@ Location = tuple[int | str, ...]
 
 
 class Faults:
-    """The faults found so far, each "path: what is wrong (did you mean X?)"."""
+    """The faults collected so far, each as "path: what is wrong (did you mean X?)"."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.messages: list[str] = []
 
     def add(self, path: str, what: str, wrong: str = "", right: Iterable[str] = ()) -> None:
-        """Notes a fault; `wrong` is a name of which one in `right` may have been meant."""
-        self.found.append(f"{path}: {what}{did_you_mean(wrong, right)}")
+        """Adds a fault; if the name `wrong` resembles one in `right`, the message suggests it."""
+        self.messages.append(f"{path}: {what}{did_you_mean(wrong, right)}")
 
     def require(self, path: str) -> None:
-        """Notes that something is missing, unless what was there was wrong."""
-        if not any(fault.startswith(f"{path}: ") for fault in self.found):
+        """Adds the fault that a value is missing, unless a fault of that path is known already."""
+        if not any(fault.startswith(f"{path}: ") for fault in self.messages):
             self.add(path, "required")
 
     def read(self, model: type[M], value: object, path: str = "") -> M | None:
-        """Returns `value` as the model. What is wrong with it is noted and left out, so that the rest is checked too.
+        """Returns `value` as the model, without its faulty parts, so that the rest is checked too.
 
-        None where nothing can be made of the rest, because something is missing.
+        Adds a fault for each of those parts. Returns None if a required part is missing from the rest.
         """
         document = _without_nulls(value)
         wrong: list[Location] = []
@@ -47,7 +47,7 @@ class Faults:
             except ValidationError as error:
                 details = error.errors(include_url=False)
             for detail in details:
-                # What was left out is missing now, and cannot be judged together with its neighbours.
+                # A part removed earlier is reported as missing now, or as contradicting its neighbours.
                 if not any(_holds(detail["loc"], location) for location in wrong):
                     self._note(detail, model, path)
             wrong += [detail["loc"] for detail in details]
@@ -57,48 +57,48 @@ class Faults:
                 return None
 
     def raise_if_any(self) -> None:
-        """Raises ConfigurationError with all of them, if there are any."""
-        if self.found:
-            raise ConfigurationError(self.found)
+        """Raises ConfigurationError with all faults, if there are any."""
+        if self.messages:
+            raise ConfigurationError(self.messages)
 
     def _note(self, detail: ErrorDetails, model: type[BaseModel], path: str) -> None:
         location = detail["loc"]
         place = joined(path, location) or "the document"
         match detail["type"]:
             case "extra_forbidden":
-                self.add(place, "no such field", str(location[-1]), _fields(model, location[:-1]))
+                self.add(place, "unknown field", str(location[-1]), _fields(model, location[:-1]))
             case "missing":
                 self.add(place, "required")
             case "literal_error":
                 allowed = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
                 self.add(
                     place,
-                    f"want {' or '.join(allowed)}, not {_shown(detail['input'])}",
+                    f"expected {' or '.join(allowed)}, got {_shown(detail['input'])}",
                     str(detail["input"]),
                     allowed,
                 )
             case "too_short" | "string_too_short":
-                self.add(place, f"want at least {detail['ctx']['min_length']}")
+                self.add(place, f"expected at least {detail['ctx']['min_length']}")
             case "value_error":
-                self.add(place, f"{detail['ctx']['error']}{_but(detail['input'])}")
+                self.add(place, f"{detail['ctx']['error']}{_got(detail['input'])}")
             case _:
-                self.add(place, f"{detail['msg'].replace('Input should be', 'want')}{_but(detail['input'])}")
+                self.add(place, f"{plainly(detail['msg'])}{_got(detail['input'])}")
 
 
 def joined(path: str, location: Iterable[int | str]) -> str:
-    """Returns `profiles[0]` and ("plugins", "score", 1) as one path."""
+    """Appends a location to a path: `profiles[0]` and ("plugins", "score", 1) give `profiles[0].plugins.score[1]`."""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
 
 
-def _shown(given: object) -> str:
-    text = repr(given)
+def _shown(value: object) -> str:
+    text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _but(given: object) -> str:
-    return "" if isinstance(given, list | tuple | dict | BaseModel) else f", not {_shown(given)}"
+def _got(value: object) -> str:
+    return "" if isinstance(value, list | tuple | dict | BaseModel) else f", got {_shown(value)}"
 
 
 def _holds(place: Location, inner: Location) -> bool:
@@ -106,7 +106,7 @@ def _holds(place: Location, inner: Location) -> bool:
 
 
 def _without_nulls(value: object) -> object:
-    """Go reads null as if nothing were there."""
+    """Returns the value without fields that are null, which Go treats as absent."""
     if isinstance(value, Mapping):
         return {str(key): _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -115,12 +115,15 @@ def _without_nulls(value: object) -> object:
 
 
 def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
-    """Takes away what stands at each location, and returns True if there was anything to take away."""
-    return sum(_take_away(document, location) for location in locations) > 0
+    """Removes the value at each location; returns True if any was removed."""
+    return sum(_remove(document, location) for location in locations) > 0
 
 
-def _take_away(document: dict[str, Any], location: Location) -> bool:
-    """Deletes the key nearest to the location: a list goes as a whole, lest others in it change their places."""
+def _remove(document: dict[str, Any], location: Location) -> bool:
+    """Deletes the innermost key on the way to the location; returns False if there is none.
+
+    A list is deleted as a whole, because the indices of its other elements must not change.
+    """
     if not location:
         return False
     *above, last = location
@@ -132,7 +135,7 @@ def _take_away(document: dict[str, Any], location: Location) -> bool:
         try:
             here = here[part]
         except (KeyError, IndexError, TypeError):
-            return False  # taken away already
+            return False  # removed already, with another location
     if isinstance(here, dict):
         trail.append((here, str(last)))
     for holder, key in reversed(trail):
@@ -143,7 +146,7 @@ def _take_away(document: dict[str, Any], location: Location) -> bool:
 
 
 def _fields(model: type[BaseModel] | None, location: Location) -> list[str]:
-    """Returns the names that fields may have at a location."""
+    """Returns the names of the fields that the model has at a location."""
     for part in location:
         if model is None:
             return []
@@ -156,4 +159,4 @@ def _inner(annotation: object) -> type[BaseModel] | None:
     """Returns the model in `tuple[Model, ...]`, `Model | None` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for each in get_args(annotation) if (found := _inner(each))), None)
+    return next((model for argument in get_args(annotation) if (model := _inner(argument))), None)

@@ -1,4 +1,4 @@
-"""The plugins that a policy names: those of the registry, and users' rules wherever they are found."""
+"""Finds the plugins that a policy names: those of the registry, and users' rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from extender.policy.faults import Faults
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source every time: bytecode is kept by second and size, and a file may change within both."""
+    """Compiles the source on each import.
+
+    Cached bytecode is matched by modification second and size, and an edited file can have the same of both.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -31,19 +34,19 @@ class _SourceLoader(SourceFileLoader):
 
 
 def search_last(folder: str) -> None:
-    """Has modules found in the folder where they are found nowhere else: they take the place of no installed one."""
+    """Adds the folder to the end of the import path, so that its modules replace no installed one."""
     if folder not in sys.path:
         sys.path.append(folder)
     sys.path_importer_cache[folder] = FileFinder(folder, (_SourceLoader, SOURCE_SUFFIXES))
 
 
 @contextmanager
-def imported_anew(folder: str) -> Iterator[None]:
-    """Has the modules of the folder imported anew within; after an exception those before are there again."""
+def fresh_imports(folder: str) -> Iterator[None]:
+    """Imports the folder's modules again within the block; restores the previous ones if the block raises."""
     before = _modules_of(folder)
     _drop(before)
     importlib.invalidate_caches()
-    linecache.checkcache()  # or tracebacks would show the lines that were there
+    linecache.checkcache()  # otherwise tracebacks would show the old lines
     try:
         yield
     except BaseException:
@@ -53,13 +56,13 @@ def imported_anew(folder: str) -> Iterator[None]:
 
 
 def _modules_of(folder: str) -> dict[str, ModuleType]:
-    """Returns the modules that were found in the folder, and those below them, by name."""
+    """Returns the loaded modules that come from the folder, and their submodules, by name."""
     modules = sys.modules.copy()
-    found = {name for name, module in modules.items() if _is_found_in(folder, module)}
-    return {name: module for name, module in modules.items() if name.partition(".")[0] in found}
+    own = {name for name, module in modules.items() if _is_from(folder, module)}
+    return {name: module for name, module in modules.items() if name.partition(".")[0] in own}
 
 
-def _is_found_in(folder: str, module: ModuleType) -> bool:
+def _is_from(folder: str, module: ModuleType) -> bool:
     loader = getattr(module, "__loader__", None)
     return isinstance(loader, _SourceLoader) and Path(loader.path).is_relative_to(folder)
 
@@ -74,10 +77,10 @@ UserRule = PredicateFunction[..., object] | PriorityFunction[..., object] | Rese
 
 
 class Library:
-    """Plugins by name.
+    """Finds plugins by name.
 
-    A name of the registry goes first, then one of `rules`, then an entry point of the group extender.rules; a name with
-    a colon is a rule's place, `module:function`; its module may stand in `folder`, which is looked at last.
+    The registry is searched first, then `rules`, then the entry points of the group extender.rules. A name with a
+    colon is the place of a rule, `module:function`; its module may be in `folder`, which is searched last.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Library:
         failures: RuleFailures | None = None,
         folder: str = "",
     ) -> None:
-        """`failures` is told when users' rules fail; without it their errors are raised. `folder`: the policy's own."""
+        """`failures` receives the errors of users' rules; without it they are raised. `folder`: the policy's folder."""
         self.registry = registry
         self._rules = rules or {}
         self._failures = failures or RaisedFailures()
@@ -95,20 +98,20 @@ class Library:
         self._not_importable: set[str] = set()
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
-        """Returns the plugin of this name; None where there is none, and that is noted with the path of the name."""
+        """Returns the plugin of this name; if there is none, adds a fault at `path` and returns None."""
         return self.registry.get(name) or self.find_rule(name, path, faults, self.registry)
 
     def has_rule(self, name: str) -> bool:
-        """Returns True if `name` looks like that of a user's rule."""
+        """Returns True if `name` may be that of a user's rule."""
         return ":" in name or name in self._rules or any(point.name == name for point in _entry_points())
 
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
-        """Returns the user's rule of this name, as `find`; `others` are names that may have been meant too."""
+        """Returns the user's rule of this name, as `find` does; `others` are further names to suggest."""
         module = name.partition(":")[0]
-        if module in self._not_importable:  # which is noted already, for the first of its rules
+        if module in self._not_importable:  # reported already, for the first of its rules
             return None
         try:
-            found = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
+            rule = self._rules.get(name) or (self._imported(name) if ":" in name else _entry_point(name))
         except BaseException as error:  # importing a user's module runs it, and it may raise anything
             if is_ctrl_c(error):
                 raise
@@ -119,33 +122,33 @@ class Library:
         if not name:
             faults.require(path)
             return None
-        if found is None:
+        if rule is None:
             right = (*others, *self._rules, *(point.name for point in _entry_points()))
-            faults.add(path, f"there is no {name!r}", name, right)
+            faults.add(path, f"unknown plugin {name!r}", name, right)
             return None
-        if not isinstance(found, PredicateFunction | PriorityFunction | ReserveFunction):
+        if not isinstance(rule, PredicateFunction | PriorityFunction | ReserveFunction):
             decorators = "@predicate, @priority, @reserve or @permit"
-            faults.add(path, f"{name} is no rule; decorate the function with {decorators}")
+            faults.add(path, f"{name} is not a rule; decorate the function with {decorators}")
             return None
-        return self._as_plugin(name, found)
+        return self._as_plugin(name, rule)
 
     def _imported(self, place: str) -> object:
         if self._folder:
             search_last(self._folder)
         name, _, attribute = place.partition(":")
-        found: object = importlib.import_module(name)
+        value: object = importlib.import_module(name)
         for part in attribute.split("."):
-            if not hasattr(found, part):
+            if not hasattr(value, part):
                 self._refuse_hidden(name)
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
 
     def _refuse_hidden(self, name: str) -> None:
-        """Raises ImportError where the folder has a module of this name, and an installed one went before it."""
+        """Raises ImportError if an installed module hides the folder's module of this name."""
         own = Path(self._folder, *name.split("."))
-        there = own.with_suffix(".py").exists() or (own / "__init__.py").exists()
-        if self._folder and there and not _is_found_in(self._folder, sys.modules[name]):
-            raise ImportError(f"an installed {name} goes before the one beside the policy: give that another name")
+        exists = own.with_suffix(".py").exists() or (own / "__init__.py").exists()
+        if self._folder and exists and not _is_from(self._folder, sys.modules[name]):
+            raise ImportError(f"an installed module {name} hides the one beside the policy: rename the latter")
 
     def _as_plugin(self, name: str, rule: UserRule) -> Plugin[BaseModel]:
         failures = self._failures

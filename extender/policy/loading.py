@@ -1,4 +1,4 @@
-"""A policy from its text: YAML or JSON, in a file or in a ConfigMap, in either of its two forms."""
+"""Reads a policy from YAML or JSON, in a file or in a ConfigMap, in either of its two forms."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def load(text: bytes | str, library: Library | None = None) -> Policy:
     """Returns the policy in `text`: a KubeSchedulerConfiguration, a Policy, or a ConfigMap that holds one of them.
 
     Raises:
-        ConfigurationError: with every fault, each "path: what is wrong (did you mean X?)".
+        ConfigurationError: with every fault, each as "path: what is wrong (did you mean X?)".
     """
     return read(_parsed(text), library)
 
 
 def read(document: object, library: Library | None = None) -> Policy:
-    """Returns the policy in a document that is parsed already, as `load`."""
+    """Returns the policy in a parsed document; as `load` otherwise."""
     faults = Faults()
     kind = _kind(document)
     if kind == _CONFIG_MAP:
         return load(_content(document), library)
     reader = _READERS.get(kind)
     if reader is None:
-        what = f"want {' or '.join(_READERS)}" + (f", not {kind}" if kind else "")
+        what = f"expected {' or '.join(_READERS)}" + (f", got {kind}" if kind else "")
         faults.add("kind", what, kind, (*_READERS, _CONFIG_MAP))
     policy = reader(document, library or Library(), faults) if reader else None
     faults.raise_if_any()
@@ -62,8 +62,8 @@ def _content(config_map: object) -> str:
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []
     policies = [text for text in texts if _kind(_parsed_or_none(text)) in _READERS] if len(texts) > 1 else texts
     if len(policies) != 1:
-        found = f"{len(policies)} of {len(texts)} are" if texts else "there is none"
-        raise ConfigurationError([f"data: want one text that is a {' or '.join(_READERS)}, {found}"])
+        count = f"{len(policies)} of {len(texts)} keys" if texts else "no keys"
+        raise ConfigurationError([f"data: expected one key with a {' or '.join(_READERS)}, got {count}"])
     return policies[0]
 
 

@@ -1,4 +1,7 @@
-"""A policy that has been read; feature gates; the providers of old (pkg/scheduler/algorithmprovider until v1.22)."""
+"""A policy after reading; feature gates; and the two classic providers.
+
+Source of the providers: upstream pkg/scheduler/algorithmprovider, until v1.22.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ _SWITCHES = {"true": True, "false": False}
 def with_gates(
     gates: Mapping[str, bool], faults: Faults, path: str, base: FeatureGates = DEFAULT_FEATURES
 ) -> FeatureGates:
-    """Returns `base` with the gates switched as given by stock's names; what is no gate here is noted."""
+    """Returns `base` with the gates switched, by upstream's names; adds a fault for each unknown gate."""
     for name in gates.keys() - BY_NAME.keys():
-        faults.add(f"{path}.{name}", "there is no such gate, or it decides nothing here", name, BY_NAME)
+        faults.add(f"{path}.{name}", "unknown gate, or one without effect on scheduling", name, BY_NAME)
     return replace(base, **{field: gates[name] for name, field in BY_NAME.items() if name in gates})
 
 
 def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
-    """Returns `base` with the gates of a text like "A=true,B=false", as kube-scheduler's --feature-gates.
+    """Returns `base` with the gates of a text like "A=true,B=false", as in kube-scheduler's --feature-gates.
 
     Raises:
         ConfigurationError: with every fault.
@@ -33,9 +36,9 @@ def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
     faults = Faults()
     gates: dict[str, bool] = {}
     for part in filter(None, text.split(",")):
-        name, _, value = (each.strip() for each in part.partition("="))
+        name, _, value = (text.strip() for text in part.partition("="))
         if value.lower() not in _SWITCHES:
-            faults.add(f"featureGates.{name}", f"want {name}=true or {name}=false, not {part.strip()!r}")
+            faults.add(f"featureGates.{name}", f"expected {name}=true or {name}=false, got {part.strip()!r}")
         else:
             gates[name] = _SWITCHES[value.lower()]
     features = with_gates(gates, faults, "featureGates", base)
@@ -45,11 +48,12 @@ def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The profiles, the first for pods of any other scheduler, and what is common to them.
+    """The profiles, and the values that they share. The first profile also decides for unknown scheduler names.
 
     Attributes:
-        pod_initial_backoff_seconds, pod_max_backoff_seconds: the wait of a pod that fits nowhere.
-        extenders: the extenders that `extender schedule` asks, in this order; `extender serve` asks none.
+        pod_initial_backoff_seconds: the backoff after the first failed attempt.
+        pod_max_backoff_seconds: the longest backoff.
+        extenders: the extenders that `extender schedule` calls, in this order; `extender serve` calls none.
     """
 
     profiles: tuple[Profile, ...]
@@ -59,38 +63,37 @@ class Policy:
     features: FeatureGates = DEFAULT_FEATURES
 
 
-DEFAULT_PROVIDER, CLUSTER_AUTOSCALER_PROVIDER = "DefaultProvider", "ClusterAutoscalerProvider"
+DEFAULT_PROVIDER = "DefaultProvider"
+CLUSTER_AUTOSCALER_PROVIDER = "ClusterAutoscalerProvider"
 
 
 def provider(name: str) -> Profile:
     """Returns the profile of a provider.
 
     Raises:
-        ConfigurationError: there is none of this name.
+        ConfigurationError: there is no such provider.
     """
     faults = Faults()
     if name not in PROVIDERS:
-        faults.add("provider", f"there is no {name!r}, want {' or '.join(PROVIDERS)}", name, PROVIDERS)
+        faults.add("provider", f"expected {' or '.join(PROVIDERS)}, got {name!r}", name, PROVIDERS)
     faults.raise_if_any()
     return PROVIDERS[name]()
 
 
 def _preferring_full_nodes() -> Profile:
     profile = default_profile()
-    return replace(profile, priorities=[_packing(weighted) for weighted in profile.priorities])
+    return replace(profile, priorities=[_most_allocated(weighted) for weighted in profile.priorities])
 
 
-def _packing(weighted: WeightedPriority) -> WeightedPriority:
+def _most_allocated(weighted: WeightedPriority) -> WeightedPriority:
     fit = weighted.priority
-    return (
-        replace(weighted, priority=replace(fit, strategy=most_allocated))
-        if isinstance(fit, NodeResourcesFitScore)
-        else weighted
-    )
+    if not isinstance(fit, NodeResourcesFitScore):
+        return weighted
+    return replace(weighted, priority=replace(fit, strategy=most_allocated))
 
 
 PROVIDERS: Mapping[str, Callable[[], Profile]] = {
     DEFAULT_PROVIDER: default_profile,
     CLUSTER_AUTOSCALER_PROVIDER: _preferring_full_nodes,
 }
-"""The scheduler's defaults, and the same with full nodes preferred to empty ones."""
+"""kube-scheduler's default profile, and the same with full nodes preferred to empty ones."""

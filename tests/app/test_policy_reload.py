@@ -207,7 +207,7 @@ def test_a_mounted_config_map_changes_by_its_link(running: Running, tmp_path: Pa
         pytest.param(
             "policy.yaml",
             POLICY.replace("filter", "fliter"),
-            "profiles[0].plugins.fliter: no such field (did you mean filter?)",
+            "profiles[0].plugins.fliter: unknown field (did you mean filter?)",
             id="a field that there is not",
         ),
         pytest.param(

@@ -57,7 +57,7 @@ def test_a_configuration_decides_as_it_does_in_kube_scheduler(kind: str, brief_o
             policy = read(case["config"])
         except ConfigurationError as error:
             # Of those that stock starts with, only such are refused here as let it fail on pods.
-            assert "needs its" in str(error)
+            assert "requires its" in str(error)
             return
         if "error" not in stock:
             decision = Cluster.from_objects(case["cluster"]["items"], Profiles(policy.profiles)).decide(case["pod"])

@@ -238,17 +238,17 @@ BOTH = {"DynamicResources", "VolumeBinding"}
         pytest.param(
             {"preBind": {"disabled": [{"name": "VolumeBinding"}]}},
             BOTH,
-            ["VolumeBinding cannot be switched off at preBind alone; disable it by multiPoint"],
+            ["VolumeBinding cannot be disabled at preBind alone; disable it by multiPoint"],
             id="off at one point",
         ),
         pytest.param(
             {"preEnqueue": {"disabled": [{"name": "SchedulingGates"}]}},
             BOTH,
-            ["SchedulingGates cannot be switched off at preEnqueue"],
+            ["SchedulingGates cannot be disabled at preEnqueue"],
             id="gates",
         ),
         pytest.param(
-            {"bind": {"disabled": [{"name": "*"}]}}, BOTH, ["DefaultBinder cannot be switched off at bind"], id="bind"
+            {"bind": {"disabled": [{"name": "*"}]}}, BOTH, ["DefaultBinder cannot be disabled at bind"], id="bind"
         ),
         pytest.param({"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}, BOTH, [], id="no preemption"),
     ],

@@ -47,52 +47,52 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
     ("document", "fault"),
     [
         # ---- the document
-        pytest.param([], "kind: want KubeSchedulerConfiguration or Policy", id="a list"),
+        pytest.param([], "kind: expected KubeSchedulerConfiguration or Policy", id="a list"),
         pytest.param(
             {"kind": "KubeSchedulerConfig"},
-            "kind: want KubeSchedulerConfiguration or Policy, not KubeSchedulerConfig (did you mean "
+            "kind: expected KubeSchedulerConfiguration or Policy, got KubeSchedulerConfig (did you mean "
             "KubeSchedulerConfiguration?)",
             id="kind",
         ),
         pytest.param(
             {**profile(), "apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
-            "apiVersion: want kubescheduler.config.k8s.io/v1, not 'kubescheduler.config.k8s.io/v1beta3' (did you mean "
-            "kubescheduler.config.k8s.io/v1?)",
+            "apiVersion: expected kubescheduler.config.k8s.io/v1, got 'kubescheduler.config.k8s.io/v1beta3' (did you "
+            "mean kubescheduler.config.k8s.io/v1?)",
             id="version",
         ),
         pytest.param(
             {**profile(), "percentageOfNodeToScore": 5},
-            "percentageOfNodeToScore: no such field (did you mean percentageOfNodesToScore?)",
+            "percentageOfNodeToScore: unknown field (did you mean percentageOfNodesToScore?)",
             id="unknown field",
         ),
-        pytest.param({**profile(), "zzz": 5}, "zzz: no such field", id="unlike any field"),
+        pytest.param({**profile(), "zzz": 5}, "zzz: unknown field", id="unlike any field"),
         pytest.param(
-            {**profile(), "parallelism": "16"}, "parallelism: want a valid integer, not '16'", id="text for number"
+            {**profile(), "parallelism": "16"}, "parallelism: expected a valid integer, got '16'", id="text for number"
         ),
         pytest.param(
             {**profile(), "podMaxBackoffSeconds": 0},
-            "podMaxBackoffSeconds: want at least podInitialBackoffSeconds",
+            "podMaxBackoffSeconds: must not be less than podInitialBackoffSeconds",
             id="backoff",
         ),
         pytest.param(
             profile(percentageOfNodesToScore=101),
-            "profiles[0].percentageOfNodesToScore: want less than or equal to 100, not 101",
+            "profiles[0].percentageOfNodesToScore: expected a value less than or equal to 100, got 101",
             id="percentage",
         ),
         # ---- plugins
         pytest.param(
             plugins(filter={"enabled": [{"name": "noderesourcefit"}]}),
-            f"{PLUGINS}.filter.enabled[0].name: there is no 'noderesourcefit' (did you mean NodeResourcesFit?)",
+            f"{PLUGINS}.filter.enabled[0].name: unknown plugin 'noderesourcefit' (did you mean NodeResourcesFit?)",
             id="unknown plugin",
         ),
         pytest.param(
             plugins(filter={"disabled": [{"name": "NodePort"}]}),
-            f"{PLUGINS}.filter.disabled[0].name: there is no 'NodePort' (did you mean NodePorts?)",
+            f"{PLUGINS}.filter.disabled[0].name: unknown plugin 'NodePort' (did you mean NodePorts?)",
             id="unknown plugin, disabled",
         ),
         pytest.param(
             plugins(score={"enabled": [{"name": "NodePorts"}]}),
-            f"{PLUGINS}.score.enabled[0].name: NodePorts has no extension point score",
+            f"{PLUGINS}.score.enabled[0].name: NodePorts does not implement the extension point score",
             id="wrong point",
         ),
         pytest.param(
@@ -102,29 +102,30 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             plugins(score={"enabled": [{"name": "SelectorSpread"}]}),
-            f"{PLUGINS}.score.enabled[0].name: SelectorSpread is no plugin any more, though kind: Policy has its rules",
+            f"{PLUGINS}.score.enabled[0].name: SelectorSpread was removed from kube-scheduler; "
+            "kind: Policy still has its rules",
             id="removed",
         ),
         pytest.param(plugins(score={"enabled": [{}]}), f"{PLUGINS}.score.enabled[0].name: required", id="no name"),
         pytest.param(
             plugins(score={"enabled": [{"name": "ImageLocality", "weight": -1}]}),
-            f"{PLUGINS}.score.enabled[0].weight: want greater than or equal to 0, not -1",
+            f"{PLUGINS}.score.enabled[0].weight: expected a value greater than or equal to 0, got -1",
             id="weight",
         ),
-        pytest.param(plugins(fliter={}), f"{PLUGINS}.fliter: no such field (did you mean filter?)", id="unknown point"),
+        pytest.param(plugins(fliter={}), f"{PLUGINS}.fliter: unknown field (did you mean filter?)", id="unknown point"),
         pytest.param(
             plugins(
                 preFilter={"disabled": [{"name": "*"}]},
                 filter={"disabled": [{"name": "*"}], "enabled": [{"name": "NodePorts"}]},
                 score={"disabled": [{"name": "*"}]},
             ),
-            f"{PLUGINS}.filter: NodePorts needs its preFilter too, which is off; enable it by multiPoint",
+            f"{PLUGINS}.filter: NodePorts requires its preFilter, which is disabled; enable the plugin by multiPoint",
             id="unprepared",
         ),
         *(
             pytest.param(
                 plugins(multiPoint={"disabled": [{"name": name}]}, score={"enabled": [{"name": name}]}),
-                f"{PLUGINS}.score: {name} needs its {before} too, which is off; enable it by multiPoint",
+                f"{PLUGINS}.score: {name} requires its {before}, which is disabled; enable the plugin by multiPoint",
                 id=f"score of {name}, which multiPoint disables",
             )
             for name, before in (
@@ -138,7 +139,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         # ---- arguments
         pytest.param(
             configured("NodeResourceFit"),
-            "profiles[0].pluginConfig[0].name: there is no 'NodeResourceFit' (did you mean NodeResourcesFit?)",
+            "profiles[0].pluginConfig[0].name: unknown plugin 'NodeResourceFit' (did you mean NodeResourcesFit?)",
             id="arguments of nobody",
         ),
         pytest.param(
@@ -147,16 +148,16 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             id="configured twice",
         ),
         pytest.param(
-            configured("NodePorts", ports=[1]), f"{ARGS}.ports: no such field", id="arguments where there are none"
+            configured("NodePorts", ports=[1]), f"{ARGS}.ports: unknown field", id="arguments where there are none"
         ),
         pytest.param(
             configured("NodeAffinity", kind="NodeResourcesFitArgs"),
-            f"{ARGS}.kind: want NodeAffinityArgs, not 'NodeResourcesFitArgs'",
+            f"{ARGS}.kind: expected NodeAffinityArgs, got 'NodeResourcesFitArgs'",
             id="kind of arguments",
         ),
         pytest.param(
             configured("NodeResourcesFit", scoringStrategy={"type": "MostAlocated"}),
-            f"{ARGS}.scoringStrategy.type: want LeastAllocated or MostAllocated or RequestedToCapacityRatio, not "
+            f"{ARGS}.scoringStrategy.type: expected LeastAllocated or MostAllocated or RequestedToCapacityRatio, got "
             "'MostAlocated' (did you mean MostAllocated?)",
             id="strategy",
         ),
@@ -175,17 +176,17 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
                 "NodeResourcesFit",
                 scoringStrategy={"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 101}]},
             ),
-            f"{ARGS}.scoringStrategy.resources[0].weight: want less than or equal to 100, not 101",
+            f"{ARGS}.scoringStrategy.resources[0].weight: expected a value less than or equal to 100, got 101",
             id="resource weight",
         ),
         pytest.param(
             configured("NodeResourcesFit", ignoredResources=["a b"]),
-            f"{ARGS}.ignoredResources[0]: expected a label key, like example.com/rack, not 'a b'",
+            f"{ARGS}.ignoredResources[0]: expected a label key, like example.com/rack, got 'a b'",
             id="resource name",
         ),
         pytest.param(
             configured("NodeResourcesFit", ignoredResourceGroups=["example.com/gpu"]),
-            f"{ARGS}.ignoredResourceGroups[0]: expected a group of resources, like example.com, without a slash, not "
+            f"{ARGS}.ignoredResourceGroups[0]: expected a group of resources, like example.com, without a slash, got "
             "'example.com/gpu'",
             id="resource group",
         ),
@@ -201,7 +202,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("InterPodAffinity", hardPodAffinityWeight=-1),
-            f"{ARGS}.hardPodAffinityWeight: want greater than or equal to 0, not -1",
+            f"{ARGS}.hardPodAffinityWeight: expected a value greater than or equal to 0, got -1",
             id="hard weight",
         ),
         pytest.param(
@@ -213,14 +214,14 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             configured(
                 "PodTopologySpread", defaultConstraints=[{**CONSTRAINT, "labelSelector": {}}], defaultingType="List"
             ),
-            f"{ARGS}.defaultConstraints[0].labelSelector: no such field",
+            f"{ARGS}.defaultConstraints[0].labelSelector: unknown field",
             id="selector",
         ),
         pytest.param(
             configured(
                 "PodTopologySpread", defaultConstraints=[{**CONSTRAINT, "maxSkew": 2**31}], defaultingType="List"
             ),
-            f"{ARGS}.defaultConstraints[0].maxSkew: want less than or equal to 2147483647, not 2147483648",
+            f"{ARGS}.defaultConstraints[0].maxSkew: expected a value less than or equal to 2147483647, got 2147483648",
             id="more than an int32 holds",
         ),
         pytest.param(
@@ -228,8 +229,8 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
                 "NodeAffinity",
                 addedAffinity={"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 2**31}]},
             ),
-            f"{ARGS}.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: want less than or equal "
-            "to 2147483647, not 2147483648",
+            f"{ARGS}.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: expected a value less "
+            "than or equal to 2147483647, got 2147483648",
             id="a weight that is more than an int32 holds",
         ),
         pytest.param(
@@ -244,7 +245,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("DefaultPreemption", minCandidateNodesAbsolute=2**31),
-            f"{ARGS}.minCandidateNodesAbsolute: want less than or equal to 2147483647, not 2147483648",
+            f"{ARGS}.minCandidateNodesAbsolute: expected a value less than or equal to 2147483647, got 2147483648",
             id="more candidates than an int32 holds",
         ),
         pytest.param(
@@ -254,48 +255,48 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             configured("DynamicResources", filterTimeout="10"),
-            f"{ARGS}.filterTimeout: expected a duration of at least 0s, like 10s or 5m, not '10'",
+            f"{ARGS}.filterTimeout: expected a duration of at least 0s, like 10s or 5m, got '10'",
             id="duration",
         ),
         pytest.param(
             configured("DynamicResources", bindingTimeout="500ms"),
-            f"{ARGS}.bindingTimeout: expected a duration of at least 1s, like 10s or 5m, not '500ms'",
+            f"{ARGS}.bindingTimeout: expected a duration of at least 1s, like 10s or 5m, got '500ms'",
             id="short",
         ),
         # ---- the classic Policy
         pytest.param(
             policy(predicates=[{"name": "PodFitResources"}]),
-            "predicates[0].name: there is no 'PodFitResources' (did you mean PodFitsResources?)",
+            "predicates[0].name: unknown plugin 'PodFitResources' (did you mean PodFitsResources?)",
             id="predicate",
         ),
         pytest.param(
             policy(priorities=[{"name": "LeastRequested", "weight": 1}]),
-            "priorities[0].name: there is no 'LeastRequested' (did you mean LeastRequestedPriority?)",
+            "priorities[0].name: unknown plugin 'LeastRequested' (did you mean LeastRequestedPriority?)",
             id="priority",
         ),
         pytest.param(
             policy(priorities=[{"name": "EqualPriority"}]),
-            "priorities[0].weight: want a positive weight up to 2147483647, not 0",
+            "priorities[0].weight: expected a positive weight of at most 2147483647, got 0",
             id="no weight",
         ),
         pytest.param(
             policy(priorities=[{"name": "EqualPriority", "weight": 1}] * 2),
-            "priorities[1].name: EqualPriority is there twice",
+            "priorities[1].name: EqualPriority is given twice",
             id="priority twice",
         ),
         pytest.param(
             policy(predicates=[{"name": "HostName", "argument": {"labelsPresence": {"labels": ["a"]}}}]),
-            "predicates[0].argument: HostName takes none",
-            id="argument of a predicate that takes none",
+            "predicates[0].argument: HostName takes no argument",
+            id="argument of a predicate that takes no argument",
         ),
         pytest.param(
             policy(predicates=[{"name": "CheckNodeLabelPresence"}]),
-            "predicates[0].argument: want one of serviceAffinity or labelsPresence",
+            "predicates[0].argument: expected exactly one of serviceAffinity, labelsPresence",
             id="argument missing",
         ),
         pytest.param(
             policy(predicates=[{"name": "Rack", "argument": {"labelPresence": {"labels": ["a"]}}}]),
-            "predicates[0].argument.labelPresence: no such field (did you mean labelsPresence?)",
+            "predicates[0].argument.labelPresence: unknown field (did you mean labelsPresence?)",
             id="unknown argument",
         ),
         pytest.param(
@@ -305,7 +306,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         ),
         pytest.param(
             policy(hardPodAffinitySymmetricWeight=101),
-            "hardPodAffinitySymmetricWeight: want less than or equal to 100, not 101",
+            "hardPodAffinitySymmetricWeight: expected a value less than or equal to 100, got 101",
             id="symmetric weight",
         ),
     ],
@@ -323,14 +324,15 @@ def test_all_faults_at_once() -> None:
     document["profiles"].append({"pluginConfig": [{"name": "VolumeBinding", "args": arguments}, {"name": "Nonesuch"}]})
     assert sorted(faults(document)) == sorted(
         [
-            "paralelism: no such field (did you mean parallelism?)",
-            "profiles[0].plugins.score.enabled[0].name: NodeName has no extension point score",
-            "profiles[0].plugins.score.enabled[1].nam: no such field (did you mean name?)",
+            "paralelism: unknown field (did you mean parallelism?)",
+            "profiles[0].plugins.score.enabled[0].name: NodeName does not implement the extension point score",
+            "profiles[0].plugins.score.enabled[1].nam: unknown field (did you mean name?)",
             "profiles[0].plugins.score.enabled[1].name: required",
-            "profiles[1].schedulerName: required where there are several profiles",
-            "profiles[1].pluginConfig[0].args.shape[0].utilization: want less than or equal to 100, not 101",
-            "profiles[1].pluginConfig[0].args.bindTimeoutSeconds: want greater than or equal to 0, not -1",
-            "profiles[1].pluginConfig[1].name: there is no 'Nonesuch'",
+            "profiles[1].schedulerName: required if there are several profiles",
+            "profiles[1].pluginConfig[0].args.shape[0].utilization: expected a value less than or equal to 100, "
+            "got 101",
+            "profiles[1].pluginConfig[0].args.bindTimeoutSeconds: expected a value greater than or equal to 0, got -1",
+            "profiles[1].pluginConfig[1].name: unknown plugin 'Nonesuch'",
         ]
     )
 
@@ -343,11 +345,11 @@ def test_all_faults_of_a_policy_at_once() -> None:
     )
     assert sorted(faults(document)) == sorted(
         [
-            "alwaysCheckAllPredicate: no such field (did you mean alwaysCheckAllPredicates?)",
-            "predicates[0].name: there is no 'HostNam' (did you mean HostName?)",
-            "predicates[1].argument.serviceAffinity.labels: want at least 1",
-            "priorities[0].weight: want a positive weight up to 2147483647, not 0",
-            "priorities[1].name: want a valid string, not 3",
+            "alwaysCheckAllPredicate: unknown field (did you mean alwaysCheckAllPredicates?)",
+            "predicates[0].name: unknown plugin 'HostNam' (did you mean HostName?)",
+            "predicates[1].argument.serviceAffinity.labels: expected at least 1",
+            "priorities[0].weight: expected a positive weight of at most 2147483647, got 0",
+            "priorities[1].name: expected a valid string, got 3",
         ]
     )
 

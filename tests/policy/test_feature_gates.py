@@ -38,8 +38,10 @@ def test_a_flag_goes_before_the_policy() -> None:
     ("given", "fault"),
     [
         pytest.param("StorageCapacityScorin=true", "did you mean StorageCapacityScoring?", id="no such gate"),
-        pytest.param("VolumeLimitScaling", "want VolumeLimitScaling=true or VolumeLimitScaling=false", id="no value"),
-        pytest.param("VolumeLimitScaling=1", "not 'VolumeLimitScaling=1'", id="another value"),
+        pytest.param(
+            "VolumeLimitScaling", "expected VolumeLimitScaling=true or VolumeLimitScaling=false", id="no value"
+        ),
+        pytest.param("VolumeLimitScaling=1", "got 'VolumeLimitScaling=1'", id="another value"),
     ],
 )
 def test_what_is_no_gate_is_a_fault(given: str, fault: str) -> None:
@@ -49,7 +51,7 @@ def test_what_is_no_gate_is_a_fault(given: str, fault: str) -> None:
 
 
 def test_a_policys_gates_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match="there is no such gate, or it decides nothing here"):
+    with pytest.raises(ConfigurationError, match="unknown gate, or one without effect"):
         read({**profile(), "featureGates": {"AnyVolumeDataSource": True}})
 
 

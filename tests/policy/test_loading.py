@@ -50,20 +50,20 @@ def test_a_configuration_is_found(text: str) -> None:
     [
         pytest.param("a: b: c", "the document: line 1: mapping values are not allowed", id="no YAML"),
         pytest.param("kind: Policy\nkind: Policy", "the document: line 2: ", id="a key twice"),
-        pytest.param("", "kind: want KubeSchedulerConfiguration or Policy", id="nothing"),
-        pytest.param("just text", "kind: want KubeSchedulerConfiguration or Policy", id="text"),
-        pytest.param("kind: 3", "kind: want KubeSchedulerConfiguration or Policy", id="kind is a number"),
+        pytest.param("", "kind: expected KubeSchedulerConfiguration or Policy", id="nothing"),
+        pytest.param("just text", "kind: expected KubeSchedulerConfiguration or Policy", id="text"),
+        pytest.param("kind: 3", "kind: expected KubeSchedulerConfiguration or Policy", id="kind is a number"),
         pytest.param(
             config_map(),
-            "data: want one text that is a KubeSchedulerConfiguration or Policy, there is none",
+            "data: expected one key with a KubeSchedulerConfiguration or Policy, got no keys",
             id="empty",
         ),
         pytest.param(
             config_map(a="{kind: Policy}", b="{kind: Policy}"),
-            "data: want one text that is a KubeSchedulerConfiguration or Policy, 2 of 2 are",
+            "data: expected one key with a KubeSchedulerConfiguration or Policy, got 2 of 2 keys",
             id="two policies",
         ),
-        pytest.param(config_map(a="kind: Polisy"), "kind: want ", id="wrong inside"),
+        pytest.param(config_map(a="kind: Polisy"), "kind: expected ", id="wrong inside"),
     ],
 )
 def test_what_is_no_policy_says_so(text: str, fault: str) -> None:

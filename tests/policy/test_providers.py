@@ -31,6 +31,6 @@ def test_another_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigurationError) as caught:
         provider("DefaultProvder")
     assert caught.value.faults == (
-        "provider: there is no 'DefaultProvder', want DefaultProvider or ClusterAutoscalerProvider (did you mean "
+        "provider: expected DefaultProvider or ClusterAutoscalerProvider, got 'DefaultProvder' (did you mean "
         "DefaultProvider?)",
     )

@@ -95,7 +95,7 @@ def test_rules_of_an_installed_package_go_by_their_entry_points(
     monkeypatch.syspath_prepend(tmp_path)
     document = policy(predicates=[{"name": "KeepNamespace", "argument": ARGUMENTS}])
     assert read(document).profiles[0].predicates[-1].name == "KeepNamespace"
-    with pytest.raises(ConfigurationError, match=r"there is no 'KeepNamespaces' \(did you mean KeepNamespace\?\)"):
+    with pytest.raises(ConfigurationError, match=r"unknown plugin 'KeepNamespaces' \(did you mean KeepNamespace\?\)"):
         read(policy(predicates=[{"name": "KeepNamespaces"}]))
 
 
@@ -118,33 +118,33 @@ HERE = "tests.policy.test_users_rules"
         ),
         pytest.param(
             policy(predicates=[{"name": f"{HERE}:no_rule"}]),
-            f"predicates[0].name: {HERE}:no_rule is no rule; decorate the function with @predicate, @priority, "
+            f"predicates[0].name: {HERE}:no_rule is not a rule; decorate the function with @predicate, @priority, "
             "@reserve or @permit",
             id="not decorated",
         ),
         pytest.param(
             policy(predicates=[{"name": f"{HERE}:flat"}]),
-            f"predicates[0].name: {HERE}:flat is no predicate",
+            f"predicates[0].name: {HERE}:flat is not a predicate",
             id="priority",
         ),
         pytest.param(
             policy(priorities=[{"name": f"{HERE}:never", "weight": 1}]),
-            f"priorities[0].name: {HERE}:never is no priority",
+            f"priorities[0].name: {HERE}:never is not a priority",
             id="predicate",
         ),
         pytest.param(
             configuration({"score": {"enabled": [{"name": f"{HERE}:never"}]}}),
-            f"profiles[0].plugins.score.enabled[0].name: {HERE}:never has no extension point score",
+            f"profiles[0].plugins.score.enabled[0].name: {HERE}:never does not implement the extension point score",
             id="predicate at score",
         ),
         pytest.param(
             policy(predicates=[{"name": KEEP, "argument": {**ARGUMENTS, "valeu": "x"}}]),
-            "predicates[0].argument.valeu: no such field (did you mean value?)",
+            "predicates[0].argument.valeu: unknown field (did you mean value?)",
             id="unknown argument",
         ),
         pytest.param(
             policy(priorities=[{"name": f"{HERE}:flat", "weight": 1, "argument": {"score": "high"}}]),
-            "priorities[0].argument.score: want a valid integer, not 'high'",
+            "priorities[0].argument.score: expected a valid integer, got 'high'",
             id="argument of another type",
         ),
         pytest.param(

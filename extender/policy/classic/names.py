@@ -1,4 +1,4 @@
-"""The classic Policy: its JSON, and its predicates and priorities by name."""
+"""The fields of a classic Policy, and its predicates and priorities by name."""
 
 from __future__ import annotations
 
@@ -42,70 +42,70 @@ Labels = Annotated[tuple[LabelKey, ...], Field(min_length=1)]
 
 class ServiceAffinityArgument(Strict):
     labels: Labels
-    """Node labels in which all pods of a service's must agree."""
+    """Node labels whose values must be equal for all pods of a Service."""
 
 
 class LabelsPresenceArgument(Strict):
     labels: Labels
-    """Node labels to look for."""
+    """The node labels to check."""
     presence: bool = False
-    """True: a node must have them all; false: none of them."""
+    """True: a node must have all of them; false: none of them."""
 
 
 class _Argument(Strict):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if len(self.model_fields_set) != 1:
-            raise ValueError(f"want one of {' or '.join(to_camel(name) for name in type(self).model_fields)}")
+            raise ValueError(f"expected exactly one of {', '.join(to_camel(name) for name in type(self).model_fields)}")
         return self
 
 
 class PredicateArgument(_Argument):
-    """The argument that makes a predicate of any name one of two kinds."""
+    """The argument of a predicate with a name of the user's choice; it selects one of two kinds."""
 
     service_affinity: ServiceAffinityArgument | None = None
-    """Makes the predicate one that keeps the pods of a service together."""
+    """The predicate keeps the pods of a Service together."""
     labels_presence: LabelsPresenceArgument | None = None
-    """Makes the predicate one that looks for node labels."""
+    """The predicate checks node labels."""
 
 
 class ServiceAntiAffinityArgument(Strict):
     label: LabelKey
-    """The node label over whose values the pods of a service are spread."""
+    """The node label across whose values the pods of a Service are spread."""
 
 
 class LabelPreferenceArgument(Strict):
     label: LabelKey
-    """The node label to look for."""
+    """The node label to check."""
     presence: bool = False
-    """True: nodes with it are preferred; false: those without."""
+    """True: nodes with the label are preferred; false: nodes without it."""
 
 
 class RequestedToCapacityRatioArgument(Strict):
     shape: Shape
-    """Points of the line from the share that is taken to the score."""
+    """Points of the line that maps utilization to a score."""
     resources: tuple[ResourceSpec, ...] = ()
-    """The resources that count; cpu and memory if none are given."""
+    """The resources that count; default: cpu and memory."""
 
 
 class PriorityArgument(_Argument):
-    """The argument that makes a priority of any name one of three kinds."""
+    """The argument of a priority with a name of the user's choice; it selects one of three kinds."""
 
     service_anti_affinity: ServiceAntiAffinityArgument | None = None
-    """Makes the priority one that spreads the pods of a service."""
+    """The priority spreads the pods of a Service."""
     label_preference: LabelPreferenceArgument | None = None
-    """Makes the priority one that looks for a node label."""
+    """The priority checks a node label."""
     requested_to_capacity_ratio_arguments: RequestedToCapacityRatioArgument | None = None
-    """Makes the priority one that scores by the share that is taken."""
+    """The priority scores by utilization."""
 
 
 class PredicateSpec(Strict):
-    """`argument` is read by the predicate that the name stands for."""
+    """A predicate in the list of a Policy."""
 
     name: str = ""
     """See extender reference policy-names."""
     argument: dict[str, Any] = {}  # noqa: RUF012  never written to: the model is frozen
-    """Makes a predicate of a name of your own."""
+    """The arguments of a predicate with a name of your choice, or of a users' rule."""
 
 
 class PrioritySpec(Strict):
@@ -114,34 +114,35 @@ class PrioritySpec(Strict):
     weight: int = 0
     """The weight of its score."""
     argument: dict[str, Any] = {}  # noqa: RUF012  as above
-    """Makes a priority of a name of your own."""
+    """The arguments of a priority with a name of your choice, or of a users' rule."""
 
 
 class PolicySpec(Strict):
-    """Predicates or priorities that are not there at all stand for the default ones, an empty list for none."""
+    """A classic Policy. A missing list means the defaults, an empty list means no predicates or priorities."""
 
     api_version: Literal["v1", "kubescheduler.config.k8s.io/v1"] = "v1"
-    """The version of this form."""
+    """The API version."""
     kind: Literal["Policy"] = "Policy"
-    """This form."""
+    """The kind of this document."""
     predicates: tuple[PredicateSpec, ...] | None = None
-    """The predicates that a node must satisfy; left out: the default ones."""
+    """The predicates that a node must satisfy; default: the provider's."""
     priorities: tuple[PrioritySpec, ...] | None = None
-    """By what nodes are preferred; left out: the default ones."""
+    """The priorities that score nodes; default: the provider's."""
     extenders: tuple[LegacyExtenderSpec, ...] = ()
-    """HTTP extenders that extender schedule asks."""
+    """HTTP extenders that extender schedule calls."""
     hard_pod_affinity_symmetric_weight: Percentage = 0
-    """The weight of required affinity of other pods when nodes are scored; 0: 1."""
+    """The weight of other pods' required affinity in scores; 0 means 1."""
     always_check_all_predicates: bool = False
-    """Shows a node that one predicate has refused to the others too, for all the reasons."""
+    """If true, a node that one predicate rejects is checked by the others too, to collect all reasons."""
 
 
-LABEL_PRESENCE, SERVICE_AFFINITY = "CheckNodeLabelPresence", "CheckServiceAffinity"
+LABEL_PRESENCE = "CheckNodeLabelPresence"
+SERVICE_AFFINITY = "CheckServiceAffinity"
 
-# Without any of their own, pods are spread by SelectorSpreadPriority.
+# SelectorSpreadPriority spreads the pods that have no constraints themselves.
 _NO_DEFAULT_CONSTRAINTS = ()
 
-# In the order in which they run. The two without rules are made by their arguments.
+# In the order in which they run. The two empty ones are configured by their arguments.
 PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "CheckNodeCondition": (CheckNodeCondition(),),
     "CheckNodeUnschedulable": (NodeUnschedulable(),),
@@ -170,7 +171,7 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "MatchInterPodAffinity": (InterPodAffinityFilter(),),
 }
 
-# Whatever a policy says, these run.
+# These run even if a policy does not name them.
 MANDATORY = frozenset(("PodToleratesNodeTaints", "CheckNodeUnschedulable"))
 
 DEFAULT_PREDICATES = frozenset(
@@ -204,7 +205,7 @@ DEFAULT_PRIORITIES: Mapping[str, int] = {
 
 
 def priorities(hard_pod_affinity_weight: int) -> Mapping[str, Priority]:
-    """Returns the priorities that need no argument, by name."""
+    """Returns the priorities without arguments, by name."""
     fit = NodeResourcesFitScore
     return {
         "SelectorSpreadPriority": SelectorSpread(),

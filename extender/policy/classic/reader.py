@@ -1,4 +1,4 @@
-"""The classic Policy made a profile. Source: as in `names`."""
+"""Reads a classic Policy as one profile. Source: upstream's Policy API until v1.22."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _MAX_WEIGHT = 2**31 - 1
 
 
 def read_policy(document: object, library: Library, faults: Faults) -> Policy | None:
-    """Returns the policy's one profile; what is wrong with it is noted."""
+    """Returns the policy with its one profile, and adds its faults to `faults`."""
     spec = faults.read(PolicySpec, document)
     if spec is None:
         return None
     predicates = _PredicateReader(library, faults).read(spec.predicates)
-    # 0 is what Go sees where nothing is said.
-    known = priorities(spec.hard_pod_affinity_symmetric_weight or 1)
-    weighted = _PriorityReader(known, library, faults).read(spec.priorities)
+    # Go reads a missing weight as 0, and uses 1 then.
+    by_name = priorities(spec.hard_pod_affinity_symmetric_weight or 1)
+    weighted = _PriorityReader(by_name, library, faults).read(spec.priorities)
     return Policy(
         (
             Profile(
@@ -60,10 +60,11 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
 
 
 class _PredicateReader:
-    """Makes the predicates of a policy, in the order in which they run, each once."""
+    """Reads the predicates of a policy, each once, in the order in which they run."""
 
     def __init__(self, library: Library, faults: Faults) -> None:
-        self._library, self._faults = library, faults
+        self._library = library
+        self._faults = faults
 
     def read(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
         if specs is None:
@@ -75,10 +76,10 @@ class _PredicateReader:
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
     def _placed(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """Yields (place in the order, rules) of one entry."""
+        """Yields the place in the order, and the rules, of one entry."""
         if PREDICATES.get(spec.name):
             if spec.argument:
-                self._faults.add(f"{path}.argument", f"{spec.name} takes none")
+                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
             yield _ORDER[spec.name], PREDICATES[spec.name]
         elif self._library.has_rule(spec.name):
             yield _AFTER_ALL, tuple(_users_rule(spec, path, "predicate", PREDICATES, self._library, self._faults))
@@ -98,35 +99,38 @@ class _PredicateReader:
 
 
 class _PriorityReader:
-    """Makes the priorities of a policy, in its order."""
+    """Reads the priorities of a policy, in its order."""
 
-    def __init__(self, known: Mapping[str, Priority], library: Library, faults: Faults) -> None:
-        self._known, self._library, self._faults = known, library, faults
+    def __init__(self, by_name: Mapping[str, Priority], library: Library, faults: Faults) -> None:
+        self._by_name = by_name
+        self._library = library
+        self._faults = faults
 
     def read(self, specs: tuple[PrioritySpec, ...] | None) -> list[WeightedPriority]:
         if specs is None:
             specs = tuple(PrioritySpec(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items())
-        made: list[WeightedPriority] = []
+        weighted: list[WeightedPriority] = []
         for index, spec in enumerate(specs):
             path = f"priorities[{index}]"
             if not 0 < spec.weight <= _MAX_WEIGHT:
-                self._faults.add(f"{path}.weight", f"want a positive weight up to {_MAX_WEIGHT}, not {spec.weight}")
+                what = f"expected a positive weight of at most {_MAX_WEIGHT}, got {spec.weight}"
+                self._faults.add(f"{path}.weight", what)
             if any(spec.name == other.name for other in specs[:index]):
-                self._faults.add(f"{path}.name", f"{spec.name} is there twice")
-            made += [WeightedPriority(priority, spec.weight) for priority in self._made(spec, path)]
-        return made
+                self._faults.add(f"{path}.name", f"{spec.name} is given twice")
+            weighted += [WeightedPriority(priority, spec.weight) for priority in self._priorities(spec, path)]
+        return weighted
 
-    def _made(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
-        if spec.name in self._known:
+    def _priorities(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
+        if spec.name in self._by_name:
             if spec.argument:
-                self._faults.add(f"{path}.argument", f"{spec.name} takes none")
-            yield self._known[spec.name]
+                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
+            yield self._by_name[spec.name]
         elif self._library.has_rule(spec.name):
-            yield from _users_rule(spec, path, "priority", self._known, self._library, self._faults)
+            yield from _users_rule(spec, path, "priority", self._by_name, self._library, self._faults)
         elif spec.argument:
             yield from self._argued(spec, path)
         else:
-            self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)
+            self._library.find_rule(spec.name, f"{path}.name", self._faults, self._by_name)
 
     def _argued(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
         argument = self._faults.read(PriorityArgument, spec.argument, f"{path}.argument")
@@ -149,14 +153,14 @@ def _users_rule(
     library: Library,
     faults: Faults,
 ) -> Iterator[Any]:
-    """Yields the rule of that kind that a user has written, if it is one; `known`: the names of others."""
+    """Yields the user's rule of that kind, if there is one; `known` are further names to suggest."""
     plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
     if plugin is None:
         return
-    make = getattr(plugin, kind)
-    if make is None:
-        faults.add(f"{path}.name", f"{spec.name} is no {kind}")
+    factory = getattr(plugin, kind)
+    if factory is None:
+        faults.add(f"{path}.name", f"{spec.name} is not a {kind}")
         return
     arguments = faults.read(plugin.arguments, spec.argument, f"{path}.argument")
     if arguments is not None:
-        yield make(arguments)
+        yield factory(arguments)

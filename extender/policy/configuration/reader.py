@@ -1,4 +1,4 @@
-"""A KubeSchedulerConfiguration made profiles. Source: upstream apis/config/v1, framework/runtime NewFramework."""
+"""Reads a KubeSchedulerConfiguration as profiles. Source: upstream apis/config/v1, framework/runtime NewFramework."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
 
-MULTI_POINT, PREEMPTION = "multiPoint", "DefaultPreemption"
+MULTI_POINT = "multiPoint"
+PREEMPTION = "DefaultPreemption"
 POINTS_OF_THE_LOOP = frozenset(("queueSort", "preEnqueue", "postFilter", "reserve", "preBind", "bind"))
-# A scheduling loop sorts its queue, keeps gated pods out of it and binds, whatever a profile says.
+# The loop always sorts its queue, keeps gated pods out of it, and binds; a profile cannot switch that off.
 ALWAYS_RUNNING = frozenset(("DefaultBinder", "PrioritySort", "SchedulingGates"))
-# What once was a plugin: a configuration that disables it is right still.
+# Plugins of earlier versions; a configuration may still disable them.
 REMOVED = frozenset(
     (
         "AzureDiskLimits",
@@ -53,23 +54,25 @@ REMOVED = frozenset(
 
 
 def read_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
-    """Returns the configuration's profiles; what is wrong with it is noted."""
+    """Returns the configuration's profiles, and adds its faults to `faults`."""
     spec = faults.read(ConfigurationSpec, document)
     if spec is None:
         return None
     if spec.pod_max_backoff_seconds < spec.pod_initial_backoff_seconds:
-        faults.add("podMaxBackoffSeconds", "want at least podInitialBackoffSeconds")
+        faults.add("podMaxBackoffSeconds", "must not be less than podInitialBackoffSeconds")
     profiles = spec.profiles or (ProfileSpec(),)
     names = _scheduler_names(profiles, faults)
-    made = [
+    read_profiles = [
         _ProfileReader(profile, f"profiles[{index}]", library, faults).read(name, spec.percentage_of_nodes_to_score)
         for index, (profile, name) in enumerate(zip(profiles, names, strict=True))
     ]
     extenders = read_extenders(spec.extenders, faults)
-    if len(made) > 1:
-        made = [replace(profile, scheduler_names=frozenset(names)) for profile in made]
+    if len(read_profiles) > 1:
+        read_profiles = [replace(profile, scheduler_names=frozenset(names)) for profile in read_profiles]
     features = with_gates(spec.feature_gates, faults, "featureGates")
-    return Policy(tuple(made), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features)
+    return Policy(
+        tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features
+    )
 
 
 def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[str]:
@@ -78,15 +81,20 @@ def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[st
         return [DEFAULT_SCHEDULER]
     for index, name in enumerate(names):
         if not name:
-            faults.add(f"profiles[{index}].schedulerName", "required where there are several profiles")
+            faults.add(f"profiles[{index}].schedulerName", "required if there are several profiles")
         elif name in names[:index]:
-            faults.add(f"profiles[{index}].schedulerName", f"{name} has a profile already")
+            faults.add(f"profiles[{index}].schedulerName", f"{name} already has a profile")
     return names
 
 
 class _ProfileReader:
+    """Reads one profile: first which plugins run at which point, then their rules with their arguments."""
+
     def __init__(self, spec: ProfileSpec, path: str, library: Library, faults: Faults) -> None:
-        self._spec, self._path, self._library, self._faults = spec, path, library, faults
+        self._spec = spec
+        self._path = path
+        self._library = library
+        self._faults = faults
         self._plugins: dict[str, Plugin[BaseModel]] = {}
         self._sets = {point: self._checked(point, given) for point, given in spec.plugins.by_point()}
         default = [plugin for plugin in library.registry.values() if plugin.default]
@@ -111,38 +119,38 @@ class _ProfileReader:
             unsupported=tuple(self._unsupported()),
         )
 
-    # ---- what the profile says
+    # ---- which plugins the profile names
 
-    def _checked(self, point: str, given: PluginSetSpec) -> PluginSet:
-        """Returns the set without what is wrong in it."""
+    def _checked(self, point: str, spec: PluginSetSpec) -> PluginSet:
+        """Returns the set without its faulty entries."""
         path = f"{self._path}.plugins.{point}"
-        right: list[Enabled] = []
-        for index, plugin in enumerate(given.enabled):
+        enabled: list[Enabled] = []
+        for index, plugin in enumerate(spec.enabled):
             place = f"{path}.enabled[{index}].name"
-            if any(plugin.name == other.name for other in right):
+            if any(plugin.name == other.name for other in enabled):
                 self._faults.add(place, f"{plugin.name} is enabled twice")
             elif self._may_be_enabled(plugin.name, point, place):
-                right.append(Enabled(plugin.name, plugin.weight))
-        for index, plugin in enumerate(given.disabled):
+                enabled.append(Enabled(plugin.name, plugin.weight))
+        for index, plugin in enumerate(spec.disabled):
             if plugin.name != ALL and plugin.name not in REMOVED:
                 self._library.find(plugin.name, f"{path}.disabled[{index}].name", self._faults)
-        return PluginSet(tuple(right), given.as_set().disabled)
+        return PluginSet(tuple(enabled), spec.as_set().disabled)
 
     def _may_be_enabled(self, name: str, point: str, place: str) -> bool:
         if name in REMOVED:
-            self._faults.add(place, f"{name} is no plugin any more, though kind: Policy has its rules")
+            self._faults.add(place, f"{name} was removed from kube-scheduler; kind: Policy still has its rules")
             return False
         plugin = self._library.find(name, place, self._faults)
         if plugin is None:
             return False
         if point != MULTI_POINT and not plugin.extends(point):
-            self._faults.add(place, f"{name} has no extension point {point}")
+            self._faults.add(place, f"{name} does not implement the extension point {point}")
             return False
         self._plugins[name] = plugin
         return True
 
     def _configured(self) -> Iterator[tuple[str, BaseModel]]:
-        """Yields the arguments that the profile gives, by plugin."""
+        """Yields the plugins with arguments in the profile, and their arguments."""
         seen: set[str] = set()
         for index, config in enumerate(self._spec.plugin_config):
             path = f"{self._path}.pluginConfig[{index}]"
@@ -155,19 +163,20 @@ class _ProfileReader:
                     yield plugin.name, arguments
             seen.add(config.name)
 
-    # ---- what comes of it
+    # ---- which rules that gives
 
     def _running(self, point: str) -> list[str]:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
 
     def _predicates(self) -> tuple[list[Predicate], tuple[str, ...]]:
-        """Returns the predicates in the order in which they are prepared, and the order in which they see nodes."""
-        looking, seeing = self._running("preFilter"), self._running("filter")
-        names = looking + [name for name in seeing if name not in looking]
-        made = {name: predicate for name in names if (predicate := self._predicate(name))}
-        predicates = [each if name in seeing else PreFilterOnly(each) for name, each in made.items()]
-        filter_order = sorted(made, key=lambda name: seeing.index(name) if name in seeing else -1)
-        return predicates, () if filter_order == list(made) else tuple(filter_order)
+        """Returns the predicates in the order of preFilter, and their order at filter, () if it is the same."""
+        pre_filters = self._running("preFilter")
+        filters = self._running("filter")
+        names = pre_filters + [name for name in filters if name not in pre_filters]
+        rules = {name: predicate for name in names if (predicate := self._predicate(name))}
+        predicates = [rule if name in filters else PreFilterOnly(rule) for name, rule in rules.items()]
+        filter_order = sorted(rules, key=lambda name: filters.index(name) if name in filters else -1)
+        return predicates, () if filter_order == list(rules) else tuple(filter_order)
 
     def _predicate(self, name: str) -> Predicate | None:
         plugin, arguments = self._plugins[name], self._arguments_of(name)
@@ -189,23 +198,24 @@ class _ProfileReader:
                 yield plugin.reserve(arguments)
 
     def _refuse_unprepared(self) -> None:
-        """Notes the plugins that upstream would let fail on every pod, for want of an earlier extension point."""
+        """Adds a fault for each plugin that upstream would fail on every pod, because an earlier point is disabled."""
         for name, plugin in sorted(self._plugins.items()):
             for point, before in plugin.needs:
                 if name in self._running(point) and name not in self._running(before):
                     where = f"{self._path}.plugins.{point}"
-                    self._faults.add(where, f"{name} needs its {before} too, which is off; enable it by {MULTI_POINT}")
+                    what = f"{name} requires its {before}, which is disabled; enable the plugin by {MULTI_POINT}"
+                    self._faults.add(where, what)
 
     def _unsupported(self) -> Iterator[str]:
-        """Yields what is switched off at one extension point only, or not at all by a scheduling loop."""
+        """Yields a message for each plugin that is disabled where the loop cannot disable it."""
         for name, plugin in self._plugins.items():
             points = sorted(plugin.points & POINTS_OF_THE_LOOP)
             running = [point for point in points if name in self._running(point)]
             if plugin.default and (running or name in ALWAYS_RUNNING):
                 for point in points:
-                    # DefaultPreemption's postFilter alone means that there is no preemption.
+                    # Disabling DefaultPreemption at postFilter is supported: there is no preemption then.
                     if point not in running and (name, point) != (PREEMPTION, "postFilter"):
-                        yield f"{self._path}.plugins: {name} cannot be switched off at {point}" + (
+                        yield f"{self._path}.plugins: {name} cannot be disabled at {point}" + (
                             " alone; disable it by multiPoint" if running else ""
                         )
 
@@ -217,7 +227,7 @@ class _ProfileReader:
     def _arguments_of(self, name: str) -> BaseModel | None:
         if name not in self._arguments:
             configured = any(config.name == name for config in self._spec.plugin_config)
-            # What was wrong with the arguments given is told already.
+            # Faults in the profile's arguments are reported already.
             path = f"{self._path}.pluginConfig: {name}: args"
             arguments = None if configured else self._faults.read(self._plugins[name].arguments, {}, path)
             if arguments is None:

@@ -1,8 +1,8 @@
-"""The form of a KubeSchedulerConfiguration, v1. Source: k8s.io/kube-scheduler/config/v1.
+"""The fields of a KubeSchedulerConfiguration, and which plugins run at an extension point.
 
-Which plugins run at an extension point is told by what is enabled and disabled there and by multiPoint. Source:
-upstream apis/config/v1/default_plugins.go mergePluginSet, framework/runtime expandMultiPointPlugins and
-getValidScoreWeights. Names are not looked up here; they are taken to be right.
+The latter follows from the plugins enabled and disabled at the point itself and by multiPoint; names are not checked
+here. Source: k8s.io/kube-scheduler/config/v1, upstream apis/config/v1/default_plugins.go mergePluginSet,
+framework/runtime expandMultiPointPlugins and getValidScoreWeights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL = "*"
 
 
 class Enabled(NamedTuple):
-    """A plugin, and the weight of its scores; 0: not said."""
+    """A plugin, and the weight of its scores; 0 means the default weight."""
 
     name: str
     weight: int = 0
@@ -38,22 +38,26 @@ class PluginSet:
     disabled: frozenset[str] = frozenset()
 
     def over(self, default: PluginSet) -> PluginSet:
-        """Returns this set on top of the default one: a default plugin stays in its place, with this set's weight."""
+        """Merges this set into the default one: a default plugin keeps its place and takes this set's weight."""
         disabled = self.disabled | default.disabled
         own = {plugin.name: plugin for plugin in self.enabled}
-        kept = [
+        defaults = [
             own.get(plugin.name, plugin)
             for plugin in default.enabled
             if ALL not in disabled and plugin.name not in disabled
         ]
-        replaced = {plugin.name for plugin in kept}
-        return PluginSet((*kept, *(plugin for plugin in self.enabled if plugin.name not in replaced)), disabled)
+        replaced = {plugin.name for plugin in defaults}
+        added = (plugin for plugin in self.enabled if plugin.name not in replaced)
+        return PluginSet((*defaults, *added), disabled)
 
 
 def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], bool]) -> list[str]:
-    """Returns the plugins that run at an extension point, in order; `extends` tells if a plugin has this point.
+    """Returns the plugins that run at an extension point, in order.
 
-    Those that both sets enable come first, in the point's own order, then those of multiPoint, then the rest.
+    Plugins enabled by both sets come first, in the point's own order, then those of multiPoint, then the rest.
+
+    Args:
+        extends: returns True if the plugin of that name implements this extension point.
     """
     own = [plugin.name for plugin in point.enabled]
     if ALL in point.disabled:
@@ -69,16 +73,16 @@ def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], b
 
 
 def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[str, int]:
-    """Returns the weight of each plugin's scores: score's goes before multiPoint's; 1 where neither says."""
-    found: dict[str, int] = {}
+    """Returns the weight of each plugin's scores: the one at score, else the one at multiPoint, else 1."""
+    by_name: dict[str, int] = {}
     for plugin in (*score, *multi_point):
-        found.setdefault(plugin.name, plugin.weight or 1)
-    return found
+        by_name.setdefault(plugin.name, plugin.weight or 1)
+    return by_name
 
 
 @dataclass(frozen=True, slots=True)
 class PreFilterOnly:
-    """The pre-filter of `rule`, for a configuration that disables it at the extension point filter alone."""
+    """Runs only the pre-filter of `rule`, for a configuration that disables it at filter alone."""
 
     rule: Predicate
 
@@ -113,9 +117,9 @@ class PluginSpec(Strict):
 
 class PluginSetSpec(Strict):
     enabled: tuple[PluginSpec, ...] = ()
-    """Plugins beside the default ones, in this order."""
+    """Plugins to run besides the default ones, in this order."""
     disabled: tuple[PluginSpec, ...] = ()
-    """Default plugins to be left out."""
+    """Default plugins that do not run."""
 
     def as_set(self) -> PluginSet:
         enabled = tuple(Enabled(plugin.name, plugin.weight) for plugin in self.enabled)
@@ -123,7 +127,7 @@ class PluginSetSpec(Strict):
 
 
 class PluginsSpec(Strict):
-    """By extension point."""
+    """The plugins by extension point."""
 
     pre_enqueue: PluginSetSpec = PluginSetSpec()
     queue_sort: PluginSetSpec = PluginSetSpec()
@@ -143,55 +147,55 @@ class PluginsSpec(Strict):
     pod_group_post_filter: PluginSetSpec = PluginSetSpec()
 
     def by_point(self) -> Iterator[tuple[str, PluginSetSpec]]:
-        """The sets by the names that extension points have in the file."""
+        """Yields each extension point by its name in the file, with its set."""
         for name, field in type(self).model_fields.items():
             yield field.alias or name, getattr(self, name)
 
 
 class PluginConfigSpec(Strict):
     name: str = ""
-    """The plugin that the arguments are for."""
+    """The name of the plugin."""
     args: dict[str, Any] = {}  # noqa: RUF012  never written to: the model is frozen
-    """Its arguments: see extender reference plugins."""
+    """Its arguments; see extender reference plugins."""
 
 
 class ProfileSpec(Strict):
     scheduler_name: str = ""
-    """The schedulerName of the pods that it is for; default-scheduler where it is the only one."""
+    """The schedulerName of this profile's pods; default for a single profile: default-scheduler."""
     percentage_of_nodes_to_score: Percentage | None = None
-    """Read, and of no effect, as the one for all profiles."""
+    """Accepted and ignored: every node is checked and scored."""
     plugins: PluginsSpec = PluginsSpec()
-    """By extension point; multiPoint stands for all of them."""
+    """The plugins by extension point; multiPoint means all extension points of a plugin."""
     plugin_config: tuple[PluginConfigSpec, ...] = ()
     """The arguments of plugins."""
 
 
 class ConfigurationSpec(Strict):
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
-    """The version of this form."""
+    """The API version."""
     kind: Literal["KubeSchedulerConfiguration"] = "KubeSchedulerConfiguration"
-    """This form."""
+    """The kind of this document."""
     parallelism: Positive = 16
-    """Read, and of no effect: rules look at all nodes at once."""
+    """Accepted and ignored: rules check all nodes at once."""
     leader_election: Ignored = Ignored()
-    """For kube-scheduler; here it is a setting."""
+    """Accepted and ignored: use the settings instead."""
     client_connection: Ignored = Ignored()
-    """For kube-scheduler; here it is a setting."""
+    """Accepted and ignored: use the settings instead."""
     enable_profiling: bool = True
-    """For kube-scheduler."""
+    """Accepted and ignored."""
     enable_contention_profiling: bool = True
-    """For kube-scheduler."""
+    """Accepted and ignored."""
     percentage_of_nodes_to_score: Percentage = 0
-    """Read, and of no effect: every node is judged and scored."""
+    """Accepted and ignored: every node is checked and scored."""
     pod_initial_backoff_seconds: Positive = 1
-    """The wait after the first failure (extender schedule)."""
+    """The backoff after the first failed attempt (extender schedule)."""
     pod_max_backoff_seconds: NonNegative = 10
-    """The longest wait after a failure (extender schedule)."""
+    """The longest backoff after failed attempts (extender schedule)."""
     profiles: tuple[ProfileSpec, ...] = ()
-    """Sets of rules, one schedulerName each."""
+    """The profiles, one for each schedulerName."""
     extenders: tuple[ExtenderSpec, ...] = ()
-    """HTTP extenders that extender schedule asks."""
+    """HTTP extenders that extender schedule calls."""
     feature_gates: dict[str, bool] = {}  # noqa: RUF012  never written to: the model is frozen
-    """The feature gates of the kube-scheduler to match, by name; --feature-gates goes before."""
+    """Feature gates to match those of kube-scheduler, by name; --feature-gates takes precedence."""
     delay_cache_until_active: bool = False
-    """For kube-scheduler."""
+    """Accepted and ignored."""

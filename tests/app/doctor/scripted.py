@@ -91,7 +91,7 @@ def healthy_extender() -> Table:
         "POST /scheduler/filter": {"NodeNames": [], "Error": ""},
         "POST /scheduler/prioritize": [],
         "POST /scheduler/preempt": {"NodeNameToMetaVictims": {}},
-        "POST /scheduler/bind": (400, {"Error": "want an object"}),
+        "POST /scheduler/bind": (400, {"Error": "expected an object"}),
     }
 
 

@@ -181,7 +181,7 @@ FAULTS = [
     ),
     pytest.param(set_in("config", "extenders", []), "fail", "extenders", "names no extender", id="no extender"),
     pytest.param(
-        set_in("entry", "weight", 0), "fail", "extenders", r"extenders\[0\].weight: want a positive", id="weight"
+        set_in("entry", "weight", 0), "fail", "extenders", r"extenders\[0\].weight: expected a positive", id="weight"
     ),
     pytest.param(
         set_in("entry", "urlPrefx", "x"), "fail", "extenders", r"extenders\[0\].urlPrefx", id="misspelt field"
@@ -313,7 +313,7 @@ def test_text_says_what_to_do(installation: Installation) -> None:
     ("flags", "message"),
     [
         pytest.param(["--url", "nowhere"], "--url nowhere", id="no URL"),
-        pytest.param(["--account", "x", "--url", "http://127.0.0.1:1/"], "want NAMESPACE/NAME", id="account"),
+        pytest.param(["--account", "x", "--url", "http://127.0.0.1:1/"], "expected NAMESPACE/NAME", id="account"),
         pytest.param(["--scheduler-config", "none.yaml"], "No such file", id="no file"),
         pytest.param(["--scheduler-config", __file__], "--scheduler-config", id="another file"),
         pytest.param([], "nothing to examine", id="nothing"),
