@@ -115,6 +115,7 @@ class Replica:
             "QUERY_STRING": "",
             "CONTENT_TYPE": "application/json",
             "CONTENT_LENGTH": str(len(body)),
+            "HTTP_HOST": "localhost:8888",
             "SERVER_NAME": "localhost",
             "SERVER_PORT": "8888",
             "wsgi.url_scheme": "http",
