@@ -12,12 +12,15 @@ from extender.cache.expiry import Expiry
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError
 from extender.framework.permit import Permits
+from extender.model.meta import Object
 from extender.runtime import memory
+from extender.runtime.ports import Lister
 from extender.scheduler.preemption import RulePreemption
 from extender.verbs.refused_pods import Activator, RefusedPods
 
 HOUSEKEEPING_SECONDS = 1.0
 REVIVAL_SECONDS = 60.0  # where nobody asks for /livez, which looks after the threads too
+REPAIR_SECONDS = 30.0
 # A scheduler filters and binds at the same time; the comparer may have a third.
 TABLES = 3
 # How soon a thread that waits for the interpreter gets it. At the default of 5 ms the loop would starve the binders,
@@ -52,6 +55,13 @@ def let_expire(expiry: Expiry, consequence: str) -> None:
         return
     for key in expired:
         _log.warning("%s: no watch has confirmed its binding, and no list shows it: %s", key, consequence)
+
+
+def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
+    """Lists again the kinds of which an error has left a change half made in the cache; the list repairs it."""
+    for kind in cache.interrupted_kinds():
+        if kind in lister.kinds():
+            lister.relist(kind, "an error has interrupted a change of it")
 
 
 def activate(refused: RefusedPods, activator: Activator) -> None:

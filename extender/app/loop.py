@@ -37,7 +37,7 @@ from extender.scheduler.binding.claims import DeviceClaims
 from extender.scheduler.binding.cycle import BindingCycle
 from extender.scheduler.binding.volumes import Volumes
 from extender.scheduler.binding.waiting import WaitingPods
-from extender.scheduler.event_router import EventRouter
+from extender.scheduler.event_router import EventRouter, QueueSweep
 from extender.scheduler.extenders import Extender, Extenders
 from extender.scheduler.failures import FailureHandler
 from extender.scheduler.nominations import Nominations
@@ -82,6 +82,7 @@ class Loop:
     permits: Permits
     recovery: StartupRecovery
     settle_permits: Callable[[], None]
+    sweep: QueueSweep
 
 
 def compose_loop(
@@ -137,8 +138,9 @@ def compose_loop(
         cycles, cache, queue, (volumes, devices), permits, binding, binders, pre_binders, failures, events, telemetry,
         clock, limit,
     )  # fmt: skip
+    sweep = QueueSweep(cache, queue, cycles)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
-    return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache))
+    return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache), sweep)
 
 
 def activate(queue: PriorityQueue, namespace: str, labels: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from extender.app.feed import ClusterFeed, Staleness
-from extender.app.housekeeping import compare, limit_process
+from extender.app.housekeeping import REPAIR_SECONDS, compare, limit_process, relist_interrupted
 from extender.app.live import announcement
 from extender.app.policies import PolicyReload
 from extender.app.recording.observation import Observation
@@ -152,7 +152,8 @@ class CacheProcess:
         self._reloading = Ticker("policy", settings.policy_reload_seconds, lambda: self._reload.look(self._adopt))
         self._giving_back = Ticker("memory", memory.GIVE_BACK_SECONDS, memory.give_back)
         self._collecting = Ticker("collector", memory.COLLECT_SECONDS, memory.collect_young)
-        self._following = (self._comparing, self._reloading, self._giving_back, self._collecting)
+        self._repairing = Ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister))
+        self._following = (self._comparing, self._reloading, self._giving_back, self._collecting, self._repairing)
 
     def _start_following(self) -> None:
         limit_process()
@@ -162,6 +163,7 @@ class CacheProcess:
         self._comparing.start()
         self._giving_back.start()
         self._collecting.start()
+        self._repairing.start()
         if self._settings.policy is not None:
             self._reloading.start()
 

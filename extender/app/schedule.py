@@ -44,7 +44,7 @@ from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.telemetry.tracing import traces_of
 
-FLUSH_UNSCHEDULABLE_SECONDS = 30.0
+FLUSH_UNSCHEDULABLE_SECONDS = SWEEP_SECONDS = 30.0
 TABLES, REFRESH_SECONDS = 2, 30.0  # one for the loop; one for the room of pods that leave, seldom lent
 WAITING_SECONDS = 0.2  # how often it is asked whether pods still have to wait for volumes and devices
 POP_SECONDS, PAUSE_SECONDS = 0.5, 0.05
@@ -226,6 +226,7 @@ class SchedulerProcess(CacheProcess):
             ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
             ("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             ("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
+            ("queue sweep", SWEEP_SECONDS, loop.sweep.run),
             ("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
             ("threads", REVIVAL_SECONDS, self.revive),
             ("cpu", HOUSEKEEPING_SECONDS, self._cpu.look),

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from extender.cache.changes import NODE, Changes, Reference
+from extender.cache.changes import NODE, POD, Changes, Reference
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.cache.state import CacheState, Listener, id_of
 from extender.cache.table_pool import TablePool
 from extender.cache.view import CacheSize, CacheView
-from extender.errors import MalformedInput, Outdated
+from extender.errors import ExtenderError, MalformedInput, Outdated
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -48,7 +48,7 @@ class Cache:
         self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
         self._locked = TimedLock(clock, telemetry)
         self._state = CacheState(changes)
-        self.view = CacheView(self._state, self._notifying)
+        self.view = CacheView(self._state, self._changing)
         self._tables = TablePool(self._state.changes, self._locked, features)
         self._templates = Templates()
 
@@ -61,26 +61,43 @@ class Cache:
     def changed(self, kind: str, obj: Object) -> None:
         """An object was added or modified."""
         for readable in self._all_readable(kind, (obj,)).values():
-            with self._notifying("watch"):
+            with self._changing("watch", kind):
                 self._state.set(kind, readable)
 
     def deleted(self, kind: str, obj: Object) -> None:
         """An object is gone."""
-        with self._notifying("watch"):
+        with self._changing("watch", kind):
             self._state.remove(kind, id_of(kind, obj))
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """A full list: what is not in it is gone, and so is what was written before it was asked for."""
+        """A full list: what is not in it is gone, and so is what was written before it was asked for.
+
+        After a change of this kind was interrupted by an error the list repairs everything: no object is skipped
+        because the cache has it already, tables are rebuilt, and the listener learns that it may have missed changes.
+        """
+        repair = kind in self._state.interrupted
+        self._state.interrupted.discard(kind)
+        try:
+            self._take_list(kind, objects, asked_at, repair=repair)
+        except BaseException:
+            self._state.interrupted.add(kind)
+            raise
+
+    def _take_list(self, kind: str, objects: Sequence[Object], asked_at: float, *, repair: bool) -> None:
         listed = {id_of(kind, obj): obj for obj in objects}
         with self._locked("watch"):
             known = self._state.known(kind)
         gone = [key for key in known if key not in listed]  # without the lock: of 200,000 pods it takes 0.1 s
-        steps, under_way = self._state.replace(kind, gone, listed.values(), self._all_readable, asked_at), True
+        steps, under_way = self._state.replace(kind, gone, listed.values(), self._all_readable, asked_at, repair), True
         # Part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
         while under_way:
-            with self._notifying("watch"):
+            with self._changing("watch", kind):
                 under_way = next(steps, False)
             self._tables.keep_up()
+
+    def interrupted_kinds(self) -> list[str]:
+        """Returns the kinds of which an error has left a change half made; the next list of the kind repairs it."""
+        return sorted(self._state.interrupted)
 
     def _all_readable(self, kind: str, objects: Iterable[Object]) -> dict[str, Object | PodInfo]:
         """Returns the objects as the cache keeps them, by UID or key; reports and leaves out what makes no sense."""
@@ -186,7 +203,7 @@ class Cache:
         Raises:
             IllegalTransition: the pod is not assumed, or the watch has confirmed it.
         """
-        with self._notifying("forget"):
+        with self._changing("forget"):
             self._state.displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
@@ -196,7 +213,7 @@ class Cache:
 
     def expire(self, uids: Iterable[str], now: float) -> list[str]:
         """Lets go of those of the pods that are overdue at `now` still; returns their `namespace/name`."""
-        with self._notifying("expire"):
+        with self._changing("expire"):
             return self._state.expire(uids, now)  # one may have been confirmed, or bound again, meanwhile
 
     def evicted(self, uid: str) -> None:
@@ -255,7 +272,7 @@ class Cache:
 
     def restore_object(self, kind: str, key: str) -> None:
         """Readers get what the watch told, for what was assumed is not to be."""
-        with self._notifying("restore_object"):
+        with self._changing("restore_object", kind):
             assumed = self._state.restore_object(kind, key)
             if assumed is not None:
                 self._state.notify_restored(assumed)
@@ -288,10 +305,30 @@ class Cache:
         return self._tables.check(is_right, breathe)
 
     @contextmanager
-    def _notifying(self, caller: str) -> Iterator[None]:
-        """Holds the lock in the block, and tells the listener after it."""
-        with self._locked(caller):
-            yield
-            notifications = self._state.take_notifications()
-        for notify in notifications:
+    def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
+        """Holds the lock in the block, and reports the changes to the listener after it.
+
+        An error leaves the kind marked as interrupted, unless it is of ours: those are raised before anything changes.
+        """
+        try:
+            with self._locked(caller):
+                yield
+                notifications = self._state.take_notifications()
+            _deliver(notifications)
+        except ExtenderError:
+            raise
+        except BaseException:
+            self._state.interrupted.add(kind)
+            raise
+
+
+def _deliver(notifications: Iterable[Callable[[], None]]) -> None:
+    """Calls them all, even after one has raised; then raises the first error."""
+    errors: list[Exception] = []
+    for notify in notifications:
+        try:
             notify()
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

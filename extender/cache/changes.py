@@ -74,6 +74,11 @@ class Changes:
             values[key] = present
             self._journal.note(kind, key)
 
+    def restart(self, kind: str, present: Mapping[str, Present]) -> None:
+        """Replaces the present values of a kind, by key; every table is rebuilt."""
+        self._present[kind] = {key: value for key, value in present.items() if value is not None}
+        self._journal.begin(kind)
+
     def note_listed(self, kind: str) -> None:
         """Notes that the kind was listed, which tells of every object, though most have not changed."""
         self._journal.note(_LISTED, kind)

@@ -50,6 +50,10 @@ class Placements:
     def unconfirmed(self) -> list[PodPlacement]:
         return list(self._unconfirmed.values())
 
+    def confirmed(self) -> set[str]:
+        """Returns the UIDs of the pods that the watch has shown on their nodes."""
+        return self._placements.keys() - self._unconfirmed.keys()
+
     def overdue(self, now: float) -> list[str]:
         """Returns the UIDs of the pods whose time to live is over at `now`."""
         return [uid for uid, placed in self._unconfirmed.items() if placed.expires_at and placed.expires_at <= now]

@@ -37,12 +37,16 @@ class Listener(Protocol):
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         """The pod no longer counts on the node where it did: it was removed or forgotten, or has expired."""
 
+    def missed(self) -> None:
+        """Some changes may not have been reported, because an error interrupted them."""
+
 
 class CacheState:
     """Nodes, pods, places, nominations and the other objects.
 
     Attributes:
         listed_at: when the last list of each kind was asked for.
+        interrupted: the kinds of which an error has left a change half made.
     """
 
     def __init__(self, changes: Changes | None = None) -> None:
@@ -53,6 +57,7 @@ class CacheState:
         self.placements = Placements()
         self.changes = changes or Changes()
         self.listed_at: dict[str, float] = {}
+        self.interrupted: set[str] = set()
         self._notifications: list[Callable[[], None]] = []
 
     def take_notifications(self) -> list[Callable[[], None]]:
@@ -67,12 +72,12 @@ class CacheState:
         return list(self.pods.watched if kind == POD else self.objects.of(kind))
 
     def replace(
-        self, kind: str, gone: Iterable[str], listed: Iterable[Object], read: Read, asked_at: float
+        self, kind: str, gone: Iterable[str], listed: Iterable[Object], read: Read, asked_at: float, repair: bool
     ) -> Iterator[bool]:
         """A list, see ports.Sink, tells of all objects of the kind: takes a part of it in before each True.
 
         `gone`: what is known and not in it. `read` leaves out what makes no sense; nothing is known of such an object
-        from then on.
+        from then on. `repair`: an error has left a change of the kind half made.
         """
         for number, key in enumerate(gone, start=1):
             self.remove(kind, key)
@@ -80,7 +85,7 @@ class CacheState:
                 yield True
         objects = iter(listed)
         while part := tuple(islice(objects, _LISTED_AT_ONCE)):
-            news = [obj for obj in part if self._is_news(kind, obj, asked_at)]
+            news = [obj for obj in part if self._is_news(kind, obj, asked_at) or repair]
             readable = read(kind, news)
             for key in {id_of(kind, obj) for obj in news} - readable.keys():
                 self.remove(kind, key)
@@ -91,8 +96,23 @@ class CacheState:
             self.assumed.drop(kind, lost.key)
             self._note_object(kind, lost.key)
             self.notify_restored(lost)
+        if repair:
+            self._repair(kind)
         self.listed_at[kind] = asked_at
         self.changes.note_listed(kind)
+
+    def _repair(self, kind: str) -> None:
+        """Rebuilds what is derived from the objects of a kind, each of which has just been listed."""
+        if kind == POD:
+            for uid in self.placements.confirmed() - self.pods.watched.keys():  # a removal was interrupted
+                self.displace(uid, PodEvent.REMOVE)
+            pods = self.pods.watched.keys() | self.placements.by_uid().keys()
+            self.changes.restart(kind, {uid: self._present_pod(uid) for uid in pods})
+        else:
+            keys = self.objects.of(kind).keys() | self.assumed.keys(kind)
+            self.changes.restart(kind, {key: self.effective(kind, key) for key in keys})
+        if self.listener is not None:
+            self._notifications.append(self.listener.missed)
 
     def _is_news(self, kind: str, listed: Object, asked_at: float) -> bool:
         """Returns whether a list tells something new of an object.
@@ -167,8 +187,7 @@ class CacheState:
     def restore_object(self, kind: str, key: str) -> Object | None:
         """Ends what is assumed of the object; returns it."""
         assumed = self.assumed.restore(kind, key)
-        if assumed is not None:
-            self._note_object(kind, key)
+        self._note_object(kind, key)  # even if nothing was assumed: an earlier call may have failed before this
         return assumed
 
     def notify_restored(self, assumed: Object) -> None:
@@ -215,7 +234,12 @@ class CacheState:
         """Counts the pod on the node from now on."""
         self.check_assumable(info, node_name)
         self.placements.assume(info, node_name)
-        self._note_pod(info.uid)
+        try:
+            self._note_pod(info.uid)
+        except BaseException:
+            self.placements.remove(info.uid, PodEvent.FORGET)
+            self.interrupted.add(POD)
+            raise
 
     def overdue(self, now: float) -> dict[str, Pod | None]:
         """Returns the pods whose time to live is over at `now`, as the watch told of them (None: not), by UID."""
@@ -262,7 +286,10 @@ class CacheState:
         self.changes.note(kind, key, self.effective(kind, key))
 
     def _note_pod(self, uid: str) -> None:
-        self.changes.note(POD, uid, self.placements.get(uid) or self.pods.described(uid))
+        self.changes.note(POD, uid, self._present_pod(uid))
+
+    def _present_pod(self, uid: str) -> PodPlacement | PodInfo | None:
+        return self.placements.get(uid) or self.pods.described(uid)
 
     def _notify(self, kind: str, before: Object | PodInfo | None, after: Object | PodInfo | None) -> None:
         if self.listener is not None:

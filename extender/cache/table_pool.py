@@ -88,7 +88,7 @@ class TablePool:
         """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
         replica = self._idle.pop() if self._idle else self._new()
         try:
-            replica.follow(self._changes)
+            self._follow(replica)
             replica.catch_up()
             answer = question(replica.table)
         except BaseException:
@@ -112,7 +112,7 @@ class TablePool:
         """Lends a replica; one whose reader failed, perhaps in the middle of a step, is not lent again."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
-            replica.follow(self._changes)
+            self._follow(replica)
         self._catch_up(replica, reader, deadline)
         try:
             yield replica
@@ -139,7 +139,7 @@ class TablePool:
                 if not self._idle and len(self._replicas) >= tables:
                     return
                 replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new()
-                replica.follow(self._changes)
+                self._follow(replica)
             self._catch_up(replica, "refresh")
             self._idle.append(replica)
 
@@ -160,7 +160,7 @@ class TablePool:
         with self._locked("check_tables"):
             known = tuple(self._replicas)
             fresh = self._new()
-            fresh.follow(self._changes)
+            self._follow(fresh)
         try:
             fresh.catch_up(between=breathe)
         except BaseException:
@@ -188,17 +188,22 @@ class TablePool:
                 is_idle = replica in self._idle
                 if is_idle:
                     self._idle.remove(replica)
-                    replica.follow(self._changes)
-                    fresh.follow(self._changes)
+                    self._follow(replica)
+                    self._follow(fresh)
             if is_idle:
                 break
             breathe()
         else:
             return False
-        with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
-            replica.catch_up()
-        fresh.catch_up()
-        self._give_back(replica, "check_tables", failed=not is_right(replica.table, fresh.table))
+        try:
+            with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
+                replica.catch_up()
+            fresh.catch_up()
+            failed = not is_right(replica.table, fresh.table)
+        except BaseException:
+            self._give_back(replica, "check_tables", failed=True)
+            raise
+        self._give_back(replica, "check_tables", failed=failed)
         return True
 
     def _catch_up(self, replica: Replica, reader: str, deadline: Deadline = NO_DEADLINE) -> None:
@@ -209,6 +214,14 @@ class TablePool:
             raise
 
     # ---- with the lock held
+
+    def _follow(self, replica: Replica) -> None:
+        """Hands the replica, which is not idle, the latest changes; one for which this fails is not lent again."""
+        try:
+            replica.follow(self._changes)
+        except BaseException:
+            self._discard(replica)
+            raise
 
     def _take_freshest(self) -> Replica:
         freshest = max(self._idle, key=lambda replica: replica.cursor)

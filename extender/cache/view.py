@@ -54,7 +54,7 @@ class CacheView:
         locked: takes the cache's lock, on behalf of the caller that it names, and tells the listener afterwards.
     """
 
-    def __init__(self, state: CacheState, locked: Callable[[str], AbstractContextManager[None]]) -> None:
+    def __init__(self, state: CacheState, locked: Callable[..., AbstractContextManager[None]]) -> None:
         self._state, self._locked = state, locked
 
     def overview(self) -> Overview:
@@ -114,7 +114,7 @@ class CacheView:
         Does nothing and returns False where the cache was told of the object after `cursor`.
         """
         kind, key = reference
-        with self._locked("put_right"):
+        with self._locked("put_right", kind):
             if self._state.changes.told_since(cursor, reference):
                 return False
             self._state.remove(kind, key) if right is None else self._state.set(kind, right)

@@ -44,6 +44,10 @@ class AssumedObjects:
         """Returns what is assumed of the object, or else was written, if the watch knows no better."""
         return self._assumed.get((kind, key)) or self._written.get((kind, key), (None, 0))[0]
 
+    def keys(self, kind: str) -> set[str]:
+        """Returns the keys of the objects of a kind that are assumed, or written and not observed yet."""
+        return {key for of_kind, key in (*self._assumed, *self._written) if of_kind == kind}
+
     def assume(self, obj: Object) -> None:
         """Assumes that `obj`, which has the version that it was decided on, will be written so."""
         self._assumed[_reference(obj)] = obj

@@ -23,6 +23,7 @@ from itertools import islice
 from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_DELETE,
+    EVENTS_MISSED,
     FORCE_ACTIVATE,
     POLICY_RELOAD,
     RULE_WAKE,
@@ -189,9 +190,17 @@ class PriorityQueue:
         """Goes by other rules' interests from now on, and has every pod tried again that the rules before refused."""
         with self.lock:
             self._hints.replace(interests)
+        self._retry_all(POLICY_RELOAD)
+
+    def events_missed(self) -> None:
+        """Tries every rejected pod again, because an event that may help it was perhaps lost."""
+        self._retry_all(EVENTS_MISSED)
+
+    def _retry_all(self, event: str) -> None:
+        with self.lock:
             self._in_flight.wake_all()
             refused = self._tiers.refused()
-        self._requeue(refused, POLICY_RELOAD)
+        self._requeue(refused, event)
 
     def nomination_ended(self, info: PodInfo) -> None:
         """Has the pods of the same or a lower priority tried again from which room was kept for the nominated pod."""

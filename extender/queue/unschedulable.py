@@ -34,7 +34,19 @@ class UnschedulablePods(Heap):
         """Adds the pod, or indexes it anew."""
         self.remove(pod.uid)
         super().add(pod)
-        self._filed[pod.uid] = [filed for rule in pod.rejection.rules for filed in self._file(rule, pod)]
+        try:
+            self._filed[pod.uid] = self._filed_under(pod)
+        except BaseException:
+            self._rebuild_index()
+            raise
+
+    def _filed_under(self, pod: QueuedPod) -> list[Filed]:
+        return [filed for rule in pod.rejection.rules for filed in self._file(rule, pod)]
+
+    def _rebuild_index(self) -> None:
+        """Files every pod again, because an error may have left the index half changed."""
+        self._indexes = {}
+        self._filed = {pod.uid: self._filed_under(pod) for pod in self}
 
     def _file(self, rule: str, pod: QueuedPod) -> Iterator[Filed]:
         indexes, unresolvable = self._indexes.setdefault(rule, {}), rule in pod.rejection.unresolvable
@@ -43,8 +55,12 @@ class UnschedulablePods(Heap):
             yield index, index.add(pod, self._hints.filed_as(rule, reads, pod.info))
 
     def remove(self, uid: str) -> QueuedPod | None:
-        for index, found in self._filed.pop(uid, ()):
-            index.remove(found, uid)
+        try:
+            for index, found in self._filed.pop(uid, ()):
+                index.remove(found, uid)
+        except BaseException:
+            self._rebuild_index()
+            raise
         return super().remove(uid)
 
     def refused_by(self, rule: str) -> list[QueuedPod]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
+from extender.cache.view import HeldPod
 from extender.devices.extended_resources import may_be_backed
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -29,6 +31,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.table import PodInfo, Table
 
 PODS = "pods"
+_log = logging.getLogger(__name__)
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource}
 _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
 _RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM  # one that is given up sets devices free
@@ -63,6 +66,10 @@ class EventRouter:
             waiting = self._cache.find_pod(info.uid, info.pod.key)
             if waiting is not None and not waiting.pod.node_name:
                 self._queue.add(waiting)
+
+    def missed(self) -> None:
+        """See Listener. QueueSweep finds the pods whose own events were lost."""
+        self._queue.events_missed()
 
     def _pod_changed(self, before: PodInfo | None, after: PodInfo | None) -> None:
         if after is None:
@@ -101,6 +108,50 @@ class EventRouter:
                 return free_on(table, node_name, priority)
 
         return free
+
+
+class QueueSweep:
+    """Makes the queue hold the pods that wait according to the cache, in case an error has lost one on the way.
+
+    Call `run` now and then. It changes only what differed at the last call too, because the queue learns of each
+    change a moment after the cache.
+    """
+
+    def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._scheduler_names = frozenset(scheduler_names)
+        self._missing: frozenset[tuple[str, str]] = frozenset()
+        self._surplus: frozenset[str] = frozenset()
+
+    def run(self) -> None:
+        """Adds waiting pods that are in no tier and not in flight; deletes pods that are gone or bound."""
+        pods = self._cache.view.pods()
+        tiers = self._queue.pods()
+        waiting = {info.uid for infos in tiers.values() for info in infos}
+        in_flight = {info.uid for info in self._queue.pods_in_flight()}
+        expected = {(uid, held.pod.key) for uid, held in pods.items() if held.pod and self._waits(held)}
+        missing = frozenset(each for each in expected if each[0] not in waiting and each[0] not in in_flight)
+        surplus = frozenset(uid for uid in waiting if not _may_wait(pods.get(uid)))
+        for uid, key in missing & self._missing:
+            if (info := self._cache.find_pod(uid, key)) is not None:
+                _log.error("waiting pod was not in the queue, added again pod=%s", key)
+                self._queue.add(info)
+        for uid in surplus & self._surplus:
+            _log.error("pod in the queue does not wait, deleted uid=%s", uid)
+            self._queue.delete(uid)
+        self._missing, self._surplus = missing, surplus
+
+    def _waits(self, held: HeldPod) -> bool:
+        """Returns True if the loop has to place the pod; a terminating pod is not tried again."""
+        pod = held.pod
+        if pod is None or held.node_name or pod.node_name or pod.terminating:
+            return False
+        return pod.spec.scheduler_name in self._scheduler_names
+
+
+def _may_wait(held: HeldPod | None) -> bool:
+    return held is not None and held.pod is not None and not held.pod.node_name
 
 
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:

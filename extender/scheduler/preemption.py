@@ -172,9 +172,8 @@ class PreemptionExecutor:
             self.nominations.withdraw(plan.outranked)
             victims = _staying(plan) if self._waits(preemptor) else []
             self._evict_all(preemptor, victims, plan.node_name)
-        except Exception as error:  # whatever it was, the preemptor must not wait for ever
-            unexpected = None if isinstance(error, ClusterError) else error
-            _log.warning("preemption for %s on %s: %s", preemptor.pod.key, plan.node_name, error, exc_info=unexpected)
+        except ClusterError as error:
+            _log.warning("preemption for %s on %s: %s", preemptor.pod.key, plan.node_name, error)
             held_back = self.in_progress.end(preemptor)
             self.queue.back_off(preemptor.uid)
             self.queue.activate(uid for uid in held_back if uid != preemptor.uid)

@@ -91,14 +91,17 @@ class Scheduler:
     def _scheduling_cycle(self, pod: QueuedPod, began_at: float) -> AssumedPod | Unfit:
         try:
             cycle = self.cycles[pod.info.pod.spec.scheduler_name]  # for the whole attempt: others may take its place
-            assumed: AssumedPod | Chosen | Unfit = self._schedule_pod(pod.info, cycle)
-            if isinstance(assumed, Chosen):
-                assumed = self._assume_and_reserve(pod, assumed, cycle.profile.permit, began_at)
+            decision = self._schedule_pod(pod.info, cycle)
         except DeadlineExceeded as error:
             return Unfit(str(error))
-        except Exception as error:  # one pod that cannot be judged must not keep the others waiting
+        except Exception as error:  # nothing has changed yet, and other pods must not wait because of this one
             _log.exception("scheduling %s", pod.info.pod.key)
             return Unfit(f"{type(error).__name__}: {error}")
+        assumed = (
+            self._assume_and_reserve(pod, decision, cycle.profile.permit, began_at)
+            if isinstance(decision, Chosen)
+            else decision
+        )
         self.telemetry.decided(self.clock.monotonic() - began_at)
         return assumed
 
@@ -113,7 +116,10 @@ class Scheduler:
     def _assume_and_reserve(
         self, pod: QueuedPod, chosen: Chosen, rules: Sequence[ReserveRule], began_at: float
     ) -> AssumedPod | Unfit:
-        """Has the next decision see the pod on its node, with all that it needs there; or nothing of it."""
+        """Assumes the pod and reserves what it needs; undoes both if anything fails.
+
+        An error in undoing is raised: it ends the process, since nothing else would give the place back.
+        """
         try:
             self.cache.assume(pod.info, chosen.node_name)
         except ExtenderError as error:  # the node, or the pod, has gone in this moment
@@ -135,6 +141,7 @@ class Scheduler:
             if not isinstance(error, (Outdated, BindingFailed)):
                 _log.exception("reserving for %s on %s", pod.info.pod.key, chosen.node_name)
             self.queue.stop_recording_events(pod.uid)  # that it gives things back does not help the pod itself
+            self.permits.unreserve(pod.uid)
             undo(reservations)
             with suppress(IllegalTransition):  # the pod has gone in this moment
                 self.cache.forget(pod.uid)

@@ -155,6 +155,9 @@ class Heard:
     def displaced(self, *_: Any) -> None:
         pass
 
+    def missed(self) -> None:
+        pass
+
 
 def test_listeners_hear_of_what_is_abandoned_and_of_nothing_that_is_only_intended() -> None:
     cache, heard = cache_with(volume(5)), Heard()

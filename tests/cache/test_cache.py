@@ -464,6 +464,9 @@ def test_readers_see_a_long_list_taken_in_part_by_part() -> None:
         def displaced(self, placement: Any, event: Any) -> None:
             pass
 
+        def missed(self) -> None:
+            pass
+
     listed = [pod(f"new-{number}", on="n1") for number in range(500)]
     cache.listen(Reader())
     cache.replaced("Pod", listed)

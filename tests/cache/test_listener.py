@@ -34,6 +34,8 @@ class Heard:
         self._cache.size()
         self.displaced_pods.append((placement.info.pod.name, placement.node_name, event))
 
+    def missed(self) -> None: ...
+
 
 def _version(known: Any) -> str | None:
     obj = known.pod if isinstance(known, PodInfo) else known

@@ -306,3 +306,10 @@ def preempt(world: World) -> None:
         world.attempt()
         world.preemptors.work()
     assert world.node_of("p") == ""
+
+
+def test_an_unexpected_error_in_an_eviction_reaches_the_pool_which_ends_the_process(world: World) -> None:
+    world.attempt()
+    world.faults.append(ZeroDivisionError("as the answer was read"))
+    with pytest.raises(ZeroDivisionError):
+        world.preemptors.work()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class World:
         told = telemetry or self.telemetry
         self.cache = Cache(self.clock, told, changes=self.observed.changes)
         self.objects: dict[tuple[str, str], Object] = {}
-        self.untold: list[Callable[[], None]] = []
+        self.untold: list[partial[None]] = []
         self.faults: list[Exception] = []
         self.conditions: list[tuple[str, str, str, str | None]] = []
         self.events: list[tuple[str, str, str]] = []
@@ -125,6 +126,7 @@ class World:
         loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit)
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery
+        self.sweep = loop.sweep
         for each in built:
             self.put(each)
         self.watch()
@@ -138,7 +140,7 @@ class World:
 
     def delete(self, kind: str, key: str) -> None:
         gone = self.objects.pop((kind, key))
-        self.untold.append(lambda: self.cache.deleted(kind, gone))
+        self.untold.append(partial(self.cache.deleted, kind, gone))
 
     def pod(self, name: str) -> Pod:
         pod = self.objects["Pod", f"default/{name}"]
@@ -160,7 +162,7 @@ class World:
         obj = msgspec.structs.replace(obj, metadata=version)
         kind = type(obj).__name__
         self.objects[kind, obj.key] = obj
-        self.untold.append(lambda: self.cache.changed(kind, obj))
+        self.untold.append(partial(self.cache.changed, kind, obj))
         return obj
 
     def restore(self, copy: Mapping[tuple[str, str], Object]) -> None:

@@ -127,6 +127,7 @@ FORCE_ACTIVATE = "ForceActivate"
 UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
 RULE_WAKE = "RuleWake"
 POLICY_RELOAD = "PolicyReload"
+EVENTS_MISSED = "EventsMissed"
 
 Room = Callable[[int], Mapping[str, int] | None]
 """priority -> what a node has free if all pods of lower priorities leave: resource -> amount (cpu in milli).

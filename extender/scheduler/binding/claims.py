@@ -130,8 +130,12 @@ class ClaimReservation:
                 raise Outdated(f"ResourceClaim {claim.key} is being released")
         for claim, allocation in self._plan.allocate:
             pending = pending_claim(claim, allocation)
-            self._cache.assume_new_object(pending)
-            self._pending.append(pending.key)
+            self._pending.append(pending.key)  # first, so that `undo` restores it whatever the next call raises
+            try:
+                self._cache.assume_new_object(pending)
+            except Outdated:
+                self._pending.pop()  # it is another pod's
+                raise
 
     def write(self) -> None:
         pod = self._pod.pod

@@ -5,15 +5,12 @@ Source: upstream extension points Reserve, PreBind, Unreserve.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from extender.errors import BindingFailed
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo
-
-_log = logging.getLogger(__name__)
 
 
 class Awaited(Protocol):
@@ -61,9 +58,15 @@ class Reserver(Protocol):
 
 
 def undo(reservations: Sequence[Reservation]) -> None:
-    """Undoes them all, the last first."""
+    """Undoes them all, the last first, even if one raises; then raises the first error.
+
+    An error leaves something reserved that nothing else gives back, so the process has to end.
+    """
+    errors: list[Exception] = []
     for reservation in reversed(reservations):
         try:
             reservation.undo()
-        except Exception:  # the others, and the pod itself, must be given back all the same
-            _log.exception("%s cannot be undone", type(reservation).__name__)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

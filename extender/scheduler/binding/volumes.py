@@ -12,7 +12,7 @@ import msgspec
 
 from extender.cache.cache import Cache
 from extender.cache.watched import version_of
-from extender.errors import BindingFailed
+from extender.errors import BindingFailed, Outdated
 from extender.framework.status import Refusal
 from extender.model.volumes.storage import (
     SELECTED_NODE_ANNOTATION,
@@ -85,8 +85,13 @@ class VolumeReservation:
         self._assumed.clear()
 
     def _assume(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
-        self._cache.assume_object(obj)
-        self._assumed[type(obj).__name__, obj.key] = None
+        reference = type(obj).__name__, obj.key
+        self._assumed[reference] = None  # first, so that `undo` restores it whatever the next call raises
+        try:
+            self._cache.assume_object(obj)
+        except Outdated:
+            del self._assumed[reference]  # another pod may have assumed it
+            raise
 
     def _confirm(self, obj: PersistentVolume | PersistentVolumeClaim) -> None:
         self._cache.confirm_object(obj)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from extender.errors import Refused
 from extender.model.pod import Pod
-from extender.queue.queued_pod import Tier
 from tests.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World
 
@@ -76,15 +77,14 @@ def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
     assert not world.waiting.cancel("unknown", "preempted")
 
 
-def test_a_reservation_that_cannot_be_undone_does_not_keep_the_pod() -> None:
+def test_an_unexpected_error_in_undoing_reaches_the_pool_which_ends_the_process() -> None:
     volume, claim = make_pv("v", storage_class="late"), make_pvc("c", storage_class="late")
     world = World(node("n1"), CLASS, volume, claim, pod("p").pvc("c"))
     world.volumes.faults["bind"] = Refused("no", 403)
     world.attempt()
     world.cache.restore_object = None  # type: ignore[assignment, method-assign]  # a fault in the undoing
-    world.binders.work()
-    assert world.cache.view.overview().assumed == []
-    assert [each.pod.name for each in world.queue.pods()[Tier.BACKOFF]] == ["p"]
+    with pytest.raises(TypeError):
+        world.binders.work()
 
 
 def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
