@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test explore backlogs test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
+.PHONY: help setup run test explore backlogs test-injection test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,6 +42,9 @@ explore: $(READY) ## have the property tests look for cases that nobody has seen
 
 backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 backlogs; stock judges the placements of 100
 	BACKLOGS=1000 $(VENV)/bin/pytest -n 2 tests/scheduler/test_backlogs.py
+
+test-injection: $(READY) ## raise an error at calls of every function of the loop, one a run; about ten minutes on two cores
+	INJECTIONS=all $(VENV)/bin/pytest -n 2 tests/scheduler/test_injected_errors.py
 
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)
