@@ -164,3 +164,13 @@ def offered(call: Call) -> dict[str, Any]:
         node: {**victims, "Pods": [{"UID": pod["metadata"]["uid"]} for pod in victims["Pods"]]}
         for node, victims in whole_pods.items()
     }
+
+
+@pytest.mark.parametrize("domains", [0, -1, -(2**31)])
+def test_a_spread_over_fewer_domains_than_one_is_over_one(domains: int) -> None:
+    """The API server lets no such pod in, but a request may hold it; no node has the topology key."""
+    pod = make_pod("p").req(cpu="2").priority(100).obj()
+    pod["spec"]["topologySpreadConstraints"] = [
+        {"maxSkew": 1, "minDomains": domains, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ]
+    assert chosen(preempt_of(*PODS), preemption_args(pod, {"n": ["c", "d"]})) == {}

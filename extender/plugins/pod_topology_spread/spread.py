@@ -116,7 +116,7 @@ def _prepared(constraint: TopologySpreadConstraint, selector: Selector) -> Const
         constraint.max_skew,
         constraint.topology_key,
         selector,
-        constraint.min_domains or 1,
+        max(constraint.min_domains or 1, 1),
         (constraint.node_affinity_policy in (None, "Honor"), constraint.node_taints_policy == "Honor"),
     )
 
