@@ -21,6 +21,7 @@ Arguments = Mapping[str, str]
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
 _LONGEST_REST_SECONDS = 0.1
+_LONGEST_QUOTE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
 def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:
     """{"steps": [RecordedStep, ...]}. Raises MalformedRequest where there is no recording."""
     if look.timeline is None:
-        raise MalformedRequest("this is no recording: it has no steps")
+        raise MalformedRequest("this is not a recording: it has no steps")
     return {"steps": [each.to_dict() for each in look.timeline.recording.steps]}
 
 
@@ -147,6 +148,13 @@ def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[floa
         woke = clock()
 
     return rest
+
+
+def position(name: str, given: str, last: int) -> int:
+    """Returns the argument as a number from 0 to `last`. Raises MalformedRequest."""
+    if given.isascii() and given.isdigit() and len(given) <= len(str(last)) and int(given) <= last:
+        return int(given)
+    raise MalformedRequest(f"?{name}={given[:_LONGEST_QUOTE]}: expected a number from 0 to {last}")
 
 
 def _required(arguments: Arguments, name: str) -> str:

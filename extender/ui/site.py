@@ -17,7 +17,7 @@ from extender.offline.html.charts import NodeMap, by_free_resource, by_verdict
 from extender.offline.html.rendering import SiteLinks
 from extender.offline.nodes import all_nodes
 from extender.ui import documents
-from extender.ui.documents import Arguments, Choices, Document, Look
+from extender.ui.documents import Arguments, Choices, Document, Look, position
 from extender.web.access import UI
 from extender.web.answers import JSON, Answer, Page, error_answer
 
@@ -146,7 +146,7 @@ class Site:
             drawn = by_verdict(document, self._document("pod", look, {"pod": key}))
         found = [{**each, "at": at} for at, each in enumerate(document["nodes"]) if find in each["name"]]
         pending = sorted(info.pod.key for info in look.state.pending)[:_MOST_LISTED]
-        begin = _begin(arguments.get("from", "0"), len(found))
+        begin = position("from", arguments.get("from", "0"), max(len(found) - 1, 0))
         return {
             "by": by,
             "pod": key,
@@ -175,21 +175,14 @@ def _kept(arguments: Arguments) -> Arguments:
     return {"step": arguments["step"]} if "step" in arguments else {}
 
 
-def _begin(given: str, count: int) -> int:
-    """The position in a list that is asked for. Raises MalformedRequest."""
-    if not (given.isdecimal() and int(given) < max(count, 1)):
-        raise MalformedRequest(f"?from={given}: want a position in the list, from 0 to {max(count - 1, 0)}")
-    return int(given)
-
-
 def pointed_at(document: Any, pointer: str) -> Any:
     """The value at a JSON pointer (RFC 6901). Raises MalformedRequest where there is none."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         try:
-            document = document[int(key)] if isinstance(document, list) else document[key]
-        except (KeyError, IndexError, ValueError, TypeError):
-            raise MalformedRequest(f"?at={pointer}: there is nothing") from None
+            document = document[position("at", key, len(document) - 1)] if isinstance(document, list) else document[key]
+        except (KeyError, TypeError, MalformedRequest):
+            raise MalformedRequest(f"there is nothing at ?at={pointer}") from None
     return document
 
 

@@ -27,7 +27,7 @@ from extender.model.meta import NO_LABELS
 from extender.verbs.verb import DECIDED, FAILED, PASSED, CallObserver, Summary, Verb
 from extender.web.access import AccessRules, SocketConnection
 from extender.web.answers import CLOSE, JSON, Answer, error_answer
-from extender.web.telemetry.log import inform
+from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import Traces, Work
 from extender.web.worker.application import Handler
@@ -237,11 +237,12 @@ def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
 def _fields(call: Call) -> dict[str, object]:
     fields: dict[str, object] = {"verb": call.verb, "result": call.result, "ms": round(call.seconds * 1e3, 3)}
     if call.subject is not None:
-        fields["uid"], fields["pod"] = call.subject.uid, f"{call.subject.namespace}/{call.subject.name}"
+        fields["uid"] = cut(call.subject.uid, LONGEST_KEY)
+        fields["pod"] = cut(f"{call.subject.namespace}/{call.subject.name}", LONGEST_KEY)
     if call.summary is not None:
         fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
     if call.error:
-        fields["error"] = call.error
+        fields["error"] = cut(call.error, LONGEST_TEXT)
     return fields
 
 

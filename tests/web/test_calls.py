@@ -205,3 +205,14 @@ def test_the_line_says_what_the_scheduler_is_told(
         post(fixture, "/scheduler/filter", body)
         fixture.app.lifecycle.stop()
     assert [vars(record)["fields"]["error"][: len(error)] for record in caplog.records] == [error]
+
+
+def test_the_line_of_a_call_has_a_limit_whatever_it_holds(call: Call, caplog: pytest.LogCaptureFixture) -> None:
+    fixture = make_app()
+    with caplog.at_level(logging.INFO):
+        call(fixture, "bind", pod=f"{'s' * 100_000}/{'n' * 100_000}", do="refuse:" + "x" * 100_000)
+        fixture.app.lifecycle.stop()
+    [record] = caplog.records
+    fields = vars(record)["fields"]
+    assert sum(len(str(value)) for value in fields.values()) < 2000
+    assert fields["pod"].endswith("...")

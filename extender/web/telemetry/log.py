@@ -20,6 +20,10 @@ import msgspec
 
 LogFormat = Literal["json", "text"]
 _PATIENCE_SECONDS = 1.0
+LONGEST_KEY = 63 + 1 + 253
+"""Namespace, slash and name, as long as the API server allows them; a request may hold longer ones."""
+LONGEST_TEXT = 1024
+_LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4096, 32 * 1024
 _log = logging.getLogger(__name__)
 
 FIELDS = {
@@ -140,9 +144,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _utc(record.created), "level": record.levelname.lower(), "logger": record.name}
-        line |= {"msg": record.getMessage(), **getattr(record, "fields", {})}
+        line |= {"msg": cut(record.getMessage(), _LONGEST_MESSAGE), **getattr(record, "fields", {})}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = cut(self.formatException(record.exc_info), _LONGEST_TRACEBACK)
         return _json(line)
 
 
@@ -151,10 +155,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_plain(_shown(value))}" for key, value in getattr(record, "fields", {}).items())
-        message = _escaped(record.getMessage())
+        message = _escaped(cut(record.getMessage(), _LONGEST_MESSAGE))
         line = f"{_utc(record.created)[11:19]} {record.levelname:7} {message}{fields}"
         if record.exc_info:
-            trace = self.formatException(record.exc_info).splitlines()
+            trace = cut(self.formatException(record.exc_info), _LONGEST_TRACEBACK).splitlines()
             line += "".join("\n    " + _escaped(part) for part in trace)
         return line
 
@@ -178,6 +182,11 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
 def set_level(level: str) -> None:
     """Logs from now on what is at least as severe: debug, info, warning or error."""
     logging.getLogger().setLevel(level.upper())
+
+
+def cut(text: str, longest: int) -> str:
+    """Returns the text, or its beginning and an ellipsis if it is too long."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _json(line: Mapping[str, object]) -> str:

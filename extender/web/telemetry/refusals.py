@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 
 from extender.web.answers import Answer, Headers, error_answer
+from extender.web.telemetry.log import LONGEST_TEXT, cut
 
 MOST_A_SECOND = 10
+_LONGEST_REQUEST = 256
 _log = logging.getLogger(__name__)
 
 
 def refuse(status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
     """Returns the answer to what `client` asked for, and logs it; so many a second that nobody fills the disk."""
-    _log.warning("%d to %s: %s: %s", status, client or "a client without address", request or "no request", reason)
+    asked = cut(request, _LONGEST_REQUEST) or "no request"
+    _log.warning("%d to %s: %s: %s", status, client or "a client without address", asked, cut(reason, LONGEST_TEXT))
     return error_answer(status, reason, headers)
 
 

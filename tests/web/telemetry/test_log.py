@@ -114,7 +114,12 @@ def test_long_lines_and_many_are_written_whole() -> None:
         configure("json", "info", stream)
         events = [(1767225600.25, {"n": number, "pad": "x" * 300}) for number in range(50)]
         inform(logging.getLogger("extender.test"), "call", events)
-        logging.getLogger("extender.test").info("y" * 20_000)
+        inform(logging.getLogger("extender.test"), "call", [(1767225600.25, {"pad": "y" * 20_000})])
         lines = [json.loads(line) for line in reader.read1(1 << 20).splitlines()]
     assert [line.get("n") for line in lines[:-1]] == list(range(50))
-    assert lines[-1]["msg"] == "y" * 20_000
+    assert lines[-1]["pad"] == "y" * 20_000
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_message_has_a_limit(log_format: LogFormat) -> None:
+    assert len(written(log_format, "%s is unreadable", "n" * 1_000_000)) < 5000

@@ -44,3 +44,10 @@ def test_many_leave_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(50 * MOST_A_SECOND):
         refuse(404, "10.0.0.7", "GET /nope", "nothing is served there")
     assert len(caplog.messages) < 20 * MOST_A_SECOND
+
+
+@pytest.mark.usefixtures("without_pace")
+def test_a_long_request_leaves_a_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    refuse(404, "10.0.0.7", "GET /" + "x" * 30_000, "nothing is served at /" + "x" * 30_000)
+    [line] = caplog.messages
+    assert len(line) < 1500
