@@ -19,7 +19,6 @@ from extender.errors import (
     ConfigurationError,
     DeadlineExceeded,
     MalformedInput,
-    MalformedRequest,
     RuleFailed,
     UnknownNode,
 )
@@ -35,7 +34,7 @@ from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
-from extender.ui.documents import Arguments, Choices, Look, Timeline, half_time
+from extender.ui.documents import Arguments, Choices, Look, Timeline, half_time, position
 from extender.ui.site import Site
 from extender.web.access import UI
 from extender.web.answers import Answer, Page, error_answer
@@ -162,10 +161,10 @@ def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
 
     Raises:
         MalformedCluster, OSError: it cannot be read.
-        ConfigurationError: a rule of the recording cannot be imported here.
+        ConfigurationError: the recording names a rule that no installed package offers: give its policy.
     """
     recording = Recording.load(path)
-    judged_by = profiles or Rules.of(recording.header.settings).profiles
+    judged_by = profiles or Rules.of_recording(recording.header.settings).profiles
 
     @lru_cache(maxsize=_STEPS_KEPT)
     def at(step: int) -> Look:
@@ -176,9 +175,7 @@ def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
 
     def look(arguments: Arguments) -> Look:
         last, given = len(recording.steps), arguments.get("step")
-        if given is not None and not (given.isdecimal() and int(given) <= last):
-            raise MalformedRequest(f"?step={given}: want a step from 0 to {last}")
-        return at(last if given is None else int(given))
+        return at(last if given is None else position("step", given, last))
 
     return look
 

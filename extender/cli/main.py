@@ -23,6 +23,7 @@ from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
+from extender.offline.text import printable
 from extender.runtime.memory import GC_THRESHOLDS
 
 USAGE_ERROR, FAILURE = 2, 1
@@ -100,5 +101,5 @@ def main() -> None:
 
 def _fail(messages: tuple[str, ...] | list[str], status: int) -> None:
     for message in messages:
-        click.echo(f"error: {message}", err=True)
+        click.echo(f"error: {printable(message)}", err=True)
     sys.exit(status)

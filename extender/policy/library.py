@@ -89,12 +89,22 @@ class Library:
         rules: Mapping[str, UserRule] | None = None,
         failures: RuleFailures | None = None,
         folder: str = "",
+        *,
+        imports: bool = True,
     ) -> None:
-        """`failures` receives the errors of users' rules; without it they are raised. `folder`: the policy's folder."""
+        """Sets what a policy may name.
+
+        Args:
+            failures: receives the errors of users' rules; without it they are raised.
+            folder: the policy's folder.
+            imports: the policy may name modules, which are imported and so run; installed entry points always count.
+        """
         self.registry = registry
         self._rules = rules or {}
         self._failures = failures or RaisedFailures()
         self._folder = folder
+        self._imports = imports
+        self.imported: dict[str, UserRule] = {}
         self._not_importable: set[str] = set()
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
@@ -108,6 +118,9 @@ class Library:
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
         """Returns the user's rule of this name, as `find` does; `others` are further names to suggest."""
         module = name.partition(":")[0]
+        if ":" in name and name not in self._rules and not self._imports:
+            faults.add(path, f"{name} is only imported for a policy given by --policy, from beside it")
+            return None
         if module in self._not_importable:  # reported already, for the first of its rules
             return None
         try:
@@ -130,6 +143,7 @@ class Library:
             decorators = "@predicate, @priority, @reserve or @permit"
             faults.add(path, f"{name} is not a rule; decorate the function with {decorators}")
             return None
+        self.imported[name] = rule
         return self._as_plugin(name, rule)
 
     def _imported(self, place: str) -> object:

@@ -26,7 +26,7 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout == f"recorded to {path}: 1 nodes and 1 pods in the end\n"
     steps = [(step.kind, step.subject, step.text) for step in Recording.load(path).steps]
-    assert sorted(steps) == [("change", "Node n", "came or has changed"), ("change", "default/p", "is on n")]
+    assert sorted(steps) == [("change", "Node n", "was created or changed"), ("change", "default/p", "is on n")]
     told = extender("replay", str(path))
     assert (told.returncode, told.stdout) == (0, "0 decisions made again: none differs\n")
 
@@ -77,10 +77,10 @@ def test_the_exit_status_tells_that_decisions_differ(tmp_path: Path) -> None:
     ("arguments", "error"),
     [
         pytest.param(["replay", "none.gz"], "error: none.gz: No such file or directory", id="no file"),
-        pytest.param(["replay", "text"], "error: text: this is no recording", id="no recording"),
+        pytest.param(["replay", "text"], "error: text: this is not a recording", id="no recording"),
         pytest.param(["replay", "served.gz", "--policy", "text"], "error: text: ", id="no policy"),
-        pytest.param(["record", "r", "--kubeconfig", "none"], "error: kubeconfig: there is no file", id="no cluster"),
-        pytest.param(["record", "no/r", "--kubeconfig", "text"], "error: record: there is no folder", id="no folder"),
+        pytest.param(["record", "r", "--kubeconfig", "none"], "error: kubeconfig: no such file", id="no cluster"),
+        pytest.param(["record", "no/r", "--kubeconfig", "text"], "error: record: no such directory", id="no folder"),
     ],
 )  # fmt: skip
 def test_wrong_input_is_one_line_and_status_2(
@@ -95,3 +95,25 @@ def test_wrong_input_is_one_line_and_status_2(
     assert told.returncode == 2
     assert told.stderr.startswith(error)
     assert len(told.stderr.splitlines()) == 1
+
+
+def test_an_error_line_steers_no_terminal(tmp_path: Path) -> None:
+    header = {"line": "header", "at": 1, "version": 1, "extender": "0", "settings": {"mode": "record"}}
+    change = {"line": "object", "at": 1, "moment": 1, "kind": "\x1b]0;owned\x07\n", "key": "a", "object": {}}
+    path = tmp_path / "r"
+    path.write_text(f"{json.dumps(header)}\n{json.dumps(change)}\n")
+    ended = extender("replay", str(path))
+    assert ended.returncode == 2
+    assert ended.stderr == "error: step 0: unknown kind \\x1b]0;owned\\x07\\n\n"
+
+
+def test_a_redacted_recording_holds_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXTENDER_WATCH_KINDS", "Node,Pod")
+    path = tmp_path / "recording.jsonl"
+    with fake_api(make_node("secret-node").obj()) as api:
+        api.put(PODS, make_pod("secret-pod").node("secret-node").label(app="secret-app").obj())
+        config = str(api.kubeconfig(tmp_path))
+        ended = extender("record", str(path), "--redact", "--kubeconfig", config, "--seconds", "0.2")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "secret" not in path.read_text()
+    assert [step.kind for step in Recording.load(path).steps] == ["change", "change"]

@@ -39,7 +39,7 @@ def test_it_says_where_it_serves_and_ends_quietly() -> None:
     ("arguments", "told"),
     [
         pytest.param(("--cluster", "nowhere.yaml"), "nowhere.yaml", id="no such file"),
-        pytest.param(("--recording", str(EXAMPLE)), "this is no recording", id="no recording"),
+        pytest.param(("--recording", str(EXAMPLE)), "this is not a recording", id="no recording"),
         pytest.param(("--recording", "r", "--cluster", "c"), "give one: --recording FILE or a cluster", id="both"),
         pytest.param(("--cluster", str(EXAMPLE), "--with", "nowhere.yaml"), "policy nowhere.yaml", id="no such policy"),
     ],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from random import Random
 from typing import Any
+
+import msgspec
 
 from extender.app.feed import feed_factory_of
 from extender.app.policies import policy_text
@@ -16,11 +19,13 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.view import CacheSize
 from extender.config.settings import Settings
-from extender.errors import ClusterError, ConfigurationError
+from extender.errors import ClusterError, ConfigurationError, MalformedInput
 from extender.model.pod import Pod
+from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
 from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
+from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import AttemptObserver
@@ -28,6 +33,8 @@ from extender.web.answers import Page
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
 
+_KEY = "keyData"
+_NO_KEY = b64encode(b"not recorded").decode()
 SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
@@ -54,8 +61,10 @@ class Observation:
         pages: by path: what is remembered.
     """
 
-    def __init__(self, settings: Settings, mode: str, metrics: Metrics, clock: Clock) -> None:
-        """`mode`: serve, schedule or record."""
+    def __init__(
+        self, settings: Settings, mode: str, metrics: Metrics, clock: Clock, redaction: Redaction | None = None
+    ) -> None:
+        """`mode`: serve, schedule or record; `redaction`: see Recorder."""
         self.changes: Changes | None = None
         self.observers: list[Any] = []
         self.pages: dict[str, Page] = {}
@@ -66,7 +75,7 @@ class Observation:
         self._recorder: Recorder | None = None
         self._random: RecordedRandom | None = None
         if settings.record is not None:
-            self._recorder = recorder_of(settings, mode, metrics, clock)
+            self._recorder = recorder_of(settings, mode, metrics, clock, redaction)
             self.changes, self._random = RecordedChanges(self._recorder), RecordedRandom()
             self.observers.append(RecordingObserver(self._recorder, self.changes, self._random))
 
@@ -84,7 +93,7 @@ class Observation:
     def policy_changed(self, text: str) -> None:
         """Has what comes from now on recorded in a file of its own: another policy decides it."""
         if self._recorder is not None:
-            self._recorder.policy_changed(text)
+            self._recorder.policy_changed(without_keys(text))
 
     def start(self) -> None:
         """Begins to write, in the process that is recorded."""
@@ -101,8 +110,10 @@ class Observation:
             self._recorder.stop()
 
 
-def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -> Recorder:
-    """Returns what writes to the file of the settings.
+def recorder_of(
+    settings: Settings, mode: str, metrics: Metrics, clock: Clock, redaction: Redaction | None = None
+) -> Recorder:
+    """Returns the recorder that writes to the file of the settings. A redacted recording holds no policy.
 
     Raises:
         ConfigurationError: the policy cannot be had, or other files stand where those of a recording would.
@@ -110,13 +121,42 @@ def recorder_of(settings: Settings, mode: str, metrics: Metrics, clock: Clock) -
     """
     assert settings.record is not None
     check_places(settings)
-    text = None if settings.policy is None else policy_text(settings.policy, settings.kubeconfig).decode()
+    text = None
+    if settings.policy is not None and redaction is None:
+        text = without_keys(policy_text(settings.policy, settings.kubeconfig).decode("utf-8", "replace"))
     recorded = RecordedSettings(
         mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
         score_scale=settings.score_scale,
     )  # fmt: skip
     files = RotatingFiles(settings.record, settings.record_bytes)
-    return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded)
+    return Recorder(files, recorded, version("extender"), clock, metrics.not_recorded, redaction=redaction)
+
+
+def without_keys(text: str) -> str:
+    """Returns a policy without the private keys in it, which a replay needs as little as the extenders they are for.
+
+    Raises:
+        ConfigurationError: it is not YAML, so that a key cannot be found.
+    """
+    if _KEY not in text:
+        return text
+    try:
+        document = strict_yaml.load(text)
+    except MalformedInput as error:
+        raise ConfigurationError([f"the policy is not recorded: {error}"]) from None
+    return msgspec.json.encode(_without_keys(document)).decode()
+
+
+def _without_keys(value: object) -> object:
+    match value:
+        case dict():
+            return {field: _NO_KEY if field == _KEY else _without_keys(inner) for field, inner in value.items()}
+        case list():
+            return [_without_keys(inner) for inner in value]
+        case str() if _KEY in value:  # a policy within a ConfigMap
+            return without_keys(value)
+        case _:
+            return value
 
 
 def check_places(settings: Settings) -> None:
@@ -127,11 +167,14 @@ def check_places(settings: Settings) -> None:
             raise ConfigurationError([f"record: {path}: {IN_THE_WAY}" for path in others])
 
 
-def record(settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object]) -> CacheSize:
-    """Records for so long (None: until SIGTERM or SIGINT); returns what the cluster held in the end.
+def record(
+    settings: Settings, seconds: float | None, progress: Callable[[CacheSize], object], *, redact: bool = False
+) -> CacheSize:
+    """Records for so long (None: until SIGTERM or SIGINT); returns the cluster's size at the end.
 
     Args:
-        progress: is told what it holds, once a second.
+        progress: called with the size once a second.
+        redact: names, label values and images become hashes, as in a snapshot.
 
     Raises:
         ConfigurationError, OSError: before anything is recorded.
@@ -140,7 +183,7 @@ def record(settings: Settings, seconds: float | None, progress: Callable[[CacheS
     log.configure(settings.log_format, settings.log_level)
     clock, ending = SystemClock(), threading.Event()
     metrics = Metrics(clock, version("extender"))
-    observed = Observation(settings, "record", metrics, clock)
+    observed = Observation(settings, "record", metrics, clock, Redaction() if redact else None)
     cache = Cache(clock, metrics, changes=observed.changes)
     feed = feed_factory_of(settings)(cache, metrics, clock)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -75,8 +75,12 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
     "--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N", help="for so long  [default: until Ctrl-C]"
 )
 @click.option("--record-bytes", metavar="VALUE", help="about what it may take on disk  [default: 256Mi]")
-def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_bytes: str | None) -> None:
+@click.option("--redact", is_flag=True, help="hash names, label values and images; equal ones stay equal")
+def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_bytes: str | None, redact: bool) -> None:
     """Write down what changes in a cluster, as its watches tell; nothing is decided, and nothing written to it.
+
+    Environment variables, commands and secrets are left out. With --redact names, label values and images become
+    hashes, as in `extender snapshot --redact`, and the policy is left out.
 
     \b
     For ten minutes, with gzip; then what happened, step by step:
@@ -103,7 +107,7 @@ def record(file: Path, kubeconfig: Path | None, seconds: float | None, record_by
         click.echo(f"note: {note}", err=True)
     if notes:
         settings = settings.model_copy(update={"watch_kinds": tuple(names)})
-    size = run(settings, seconds, _tell)
+    size = run(settings, seconds, _tell, redact=redact)
     click.echo(f"recorded to {file}: {size.nodes} nodes and {size.pods} pods in the end")
 
 

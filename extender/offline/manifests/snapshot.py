@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any
@@ -15,6 +15,7 @@ from extender.model.meta import Object
 from extender.model.volumes.storage import CSIDriver
 from extender.offline.manifests.objects import READ_KINDS
 
+_NAMED_KINDS = frozenset({CSIDriver.__name__})  # their names are those of products
 _DRIVERS = "drivers"  # of a CSINode, by the names that StorageClasses and CSIDrivers have them
 _IMAGES = frozenset(("image", "names", "reference"))
 _KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
@@ -55,36 +56,54 @@ def write_snapshot(objects: Iterable[Object], *, redact: bool = False, compress:
             decision depends on the order of names (ties between victims), it may be another one.
         compress: with gzip.
     """
-    change = _Redaction().value if redact else None
-    items = [_item(obj, change) for obj in objects if type(obj).__name__ in READ_KINDS]
+    redaction = Redaction() if redact else None
+    items = [_item(obj, redaction) for obj in objects if type(obj).__name__ in READ_KINDS]
     data = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
     return gzip.compress(data, mtime=0) if compress else data
 
 
-def _item(obj: Object, change: Callable[[str, Any], Any] | None) -> dict[str, Any]:
+def _item(obj: Object, redaction: Redaction | None) -> dict[str, Any]:
     kind = READ_KINDS[type(obj).__name__]
-    item = {"apiVersion": kind.api_version, "kind": kind.name, **msgspec.to_builtins(obj)}
-    metadata = item["metadata"]
-    kept = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if _is_read(key)}
-    if kept:
-        metadata["annotations"] = kept
-    if change is None:
-        return item
-    changed: dict[str, Any] = change("", item)
-    return {**changed, "metadata": metadata} if kind.name == CSIDriver.__name__ else changed
+    item = _essence(obj) if redaction is None else redaction.of(obj)
+    return {"apiVersion": kind.api_version, "kind": kind.name, **item}
+
+
+def _essence(obj: Object) -> dict[str, Any]:
+    """Returns the object's fields, with those annotations alone that a rule reads."""
+    item: dict[str, Any] = msgspec.to_builtins(obj)
+    metadata = item.get("metadata", {})
+    annotations = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if _is_read(key)}
+    if annotations:
+        metadata["annotations"] = annotations
+    return item
 
 
 def _is_read(annotation: str) -> bool:
     return bool(_SYSTEM_DOMAIN.fullmatch(annotation)) and not _UNREAD_ANNOTATION.fullmatch(annotation)
 
 
-class _Redaction:
-    """One secret for one snapshot, so that nobody can try names."""
+class Redaction:
+    """Replaces names in the objects of one file by hashes; equal names get equal hashes.
+
+    The hashes depend on a secret that is not kept, so that a reader of the file cannot try names.
+    """
 
     def __init__(self) -> None:
         self._secret = token_bytes(16)
 
-    def value(self, field: str, value: Any) -> Any:
+    def of(self, obj: Object) -> dict[str, Any]:
+        """Returns the object's fields with hashes for names, and with those annotations alone that a rule reads."""
+        item = _essence(obj)
+        redacted: dict[str, Any] = self._value("", item)
+        if type(obj).__name__ in _NAMED_KINDS and "metadata" in item:
+            redacted["metadata"] = item["metadata"]
+        return redacted
+
+    def key(self, kind: str, key: str) -> str:
+        """Returns the key, `namespace/name` or a UID, that the redacted object of this kind has."""
+        return key if kind in _NAMED_KINDS else "/".join(map(self.text, key.split("/")))
+
+    def _value(self, field: str, value: Any) -> Any:
         """Returns the value of a field without names."""
         if field == _DRIVERS or (field in _KEPT_PARTS and not isinstance(value, list)):
             return value
@@ -92,19 +111,20 @@ class _Redaction:
             # A label may be called as a field is.
             texts = field in _LABELS
             return {
-                key: self._text(inner) if texts and isinstance(inner, str) else self.value(key, inner)
+                key: self.text(inner) if texts and isinstance(inner, str) else self._value(key, inner)
                 for key, inner in value.items()
             }
         if field in _KEPT_FIELDS:
             return value
         if isinstance(value, list):
             within = "" if field in _KEPT_PARTS else field  # `requests` of devices are a list of their own
-            return [self.value(within, inner) for inner in value]
+            return [self._value(within, inner) for inner in value]
         if not isinstance(value, str):
             return value
-        return self._image(value) if field in _IMAGES else self._text(value)
+        return self._image(value) if field in _IMAGES else self.text(value)
 
-    def _text(self, text: str) -> str:
+    def text(self, text: str) -> str:
+        """Returns a hash of the text, or the text itself if it is empty, a number or a word of Kubernetes."""
         # A volume in several zones lists them with two underscores between.
         parts = text.split("__")
         return "__".join(part if _KEPT_VALUES.fullmatch(part) else self._hash(part) for part in parts)

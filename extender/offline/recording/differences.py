@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from extender.extender_v1.types import NULL
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.recording.lines import AttemptLine, CallLine, NodeNumbers, from_digits, from_ranges
@@ -18,9 +15,6 @@ from extender.verbs.bind import UNFIT
 
 PASSES = "passes"
 _MOST_PLUGINS = 4
-_DECODE_ANY = msgspec.json.Decoder().decode
-
-_POD = msgspec.json.Decoder(Pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +80,7 @@ def prioritize_differences(line: CallLine, first: World, second: World) -> Itera
 def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
     """Yields the nodes that preempt leaves with other victims, or does not leave at all."""
     answer = second.preempt.decide(second.preemption_args(line)).node_name_to_meta_victims
-    told = _DECODE_ANY(line.answer)["NodeNameToMetaVictims"] if line.answer != NULL else {}
-    recorded = {node: [pod["UID"] for pod in victims["Pods"]] for node, victims in (told or {}).items()}
+    recorded = {node: [pod.uid for pod in victims.pods] for node, victims in line.kept_victims().items()}
     replayed = {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}
     for node in dict.fromkeys((*recorded, *replayed)):
         before, after = recorded.get(node), replayed.get(node)
@@ -97,15 +90,14 @@ def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
 
 def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | None:
     """Yields where the check before a bind says otherwise; None: no rule was asked then, or none can be now."""
-    body: Mapping[str, str] = _DECODE_ANY(line.request) if line.request != NULL else {}
-    error: str = (_DECODE_ANY(line.answer) if line.answer != NULL else {}).get("Error", "")
-    reason = second.refused_at_bind(body.get("PodUID", ""), body.get("Node", ""))
+    binding, error = line.binding(), line.binding_error()
+    reason = second.refused_at_bind(binding.pod_uid, binding.node)
     if reason is None:
         return None
     recorded = error.partition(UNFIT)[2] if UNFIT in error else ""
     if recorded == reason:
         return iter(())
-    return iter((Difference(recorded or PASSES, reason or PASSES, "", [body.get("Node", "")]),))
+    return iter((Difference(recorded or PASSES, reason or PASSES, "", [binding.node]),))
 
 
 def attempt_differences(line: AttemptLine, first: World, second: World) -> Iterator[Difference]:
@@ -114,7 +106,7 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
     recorded, replayed = _choice_of(line), _choice(decided)
     if recorded == replayed:
         return
-    pod = _POD.decode(line.pod)
+    pod = line.decoded_pod()
     chosen = decided.node_name if isinstance(decided, Chosen) else ""
     cause = ""
     if line.node:

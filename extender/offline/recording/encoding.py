@@ -1,9 +1,9 @@
-"""The calls, changes and attempts that the recorder is told, and the lines that are written of them."""
+"""Turns changes, calls and attempts into the lines of a recording."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -12,9 +12,10 @@ from extender.cache.changes import NODE, Present, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.extender_v1.encoding import encode
-from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList
+from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
 from extender.model.documents import WHOLE
 from extender.model.meta import Object
+from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,
@@ -23,6 +24,8 @@ from extender.offline.recording.lines import (
     NodeNumbers,
     NodesLine,
     ObjectLine,
+    Outcome,
+    Verb,
     as_digits,
     as_ranges,
 )
@@ -31,15 +34,29 @@ from extender.table import PodInfo
 
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())
+_MANIFESTS = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "kapp.k14s.io/original",
+        "objectset.rio.cattle.io/applied",
+        "banzaicloud.com/last-applied",
+    }
+)
+"""Annotations in which tools keep the manifest that they applied."""
+ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 class LineEncoder:
-    """The state of one recording: what is there by now, and the numbers of the nodes of the file at hand.
+    """Makes the lines of one recording, and keeps what they depend on: the present cluster and the nodes' numbers.
 
-    Each method yields the lines of one thing that the recorder was told, one as a rule; in the order of the telling.
+    Each method yields the lines of one event, usually one line. The events must come in their own order.
+
+    Args:
+        redaction: replaces names in objects by hashes; None: names are kept. Calls and attempts are not redacted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction
         self._present: dict[tuple[str, str], tuple[int, Present]] = {}
         self._numbers = NodeNumbers()
         self._order: Sequence[str] | None = None
@@ -47,49 +64,60 @@ class LineEncoder:
         self._moment = 0
 
     def begin_file(self, at: float) -> Iterator[Line]:
-        """Yields the lines that another file begins with: all that is there."""
+        """Yields the first lines of a file: the whole cluster."""
         self._numbers, self._order_written = NodeNumbers(), False
         if self._present:
             yield CheckpointLine(at=at, moment=self._moment, objects=len(self._present))
         for (kind, key), (_, present) in list(self._present.items()):
-            yield _object_line(at, self._moment, kind, key, present)
+            yield self._object_line(at, self._moment, kind, key, present)
 
     def change(self, at: float, moment: int, kind: str, key: str, present: Present) -> Iterator[Line]:
-        """Yields what the cache has noted. `present` None: the object is gone."""
-        self._keep(moment, kind, key, present)
-        yield _object_line(at, moment, kind, key, present)
-
-    def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
-        """Yields everything there is, after so many changes were dropped."""
-        self._present.clear()
-        yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
-        for kind, key, present in updates:
-            yield from self.change(at, moment, kind, key, present)
-
-    def _keep(self, moment: int, kind: str, key: str, present: Present) -> None:
+        """Yields the new value of an object; `present` is None if it was deleted."""
         self._moment = moment
         if present is None:
             self._present.pop((kind, key), None)
         else:
             self._present[kind, key] = moment, present
+        yield self._object_line(at, moment, kind, key, present)
+
+    def checkpoint(self, at: float, moment: int, updates: Updates, dropped: int) -> Iterator[Line]:
+        """Yields the whole cluster, after so many changes were dropped."""
+        self._present.clear()
+        yield CheckpointLine(at=at, moment=moment, objects=len(updates), dropped=dropped)
+        for kind, key, present in updates:
+            yield from self.change(at, moment, kind, key, present)
+
+    def _object_line(self, at: float, moment: int, kind: str, key: str, present: Present) -> ObjectLine:
+        line = ObjectLine(at=at, moment=moment, kind=kind, key=key)
+        obj = present
+        if isinstance(present, PodPlacement):
+            obj, line.node = present.info.pod, present.node_name
+            line.assumed = present.state is not PodState.ADDED
+        elif isinstance(present, PodInfo):
+            obj = present.pod
+        if self._redaction is not None:
+            line.key, line.node = self._redaction.key(kind, key), self._redaction.text(line.node)
+        if isinstance(obj, Object):
+            line.object = _raw(obj, self._redaction)
+        return line
 
     def call(
         self, at: float, moment: int, verb: str, outcome: str, request: Any, result: Any, error: str
     ) -> Iterator[Line]:
-        """Yields a verb's call; `result` is its answer, None where there is none but `error`."""
-        line = CallLine(at=at, moment=moment, verb=verb, result=outcome, error=error)
+        """Yields a verb's call; `result` is its answer, None if `error` is all that was answered."""
+        line = CallLine(at=at, moment=moment, verb=cast(Verb, verb), result=cast(Outcome, outcome), error=error)
         if hasattr(request, "pod"):
             line.pod = _raw(request.pod)
         if isinstance(request, ExtenderArgs):
             try:
                 numbers = self._numbers.of(request.names)
-            except KeyError:  # as a rule all have a number: to look them up is most of the work
+            except KeyError:  # rarely: usually every node has a number, and looking them up is most of the work
                 yield from self._naming(at, request.names)
                 numbers = self._numbers.of(request.names)
             line.nodes, line.whole = as_ranges(np.unique(numbers)), request.node_names is None
             line.outside = self._outside(request, moment)
         elif line.pod != NULL:
-            line.request = msgspec.Raw(_ENCODE(dict(request.victims)))
+            line.request = msgspec.Raw(_ENCODE({node: _essence(each) for node, each in request.victims.items()}))
         else:
             line.request = msgspec.Raw(_ENCODE(request))
         if isinstance(result, ExtenderFilterResult):
@@ -98,7 +126,7 @@ class LineEncoder:
             line.error = line.error or result.error
         elif isinstance(result, HostPriorityList):
             hosts = numbers if result.hosts is request.names else self._numbers.of(result.hosts)
-            line.scores = as_digits(result.scores[hosts.argsort()])
+            line.scores = as_digits(result.scores[np.unique(hosts, return_index=True)[1]])
         elif result is not None:
             line.answer = msgspec.Raw(encode(result))
         yield line
@@ -107,8 +135,8 @@ class LineEncoder:
         """Returns the whole nodes of the request that the decision may not have known."""
         if request.node_names is not None:
             return []
-        known = ((node, self._present.get((NODE, node.name))) for node in request.nodes or ())
-        return [_raw(node.node) for node, kept in known if kept is None or kept[0] > moment]
+        nodes = ((node.node, self._present.get((NODE, node.name))) for node in request.nodes or ())
+        return [_raw(node) for node, cached in nodes if cached is None or cached[0] > moment]
 
     def _by_reason(self, refused: Mapping[str, str]) -> dict[str, str]:
         nodes: dict[str, list[str]] = {}
@@ -125,7 +153,7 @@ class LineEncoder:
         draws: list[tuple[int, int]],
         decided: Chosen | Unfit,
     ) -> Iterator[Line]:
-        """Yields the loop's attempt. `order`: the names of the table's nodes in its order; None: as before."""
+        """Yields an attempt of the loop. `order`: the names of the nodes in the table's order; None: as before."""
         line = AttemptLine(at=at, moment=moment, pod=_raw(info.pod), draws=draws)
         if order is not None:
             self._order, self._order_written = order, False
@@ -146,19 +174,26 @@ class LineEncoder:
             yield NodesLine(at=at, names=unknown)
 
 
-def _object_line(at: float, moment: int, kind: str, key: str, present: Present) -> ObjectLine:
-    line = ObjectLine(at=at, moment=moment, kind=kind, key=key)
-    if isinstance(present, PodPlacement):
-        line.object, line.node = _raw(present.info.pod), present.node_name
-        line.assumed = present.state is not PodState.ADDED
-    elif isinstance(present, PodInfo):
-        line.object = _raw(present.pod)
-    elif present is not None:
-        line.object = _raw(present)
-    return line
+def _raw(obj: Object, redaction: Redaction | None = None) -> msgspec.Raw:
+    """Returns the object as JSON, with the fields that a rule can read and no others."""
+    obj = without_documents(obj)
+    return msgspec.Raw(_ENCODE(obj if redaction is None else redaction.of(obj)))
 
 
-def _raw(obj: Object) -> msgspec.Raw:
-    """Returns the object's JSON, with the fields that something reads and no others."""
-    known: Any = msgspec.structs.replace(obj, document=b"") if isinstance(obj, _WHOLE) else obj
-    return msgspec.Raw(_ENCODE(known))
+def _essence(victims: NodeVictims) -> NodeVictims:
+    pods = None if victims.pods is None else [without_documents(pod) for pod in victims.pods]
+    return msgspec.structs.replace(victims, pods=pods)
+
+
+def without_documents(obj: ObjectT) -> ObjectT:
+    """Returns the object without its original JSON, and without annotations that repeat its whole manifest.
+
+    Both hold environment variables and commands, which a recording must not.
+    """
+    if isinstance(obj, _WHOLE):
+        obj = msgspec.structs.replace(obj, document=b"")
+    annotations = obj.metadata.annotations
+    if annotations is None or annotations.keys().isdisjoint(_MANIFESTS):
+        return obj
+    essential = {name: value for name, value in annotations.items() if name not in _MANIFESTS}
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=essential))

@@ -1,45 +1,66 @@
-"""The format of a recording: JSON lines, with gzip if asked. docs/record-and-replay.md describes it for users.
+"""The format of a recording: JSON lines, compressed by gzip if asked. docs/record-and-replay.md describes it for users.
 
-A file begins with a header; each line after it is one of the structs below, told apart by its field `line`. Nodes are
-numbered as they are first named, so that the names of 5,000 nodes take ten bytes; a set of them is written in ranges.
+A file begins with a header. Every later line is one of the structs below; its field `line` says which. Nodes are
+numbered in the order in which a file first names them, and sets of nodes are written as ranges of numbers, so that the
+names of 5,000 nodes take ten bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from extender.extender_v1.types import NULL
+from extender.errors import MalformedCluster
+from extender.extender_v1.types import (
+    NULL,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderPreemptionResult,
+    MetaVictims,
+    NodeVictims,
+)
+from extender.model.pod import Pod
 from extender.verbs.verb import DECIDED
 
 FORMAT_VERSION = 1
+MOST_LINE_BYTES = 16 * 1024 * 1024
+"""The recorder writes no longer line, and readers accept none: 100,000 nodes are named within it."""
 _DIGITS = np.frombuffer(b"0123456789a", np.uint8)
+_LAST_SECOND = 253_402_300_799  # 9999-12-31, the last day that `datetime` knows
 
+T = TypeVar("T")
 Numbers = NDArray[np.intp]
+Seconds = Annotated[float, Meta(ge=0, le=_LAST_SECOND)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Draw = Annotated[int, Meta(ge=0)]
+Verb = Literal["filter", "prioritize", "preempt", "bind"]
+Outcome = Literal["decided", "passed", "failed"]
 
 
 class _Line(msgspec.Struct, tag_field="line", rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Attributes: at: seconds since the epoch."""
+    """`at`: seconds since the epoch."""
 
-    at: float
+    at: Seconds
 
 
 class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """The settings that decisions depend on.
 
     Attributes:
-        mode: serve, schedule or record (a cluster's changes, with no decisions).
-        policy: the text of the policy; None: the provider's rules.
+        mode: serve, schedule, or record (changes of a cluster, without decisions).
+        policy: the policy's text; None: the rules of the provider.
     """
 
     mode: str
     policy: str | None = None
-    provider: str = "DefaultProvider"
+    provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = "DefaultProvider"
     feature_gates: str = ""
-    score_scale: str = "relative"
+    score_scale: Literal["relative", "absolute"] = "relative"
 
 
 class HeaderLine(_Line, tag="header"):
@@ -51,34 +72,34 @@ class HeaderLine(_Line, tag="header"):
 
 
 class CheckpointLine(_Line, tag="checkpoint"):
-    """All that was there at this moment: the next `objects` lines; what stood before is void.
+    """The whole cluster follows, in the next `objects` lines; everything recorded before it no longer counts.
 
-    `dropped`: so many changes were not written before, for they came faster than they could be.
+    `dropped`: how many changes are missing before it, because they came faster than they could be written.
     """
 
-    moment: int
-    objects: int
-    dropped: int = 0
+    moment: Count
+    objects: Count
+    dropped: Count = 0
 
 
 class NodesLine(_Line, tag="nodes"):
-    """Nodes that the lines to come name, in the order of their numbers, which go on from the lines before."""
+    """The names of nodes that later lines refer to; their numbers continue those of the nodes named before."""
 
     names: list[str]
 
 
 class ObjectLine(_Line, tag="object"):
-    """An object came or has changed; without `object` it is gone.
+    """An object was created or changed; without `object` it was deleted.
 
     Attributes:
         moment: the number of the change.
-        kind, key: its key is namespace/name, or the UID of a pod.
-        object: its JSON, with the fields that something reads.
-        node: where a pod counts, "" for one that waits.
-        assumed: it counts there by a decision that no watch has confirmed yet.
+        kind, key: the key is namespace/name, or the UID of a pod.
+        object: the fields that a rule can read, as JSON.
+        node: the node on which a pod counts, "" for a waiting pod.
+        assumed: the pod counts there because of a decision that no watch has confirmed yet.
     """
 
-    moment: int
+    moment: Count
     kind: str
     key: str
     object: msgspec.Raw = NULL
@@ -87,23 +108,22 @@ class ObjectLine(_Line, tag="object"):
 
 
 class CallLine(_Line, tag="call"):
-    """A call of a verb and its answer; lists of nodes are sets of numbers.
+    """A call of a verb and its answer; sets of nodes are written as ranges of numbers.
 
     Attributes:
-        moment: the last change that the decision has seen.
-        verb: filter, prioritize, preempt or bind.
-        result: decided; passed (unjudged); failed (no answer but `error`).
-        pod: of filter, prioritize and preempt.
-        nodes: the nodes asked about by filter and prioritize.
-        whole: they came whole, and `outside` are those that the cache did not know.
-        refused, unresolvable: of filter: reason -> nodes.
-        scores: of prioritize: a digit for each of the nodes by number, `a` is ten.
-        request, answer: of preempt the victims by node, of bind the bodies.
+        moment: the last change that the decision could see.
+        result: decided; passed (not judged); failed (there is no answer but `error`).
+        pod: the pod of filter, prioritize and preempt.
+        nodes: the nodes that filter and prioritize were asked about.
+        whole: the request held whole nodes, and `outside` are those that the cache did not know.
+        refused, unresolvable: filter's answer: reason -> nodes.
+        scores: prioritize's answer: one digit for each node in the order of their numbers, `a` is ten.
+        request, answer: for preempt the victims by node, for bind the bodies.
     """
 
-    moment: int
-    verb: str
-    result: str = DECIDED
+    moment: Count
+    verb: Verb
+    result: Outcome = "decided"
     pod: msgspec.Raw = NULL
     nodes: str = ""
     whole: bool = False
@@ -115,32 +135,56 @@ class CallLine(_Line, tag="call"):
     answer: msgspec.Raw = NULL
     error: str = ""
 
+    def decoded_pod(self) -> Pod:
+        """Raises MalformedCluster."""
+        return decoded(self.pod, _POD, "pod")
+
+    def offered_victims(self) -> dict[str, NodeVictims]:
+        """Returns the victims in a preempt request, by node. Raises MalformedCluster."""
+        return decoded(self.request, _VICTIMS, "request")
+
+    def kept_victims(self) -> dict[str, MetaVictims]:
+        """Returns the victims in a preempt answer, by node. Raises MalformedCluster."""
+        return {} if self.answer == NULL else decoded(self.answer, _PREEMPTION, "answer").node_name_to_meta_victims
+
+    def binding(self) -> ExtenderBindingArgs:
+        """Returns a bind request. Raises MalformedCluster."""
+        return decoded(self.request, _BINDING, "request")
+
+    def binding_error(self) -> str:
+        """Returns the error in a bind answer, "" if there is none. Raises MalformedCluster."""
+        return "" if self.answer == NULL else decoded(self.answer, _BOUND, "answer").error
+
 
 class AttemptLine(_Line, tag="attempt"):
-    """An attempt of the loop to place a pod, up to its choice; what became of it later is an EventLine.
+    """An attempt of the loop to place a pod, up to the choice of a node; an EventLine says what became of it.
 
     Attributes:
-        moment: the last change that the decision has seen.
-        order: the rows of the table, as numbers of nodes; "" where they are as for the attempt before.
-        draws: the random numbers that were drawn, [bits, number] each, those of up to 64 bits.
-        node: the node chosen; "": none, for the reasons in `message`.
-        plugins: those that refused it; none after an error.
-        nominated_node, victims: where preemption makes room, and the keys of the pods that leave.
+        moment: the last change that the decision could see.
+        order: the numbers of the nodes in the order of the table's rows; "": as in the attempt before.
+        draws: the random numbers that were drawn, as (bits, number); those of more than 64 bits are left out.
+        node: the chosen node; "": there is none, and `message` says why.
+        plugins: the plugins that refused the pod; none after an error.
+        nominated_node, victims: the node on which preemption makes room, and the keys of the evicted pods.
     """
 
-    moment: int
+    moment: Count
     pod: msgspec.Raw
     order: str = ""
-    draws: list[tuple[int, int]] = []
+    draws: list[tuple[Draw, Draw]] = []
     node: str = ""
     message: str = ""
     plugins: list[str] = []
     nominated_node: str = ""
     victims: list[str] = []
 
+    def decoded_pod(self) -> Pod:
+        """Raises MalformedCluster."""
+        return decoded(self.pod, _POD, "pod")
+
 
 class EventLine(_Line, tag="event"):
-    """An outcome that the loop told of a pod: bound, failed, preempted; as the Events that the API server has."""
+    """What became of a pod: bound, failed or preempted, as in the event that the API server gets."""
 
     pod: str
     type: str
@@ -149,9 +193,9 @@ class EventLine(_Line, tag="event"):
 
 
 class DroppedLine(_Line, tag="dropped"):
-    """So many calls, attempts and events are missing here."""
+    """The number of calls, attempts and events that are missing here."""
 
-    entries: int
+    entries: Count
 
 
 StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | EventLine | DroppedLine
@@ -159,6 +203,20 @@ StepLine = CheckpointLine | ObjectLine | CallLine | AttemptLine | EventLine | Dr
 Line = HeaderLine | NodesLine | StepLine
 decode_line = msgspec.json.Decoder(Line).decode
 encode_line = msgspec.json.Encoder().encode
+
+_POD = msgspec.json.Decoder(Pod)
+_VICTIMS = msgspec.json.Decoder(dict[str, NodeVictims])
+_PREEMPTION = msgspec.json.Decoder(ExtenderPreemptionResult)
+_BINDING = msgspec.json.Decoder(ExtenderBindingArgs)
+_BOUND = msgspec.json.Decoder(ExtenderBindingResult)
+
+
+def decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], field: str) -> T:
+    """Returns the value of a line's field. Raises MalformedCluster."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedCluster(f"{field}: {error}") from None
 
 
 class NodeNumbers:
@@ -169,8 +227,10 @@ class NodeNumbers:
         self._number_of: dict[str, int] = {}
 
     def add(self, names: Iterable[str]) -> None:
+        """Gives the names their numbers. Raises ValueError if a name has one already."""
         for name in names:
-            self._number_of[name] = len(self.names)
+            if self._number_of.setdefault(name, len(self.names)) != len(self.names):
+                raise ValueError(f"node {name} is named twice")
             self.names.append(name)
 
     def unknown(self, names: Sequence[str]) -> list[str]:
@@ -180,11 +240,34 @@ class NodeNumbers:
         return [name for name in dict.fromkeys(names) if name not in self._number_of]
 
     def of(self, names: Sequence[str]) -> Numbers:
-        """Returns the numbers of known names: intp[n]."""
+        """Returns the numbers of named nodes: intp[n]. Raises KeyError."""
         return np.fromiter(map(self._number_of.__getitem__, names), np.intp, len(names))
 
     def named(self, numbers: Numbers) -> list[str]:
+        """Returns the names of the nodes with these numbers."""
         return [self.names[number] for number in numbers.tolist()]
+
+    def check(self, line: Line) -> None:
+        """Raises ValueError if the line refers to a node that is not named yet, or to a node twice."""
+        if isinstance(line, CallLine):
+            asked = self._check_ranges(line.nodes)
+            for ranges in (*line.refused.values(), *line.unresolvable.values()):
+                self._check_ranges(ranges)
+            is_scored = line.verb == "prioritize" and line.result == DECIDED and not line.error
+            if len(line.scores) != asked and (line.scores or is_scored):
+                raise ValueError(f"{len(line.scores)} scores of {asked} nodes")
+            from_digits(line.scores)
+        elif isinstance(line, AttemptLine):
+            self._check_ranges(line.order)
+
+    def _check_ranges(self, text: str) -> int:
+        """Returns how many nodes the ranges hold."""
+        count = 0
+        for begin, end in _ranges(text):
+            count += end - begin + 1
+            if not begin <= end < len(self.names) or count > len(self.names):
+                raise ValueError(f"nodes {text[:100]}: {len(self.names)} are named")
+        return count
 
 
 def as_ranges(numbers: Numbers) -> str:
@@ -198,10 +281,15 @@ def as_ranges(numbers: Numbers) -> str:
 
 
 def from_ranges(text: str) -> Numbers:
-    """Returns the numbers that `as_ranges` has written. Raises ValueError."""
-    parts = [part.partition("-") for part in text.split(",")] if text else []
-    ranges = [np.arange(int(begin), int(end or begin) + 1, dtype=np.intp) for begin, _, end in parts]
+    """Returns the numbers in the ranges that `as_ranges` wrote. Raises ValueError."""
+    ranges = [np.arange(begin, end + 1, dtype=np.intp) for begin, end in _ranges(text)]
     return np.concatenate(ranges) if ranges else np.zeros(0, np.intp)
+
+
+def _ranges(text: str) -> list[tuple[int, int]]:
+    """Returns the first and the last number of each range. Raises ValueError."""
+    parts = [part.partition("-") for part in text.split(",")] if text else []
+    return [(int(begin), int(end or begin)) for begin, _, end in parts]
 
 
 def as_digits(scores: NDArray[np.int64]) -> str:
@@ -210,4 +298,18 @@ def as_digits(scores: NDArray[np.int64]) -> str:
 
 
 def from_digits(text: str) -> list[int]:
+    """Returns the scores that `as_digits` wrote. Raises ValueError."""
     return [int(digit, 11) for digit in text]
+
+
+def elements(line: Line) -> int:
+    """Returns how many separate values a line holds beside its text: each takes memory of its own."""
+    match line:
+        case NodesLine():
+            return len(line.names)
+        case CallLine():
+            return len(line.outside) + len(line.refused) + len(line.unresolvable)
+        case AttemptLine():
+            return len(line.draws) + len(line.plugins) + len(line.victims)
+        case _:
+            return 0

@@ -1,13 +1,14 @@
-"""A recording read back: its steps, and the cluster as it was at each of them."""
+"""Reads a recording: its steps, and the cluster at each of them."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -22,37 +23,43 @@ from extender.model.kinds import DECODERS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
+from extender.offline.manifests.files import MOST_JSON_BYTES
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
+    MOST_LINE_BYTES,
     AttemptLine,
     CallLine,
     CheckpointLine,
     HeaderLine,
+    Line,
     NodeNumbers,
     NodesLine,
     ObjectLine,
     StepLine,
     decode_line,
+    decoded,
+    elements,
 )
 from extender.offline.recording.steps import RecordedStep, steps_of
 from extender.table import PodInfo
 
-T = TypeVar("T", bound=Object)
 _GZIP = b"\x1f\x8b"
-# The last is of no API: what the loop is about to allocate for a pod.
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
     **DECODERS,
+    # Not a kind of the API: a claim that the loop is about to allocate for a pod.
     PendingClaim.__name__: msgspec.json.Decoder(PendingClaim),
 }
-_POD = msgspec.json.Decoder(Pod)
-_KEY_STEPS = 2000  # what is there is kept as of every so many steps
+MOST_BYTES = MOST_JSON_BYTES
+_LINE_BYTES, _ELEMENT_BYTES = 512, 64
+"""The memory that a line and each separate value in it take beside their text, roughly."""
+_STATE_STEPS = 2000
 
 State = Mapping[tuple[str, str], ObjectLine]
-"""The objects that are there, by kind and key."""
+"""The objects of a cluster, by kind and key."""
 
 
 class Recording:
-    """The steps of a recording, in their order, and the cluster at each of them.
+    """The steps of a recording in their order, and the cluster at each of them.
 
         recording = Recording.load("recording.jsonl.gz")
         for step in recording.steps:
@@ -60,68 +67,80 @@ class Recording:
         cluster = recording.cluster(step.number)  # as the step found it: explain, decide, simulate ...
         cluster.explain(recording.pod(step.number)).to_dict()
 
-    `steps` are made when they are first asked for; `cluster` goes back to the last of the states that it keeps, so that
-    any step can be asked for, in any order.
+    Steps may be asked about in any order.
 
     Attributes:
         header: the version, and the settings that decisions depend on.
-        lines: as they stand in the files.
-        numbers: the nodes' names by the numbers of the lines.
-        truncated: the end is missing, as of a process that was killed.
+        lines: what happened, one line for each step.
+        numbers: the nodes' names by the numbers that lines use.
+        truncated: the end of the file is missing, because its process was killed.
     """
 
     def __init__(self, header: HeaderLine, lines: Sequence[StepLine], numbers: NodeNumbers, truncated: bool) -> None:
-        self.header, self.lines, self.numbers, self.truncated = header, lines, numbers, truncated
-        self._key_states: list[State] = []
+        self.header = header
+        self.lines = lines
+        self.numbers = numbers
+        self.truncated = truncated
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
-        """Reads one file; each file of a recording that was rotated stands for itself.
+        """Reads one file. Each file of a rotated recording can be read alone.
 
         Raises:
-            MalformedCluster: it is no recording, of a version to come, or broken in the middle.
+            MalformedCluster: it is not a recording, has a later version, is broken in the middle, or is too large.
             OSError: it cannot be read.
         """
         path = Path(path)
         lines: list[StepLine] = []
-        numbers, truncated = NodeNumbers(), False
+        numbers, size_bytes, truncated = NodeNumbers(), 0, False
         with path.open("rb") as file:
             texts = _texts(file)
             header = _header(path, next(texts, b""))
             for number, text in enumerate(texts, 2):
                 try:
-                    line = decode_line(text)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    truncated = next(texts, None) is None
-                    if truncated:  # the end of a file that nobody has ended
+                    line = _line(text, numbers)
+                except ValueError as error:
+                    truncated = len(text) <= MOST_LINE_BYTES and next(texts, None) is None
+                    if truncated:
                         break
                     raise MalformedCluster(f"{path}: line {number}: {error}") from None
-                if isinstance(line, NodesLine):
-                    numbers.add(line.names)
-                elif not isinstance(line, HeaderLine):
+                size_bytes += len(text) + _LINE_BYTES + _ELEMENT_BYTES * elements(line)
+                if size_bytes > MOST_BYTES:
+                    raise MalformedCluster(f"{path}: line {number}: up to here it takes more than {MOST_BYTES} bytes")
+                if not isinstance(line, NodesLine | HeaderLine):
                     lines.append(line)
         return cls(header, lines, numbers, truncated)
 
     @cached_property
     def steps(self) -> Sequence[RecordedStep]:
+        """Raises MalformedCluster."""
         return list(steps_of(self.lines, self.numbers))
 
+    @cached_property
+    def _states(self) -> Sequence[tuple[int, State]]:
+        """Some (step, state before it), in the order of the steps.
+
+        A copy is made after as many lines as the state has objects: all copies together are as large as the lines.
+        """
+        state: dict[tuple[str, str], ObjectLine] = {}
+        states: list[tuple[int, State]] = [(0, {})]
+        for index, line in enumerate(self.lines):
+            if index - states[-1][0] >= max(_STATE_STEPS, len(state)):
+                states.append((index, state.copy()))
+            _apply(state, line)
+        return states
+
     def state(self, number: int) -> State:
-        """Returns what was there before the step, each object as its last line had it."""
-        if not self._key_states:
-            state: dict[tuple[str, str], ObjectLine] = {}
-            for index, line in enumerate(self.lines):
-                if index % _KEY_STEPS == 0:
-                    self._key_states.append(state.copy())
-                _take(state, line)
-        begin = min(number // _KEY_STEPS, len(self._key_states) - 1)
-        state = dict(self._key_states[begin])
-        for line in self.lines[begin * _KEY_STEPS : number]:
-            _take(state, line)
+        """Returns the objects before the step, each as its last line described it."""
+        index = bisect_right(self._states, number, key=lambda pair: pair[0]) - 1
+        begin, before = self._states[max(index, 0)]
+        state = dict(before)
+        for line in self.lines[begin:number]:
+            _apply(state, line)
         return state
 
     def objects(self, number: int) -> Iterator[Object]:
-        """Yields the objects before the step; pods stand where they count, assumed ones too."""
+        """Yields the objects before the step; assumed pods are on their nodes. Raises MalformedCluster."""
         for line in self.state(number).values():
             present = present_of(line)
             if isinstance(present, PodPlacement):
@@ -132,43 +151,44 @@ class Recording:
                 yield present
 
     def cluster(self, number: int, profiles: Profiles | None = None) -> Cluster:
-        """Returns the cluster before the step, under these profiles or kube-scheduler's defaults."""
+        """Returns the cluster before the step, under these profiles or kube-scheduler's defaults.
+
+        Raises:
+            MalformedCluster: an object in the recording makes no sense.
+        """
         return Cluster(self.objects(number), profiles)
 
     def pod(self, number: int) -> Pod | None:
-        """Returns the pod that the step, a call or an attempt, is about; None where its line holds none."""
+        """Returns the pod of a call or an attempt; None if the step's line holds no pod. Raises MalformedCluster."""
         line = self.lines[number]
         if not isinstance(line, CallLine | AttemptLine) or line.pod == NULL:
             return None
-        return _decoded(line.pod, _POD)
+        return line.decoded_pod()
 
 
 def present_of(line: ObjectLine) -> Present:
-    """Returns the object as the journal of a cache has it. Raises MalformedCluster: it is no object of its kind."""
+    """Returns the object as a cache's journal holds it. Raises MalformedCluster if it is not an object of its kind."""
     if line.object == NULL:
         return None
     if line.kind not in _DECODERS:
-        raise MalformedCluster(f"objects of kind {line.kind} are not known here")
-    obj: Object = _decoded(line.object, _DECODERS[line.kind])
+        raise MalformedCluster(f"unknown kind {line.kind}")
+    obj: Object = decoded(line.object, _DECODERS[line.kind], line.kind)
     if not isinstance(obj, Pod):
+        if line.key != obj.key:
+            raise MalformedCluster(f"{line.kind} {obj.key}: its key is {line.key}")
         return obj
     try:
         info = PodInfo(obj)
     except MalformedQuantity as error:
         raise MalformedCluster(f"{line.kind} {obj.key}: {error}") from None
+    if line.key != info.uid:
+        raise MalformedCluster(f"{line.kind} {obj.key}: its UID is {line.key}")
     if not line.node:
         return info
     return PodPlacement(info, line.node, PodState.ASSUMED if line.assumed else PodState.ADDED)
 
 
-def _decoded(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
-    try:
-        return decoder.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise MalformedCluster(f"{decoder.type.__name__}: {error}") from None
-
-
-def _take(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:
+def _apply(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:
     if isinstance(line, ObjectLine):
         if line.object == NULL:
             state.pop((line.kind, line.key), None)
@@ -178,11 +198,27 @@ def _take(state: dict[tuple[str, str], ObjectLine], line: StepLine) -> None:
         state.clear()
 
 
-def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the lines as far as there are any: a process that was killed leaves a file without its end."""
-    is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # a BufferedReader
+def _line(text: bytes, numbers: NodeNumbers) -> Line:
+    """Returns the line, and numbers the nodes that it names. Raises ValueError."""
+    if len(text) > MOST_LINE_BYTES:
+        raise ValueError(f"it has more than {MOST_LINE_BYTES} bytes")
     try:
-        yield from gzip.GzipFile(fileobj=file) if is_gzip else file
+        line: Line = decode_line(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if isinstance(line, NodesLine):
+        numbers.add(line.names)
+    numbers.check(line)
+    return line
+
+
+def _texts(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the lines as far as they can be read: a process that is killed leaves a file without its end."""
+    is_gzip = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # a BufferedReader
+    stream = gzip.GzipFile(fileobj=file) if is_gzip else file
+    try:
+        while text := stream.readline(MOST_LINE_BYTES + 1):
+            yield text
     except (EOFError, zlib.error, gzip.BadGzipFile):
         yield b""
 
@@ -193,7 +229,7 @@ def _header(path: Path, text: bytes) -> HeaderLine:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         header = None
     if not isinstance(header, HeaderLine):
-        raise MalformedCluster(f"{path}: this is no recording: `extender serve --record FILE` makes one")
+        raise MalformedCluster(f"{path}: this is not a recording: `extender serve --record FILE` makes one")
     if header.version > FORMAT_VERSION:
         raise MalformedCluster(f"{path}: it has version {header.version}, and this program reads {FORMAT_VERSION}")
     return header

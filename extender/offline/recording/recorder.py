@@ -18,9 +18,11 @@ from typing import BinaryIO
 import msgspec
 
 from extender.cache.changes import Present, Updates
+from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording.encoding import LineEncoder
 from extender.offline.recording.lines import (
     FORMAT_VERSION,
+    MOST_LINE_BYTES,
     DroppedLine,
     HeaderLine,
     Line,
@@ -31,6 +33,8 @@ from extender.runtime.clock import Clock
 from extender.runtime.threads import Ticker
 
 FILES = 4
+MOST_TEXT_BYTES = 512 * 1024 * 1024
+"""A file ends after so much text, compressed or not: readers take twice as much, a checkpoint at its head included."""
 WRITE_SECONDS = 0.25
 LIMIT_BYTES = 64 * 1024 * 1024
 CHANGE_BYTES = 500  # what it refers to the cache refers to as well
@@ -58,6 +62,7 @@ class RotatingFiles:
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self.path, self._limit_bytes = path, max(limit_bytes // FILES, 1)
+        self._text_bytes = 0
         self._file: BinaryIO | None = None
         self._lines: BinaryIO | gzip.GzipFile | None = None
 
@@ -67,8 +72,10 @@ class RotatingFiles:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether it is time for `begin`; as of the last flush."""
-        return self._file is not None and self._file.tell() >= self._limit_bytes
+        """Returns True if it is time for `begin`: on disk, as of the last flush, or for those who read it."""
+        if self._file is None:
+            return False
+        return self._file.tell() >= self._limit_bytes or self._text_bytes >= MOST_TEXT_BYTES
 
     def others(self) -> list[str]:
         """Returns what stands in the files' places and is no recording: `begin` would overwrite it in the end.
@@ -91,6 +98,7 @@ class RotatingFiles:
             if newer.exists():
                 newer.replace(older)
         file = BufferedWriter(os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "wb", 0))
+        self._text_bytes = 0
         self._file = self._lines = file
         if self.path.suffix == ".gz":
             self._lines = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION)
@@ -100,6 +108,11 @@ class RotatingFiles:
         assert self._lines is not None
         for line in lines:
             self._lines.write(line + b"\n")
+            self._text_bytes += len(line)
+
+    def count_from_here(self) -> None:
+        """Leaves out of the limit of text what was written so far: the checkpoint, which the next file repeats."""
+        self._text_bytes = 0
 
     def flush(self) -> None:
         """Has all that was written be there whatever becomes of the process. Raises OSError."""
@@ -143,6 +156,7 @@ class Recorder:
     Args:
         dropped: is told the kind of entry, and how many of them were dropped.
         limit_bytes: about so much may wait to be written.
+        redaction: replaces names in objects by hashes; for a process that records no calls or attempts.
     """
 
     def __init__(
@@ -153,6 +167,7 @@ class Recorder:
         clock: Clock,
         dropped: Dropped = lambda _kind, _count: None,
         limit_bytes: int = LIMIT_BYTES,
+        redaction: Redaction | None = None,
     ) -> None:
         self._files, self._settings, self._version, self._clock = files, settings, version, clock
         self._dropped, self._limit_bytes = dropped, limit_bytes
@@ -160,7 +175,7 @@ class Recorder:
         self._entries: deque[tuple[LinesOf | str, int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = self._lost_changes = self._lost_decisions = 0
-        self._encoder = LineEncoder()
+        self._encoder = LineEncoder(redaction)
         self._failed_at: float | None = None
         self._spoilt = False  # the file was begun, and could not be written to its end
         self._ticker = Ticker("recorder", WRITE_SECONDS, self.write)
@@ -192,7 +207,7 @@ class Recorder:
             if self._lost_decisions:
                 line = DroppedLine(at=at, entries=self._lost_decisions)
                 self._append(lambda _: iter((line,)), 0)
-                self._tell_dropped(DECISION, self._lost_decisions)
+                self._report_dropped(DECISION, self._lost_decisions)
                 self._lost_decisions = 0
             self._append(lines_of, size_bytes)
         return True
@@ -208,7 +223,7 @@ class Recorder:
             elif self._waiting_bytes < self._limit_bytes // 2:
                 updates, lost = everything(), self._lost_changes
                 self._append(lambda encoder: encoder.checkpoint(at, moment, updates, lost), CHANGE_BYTES)
-                self._tell_dropped(CHANGE, self._lost_changes)
+                self._report_dropped(CHANGE, self._lost_changes)
                 self._lost_changes = 0
             else:
                 self._lost_changes += 1
@@ -251,10 +266,16 @@ class Recorder:
         header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self._version, settings=self._settings)
         self._files.write([encode_line(header)])
         self._put_lines(self._encoder.begin_file(at))
+        self._files.count_from_here()
 
     def _put_lines(self, lines: Iterable[Line]) -> None:
         for number, line in enumerate(lines, 1):
-            self._files.write([encode_line(line)])
+            text = encode_line(line)
+            if len(text) < MOST_LINE_BYTES:
+                self._files.write([text])
+            else:
+                self._report_dropped(DECISION, 1)
+                self._files.write([encode_line(DroppedLine(at=line.at, entries=1))])
             if number % _AT_ONCE == 0:
                 time.sleep(0)  # calls go first
 
@@ -262,9 +283,9 @@ class Recorder:
         self._entries.append((entry, size_bytes))
         self._waiting_bytes += size_bytes
 
-    def _tell_dropped(self, kind: str, count: int) -> None:
+    def _report_dropped(self, kind: str, count: int) -> None:
         self._dropped(kind, count)
-        _log.warning("%d %ss were not recorded, for they came faster than they could be written", count, kind)
+        _log.warning('not recorded %ss=%d reason="too fast or too large to be written"', kind, count)
 
     def _close(self) -> None:
         try:

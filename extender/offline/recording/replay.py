@@ -23,7 +23,7 @@ from extender.offline.recording.differences import (
 )
 from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLine, ObjectLine
 from extender.offline.recording.reading import Recording, present_of
-from extender.offline.recording.steps import RecordedStep
+from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
 from extender.offline.state import rule_errors
 from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
@@ -110,24 +110,26 @@ def replay(
     """Decides every call and attempt of a recording again, each on the cluster as it was at its own moment.
 
     Args:
-        policy: the file of other rules to decide by; None: those of the recording, under which nothing differs.
-        progress: is told how many decisions are made, and of how many.
+        policy: the file of other rules to decide by; None: those of the recording, under which nothing differs. The
+            Python modules beside it are imported if it names rules in them.
+        progress: called with the number of decisions made, and of all decisions.
 
     Raises:
-        MalformedCluster: it is no recording.
-        ConfigurationError: the policy has faults, or names a rule that cannot be imported here.
+        MalformedInput: it is not a recording, or something in it makes no sense.
+        ConfigurationError: a policy has faults; or the recording's names a rule that neither `policy` names nor an
+            installed package offers.
         OSError: a file cannot be read.
     """
     if not isinstance(recording, Recording):
         recording = Recording.load(recording)
-    settings, path = recording.header.settings, None if policy is None else Path(policy)
-    folder = path.parent if path else None
+    settings, other = recording.header.settings, None
+    if policy is not None:
+        with _naming(str(policy)):
+            other = Rules.of_file(Path(policy), settings)
     with _naming("the recording's policy"):
-        first = World(Rules.of(settings, folder), recording.numbers)
-    if path is None:
-        return _Replay(recording, first, first).run(progress)
-    with _naming(str(path)):
-        second = World(Rules.of(settings, folder, path.read_bytes()), recording.numbers)
+        own = Rules.of_recording(settings, other)
+    first = World(own, recording.numbers)
+    second = World(other, recording.numbers) if other else first
     return _Replay(recording, first, second).run(progress)
 
 
@@ -162,7 +164,7 @@ class _Replay:
                     progress(self._decided.total() + self._left_out.total(), total)
             else:
                 begun = True
-                self._change(line)
+                self._change(item.number, line)
         changed = sorted(self._changed, key=lambda each: each.step.number)
         return ReplayResult(dict(self._decided), dict(self._left_out), changed, list(self._notes()))
 
@@ -183,14 +185,15 @@ class _Replay:
                 last = line.moment
         return gaps
 
-    def _change(self, line: object) -> None:
+    def _change(self, number: int, line: object) -> None:
         if isinstance(line, CheckpointLine):
             for kind, key in self._keys:
                 for world in self._worlds:
                     world.change(kind, key, None)
             self._keys.clear()
         elif isinstance(line, ObjectLine):
-            present, reference = present_of(line), (line.kind, line.key)
+            with naming_step(number):
+                present, reference = present_of(line), (line.kind, line.key)
             self._keys.discard(reference) if present is None else self._keys.add(reference)
             for world in self._worlds:
                 world.change(*reference, present)
@@ -199,7 +202,7 @@ class _Replay:
         what = line.verb if isinstance(line, CallLine) else ATTEMPT
         if isinstance(line, AttemptLine) and line.message.startswith(LATE):
             obstacle = obstacle or UNDECIDED
-        with rule_errors():
+        with rule_errors(), naming_step(number):
             found = None if obstacle else self._differences(line)
             differences = list(found or ())
         if found is None:

@@ -1,14 +1,16 @@
-"""The lines of a recording for people: when, what, about whom, in one line of text."""
+"""Describes each step of a recording in one line of text: when it happened, what happened, and to which object."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from extender.cache.changes import POD
+from extender.errors import MalformedCluster, MalformedInput
 from extender.extender_v1.types import NULL
 from extender.model.meta import Object
 from extender.offline.recording.lines import (
@@ -20,13 +22,13 @@ from extender.offline.recording.lines import (
     NodeNumbers,
     ObjectLine,
     StepLine,
+    decoded,
     from_digits,
     from_ranges,
 )
 from extender.verbs.verb import DECIDED
 
-_DECODE_METADATA = msgspec.json.Decoder(Object).decode
-_DECODE_ANY = msgspec.json.Decoder().decode
+_METADATA = msgspec.json.Decoder(Object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,12 @@ class RecordedStep:
     """One step of a recording.
 
     Attributes:
-        number: its place, from 0.
+        number: its position, from 0.
         at: seconds since the epoch.
         kind: change, call, attempt, event, checkpoint or dropped.
-        subject: the pod (namespace/name) that it is about, or the object ("Node worker-1").
+        subject: the pod (namespace/name), or the object ("Node worker-1").
         text: what happened, in one line.
-        line: all that was written of it.
+        line: the line of the recording.
     """
 
     number: int
@@ -55,63 +57,77 @@ class RecordedStep:
 
 
 def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[RecordedStep]:
-    keys: dict[str, str] = {}  # of pods, by UID
+    """Yields the step of each line. Raises MalformedCluster, which names the step."""
+    pod_keys: dict[str, str] = {}  # by UID
     for number, line in enumerate(lines):
-        kind, subject, text = _told(line, numbers, keys)
+        with naming_step(number):
+            kind, subject, text = _described(line, numbers, pod_keys)
         yield RecordedStep(number, line.at, kind, subject, text, line)
 
 
-def key_of(raw: msgspec.Raw) -> str:
-    """Returns `namespace/name` of an object's JSON; "" for none."""
-    return _DECODE_METADATA(raw).key if raw != NULL else ""
+@contextmanager
+def naming_step(number: int) -> Iterator[None]:
+    """Adds the step to a MalformedInput that is raised within."""
+    try:
+        yield
+    except MalformedInput as error:
+        raise MalformedCluster(f"step {number}: {error}") from None
 
 
-def _told(line: StepLine, numbers: NodeNumbers, keys: dict[str, str]) -> tuple[str, str, str]:
+def _described(line: StepLine, numbers: NodeNumbers, pod_keys: dict[str, str]) -> tuple[str, str, str]:
+    """Returns kind, subject and text."""
     match line:
         case ObjectLine():
-            return "change", *_change(line, keys)
+            return "change", *_change(line, pod_keys)
         case CallLine():
             return "call", *_call(line, numbers)
         case AttemptLine():
-            return "attempt", key_of(line.pod), f"chose {line.node}" if line.node else line.message
+            return "attempt", _key(line.pod), f"chose {line.node}" if line.node else line.message
         case EventLine():
             return "event", line.pod, f"{line.reason}: {line.note}"
         case CheckpointLine():
-            return "checkpoint", "", f"all that there is: {line.objects} objects"
+            return "checkpoint", "", f"the whole cluster: {line.objects} objects"
         case DroppedLine():
             return "dropped", "", f"{line.entries} calls, attempts and events are missing"
 
 
-def _change(line: ObjectLine, keys: dict[str, str]) -> tuple[str, str]:
+def _key(raw: msgspec.Raw) -> str:
+    """Returns `namespace/name` of an object's JSON; "" if there is none."""
+    return decoded(raw, _METADATA, "object").key if raw != NULL else ""
+
+
+def _change(line: ObjectLine, pod_keys: dict[str, str]) -> tuple[str, str]:
+    """Returns subject and text."""
     if line.kind != POD:
-        return f"{line.kind} {line.key}", "is gone" if line.object == NULL else "came or has changed"
+        return f"{line.kind} {line.key}", "was deleted" if line.object == NULL else "was created or changed"
     if line.object == NULL:
-        return keys.get(line.key, line.key), "is gone"
-    key = keys[line.key] = key_of(line.object)
+        return pod_keys.get(line.key, line.key), "was deleted"
+    key = pod_keys[line.key] = _key(line.object)
     if not line.node:
-        return key, "waits"
+        return key, "is waiting"
     return key, f"is assumed on {line.node}" if line.assumed else f"is on {line.node}"
 
 
 def _call(line: CallLine, numbers: NodeNumbers) -> tuple[str, str]:
+    """Returns subject and text."""
     if line.verb == "bind":
-        body = _DECODE_ANY(line.request) if line.request != NULL else {}
-        error = line.error or (_DECODE_ANY(line.answer) if line.answer != NULL else {}).get("Error", "")
-        told = f"bind to {body.get('Node')}{f': {error}' if error else ''}"
-        return f"{body.get('PodNamespace')}/{body.get('PodName')}", told
-    return key_of(line.pod), f"{line.verb}: {_outcome(line, numbers)}"
+        binding, error = line.binding(), line.error or line.binding_error()
+        text = f"bind to {binding.node}{f': {error}' if error else ''}"
+        return f"{binding.pod_namespace}/{binding.pod_name}", text
+    return _key(line.pod), f"{line.verb}: {_outcome(line, numbers)}"
 
 
 def _outcome(line: CallLine, numbers: NodeNumbers) -> str:
     if line.error or line.result != DECIDED:
-        return line.error or f"{line.result}, unjudged"
+        return line.error or f"{line.result}, not judged"
     if line.verb == "preempt":
-        kept = _DECODE_ANY(line.answer)["NodeNameToMetaVictims"] if line.answer != NULL else {}
-        return f"{len(kept)} candidates are left"
-    asked = from_ranges(line.nodes)
+        return f"{len(line.kept_victims())} candidates remain"
+    nodes = from_ranges(line.nodes)
     if line.verb == "prioritize":
         scores = from_digits(line.scores)
-        best = [number for number, score in zip(asked.tolist(), scores, strict=True) if score == max(scores)]
-        return f"{numbers.names[best[0]]} is best of {len(asked)} nodes" if best else "no nodes"
-    refused = sum(len(from_ranges(each)) for each in (*line.refused.values(), *line.unresolvable.values()))
-    return f"{len(asked) - refused} of {len(asked)} nodes are left"
+        if not scores:
+            return "no nodes"
+        best = nodes[scores.index(max(scores))]
+        return f"{numbers.names[best]} is best of {len(nodes)} nodes"
+    refused = sum(len(from_ranges(ranges)) for ranges in (*line.refused.values(), *line.unresolvable.values()))
+    return f"{len(nodes) - refused} of {len(nodes)} nodes remain"

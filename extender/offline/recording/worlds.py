@@ -14,7 +14,7 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Changes, Present, Update, apply
 from extender.cache.placements import PodPlacement
-from extender.extender_v1.types import NULL, ExtenderArgs, ExtenderPreemptionArgs, NodeBytes, NodeVictims
+from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
@@ -37,39 +37,62 @@ from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 
-_DECODE_POD = msgspec.json.Decoder(Pod).decode
-_DECODE_VICTIMS = msgspec.json.Decoder(dict[str, NodeVictims]).decode
-
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a process. `asks_extenders`: the loop asks others too, whose answers nobody has recorded."""
+    """The rules that a process decides by.
+
+    Attributes:
+        asks_extenders: the loop asks other extenders too, and their answers are not recorded.
+        library: the plugins and users' rules that the profiles were made from.
+    """
 
     profiles: Profiles
     scale: Scale
     asks_extenders: bool
+    library: Library
 
     @classmethod
-    def of(cls, settings: RecordedSettings, folder: Path | None = None, policy_text: bytes | None = None) -> Rules:
-        """Returns the rules that a recording was made under, or those of another policy with its other settings.
+    def of_recording(cls, settings: RecordedSettings, trusted: Rules | None = None) -> Rules:
+        """Returns the rules that a recording was made under.
 
-        Args:
-            folder: where modules of users' rules stand.
+        A recording comes from anywhere, and importing a module runs it. So users' rules are taken from installed entry
+        points and from the `trusted` rules alone.
+
+        Raises:
+            ConfigurationError: the policy has faults, or names another rule.
+        """
+        rules = trusted.library.imported if trusted else {}
+        library = Library(failures=_ignored_failures(), rules=rules, imports=False)
+        return cls._of(settings, None if settings.policy is None else settings.policy.encode(), library)
+
+    @classmethod
+    def of_file(cls, path: Path, settings: RecordedSettings) -> Rules:
+        """Returns the rules of a policy's file, with the recording's other settings.
+
+        Modules of users' rules may be beside the file, and are imported.
 
         Raises:
             ConfigurationError: the policy has faults, or a rule that it names cannot be imported here.
+            OSError: the file cannot be read.
         """
-        if policy_text is None and settings.policy is not None:
-            policy_text = settings.policy.encode()
-        failures = CountedFailures(Telemetry(), lambda _rule, _error: None)
-        library = Library(failures=failures, folder=str(folder.resolve()) if folder else "")
-        policy = Policy((provider(settings.provider),)) if policy_text is None else load(policy_text, library)
+        library = Library(failures=_ignored_failures(), folder=str(path.parent.resolve()))
+        return cls._of(settings, path.read_bytes(), library)
+
+    @classmethod
+    def _of(cls, settings: RecordedSettings, text: bytes | None, library: Library) -> Rules:
+        policy = Policy((provider(settings.provider),)) if text is None else load(text, library)
         profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
         if settings.mode == "schedule":
             ignored = frozenset[str]().union(*(each.ignored_resources for each in policy.extenders))
             profiles = profiles.with_each(lambda profile: ignoring(profile, ignored))
         asks_extenders = settings.mode == "schedule" and bool(policy.extenders)
-        return cls(profiles, Scale(settings.score_scale), asks_extenders)
+        return cls(profiles, Scale(settings.score_scale), asks_extenders, library)
+
+
+def _ignored_failures() -> CountedFailures:
+    """Returns what takes the failures of users' rules: a replay decides as the process did, and logs none of them."""
+    return CountedFailures(Telemetry(), lambda _rule, _error: None)
 
 
 class PlayedRandom(Random):
@@ -112,9 +135,8 @@ class World:
         return self._cache.snapshot("replay")
 
     def args(self, line: CallLine) -> ExtenderArgs:
-        """Returns the request of filter or prioritize."""
-        assert line.pod != NULL
-        names, pod = self._numbers.named(from_ranges(line.nodes)), _DECODE_POD(line.pod)
+        """Returns the request of filter or prioritize. Raises MalformedInput."""
+        names, pod = self._numbers.named(from_ranges(line.nodes)), line.decoded_pod()
         if not line.whole:
             return ExtenderArgs(pod, names, None)
         outside = {node.name: node for node in map(NodeBytes, line.outside)}
@@ -122,9 +144,8 @@ class World:
         return ExtenderArgs(pod, None, nodes)
 
     def preemption_args(self, line: CallLine) -> ExtenderPreemptionArgs:
-        assert line.pod != NULL
-        assert line.request != NULL
-        return ExtenderPreemptionArgs(_DECODE_POD(line.pod), _DECODE_VICTIMS(line.request))
+        """Returns the request of preempt. Raises MalformedCluster."""
+        return ExtenderPreemptionArgs(line.decoded_pod(), line.offered_victims())
 
     def remember(self, pod: Pod) -> None:
         """Keeps a pod that a call describes, for a bind that comes before the watch tells of it."""
@@ -143,7 +164,7 @@ class World:
 
     def attempt(self, line: AttemptLine) -> Chosen | Unfit:
         """Tries the pod again, by the numbers that were drawn."""
-        info = PodInfo(_DECODE_POD(line.pod))
+        info = PodInfo(line.decoded_pod())
         if line.order:
             self._ordered.order = self._numbers.named(from_ranges(line.order))
         cycle = SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws))

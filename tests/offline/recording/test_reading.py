@@ -49,9 +49,9 @@ def test_the_cluster_at_a_step_is_what_the_cache_held(path: Path, tmp_path: Path
 def test_steps_tell_what_happened(path: Path) -> None:
     steps = Recording.load(path).steps
     told = [(step.kind, step.subject, step.text) for step in steps]
-    assert ("change", "Node node-5", "came or has changed") in told
+    assert ("change", "Node node-5", "was created or changed") in told
     assert ("change", "default/gpu-0", "is assumed on node-7") in told
-    assert ("call", "default/low-8", "filter: 4 of 6 nodes are left") in told or any(
+    assert ("call", "default/low-8", "filter: 4 of 6 nodes remain") in told or any(
         kind == "call" and text.startswith("filter: ") for kind, _, text in told
     )
     assert [step.number for step in steps] == list(range(len(steps)))
@@ -87,10 +87,10 @@ def test_a_file_without_its_end_is_read_as_far_as_it_goes(path: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        pytest.param("", "this is no recording", id="empty"),
-        pytest.param("kind: Pod\n", "this is no recording", id="YAML"),
-        pytest.param('{"a":' * 100_000, "this is no recording", id="braces without end"),
-        pytest.param('{"line":"dropped","at":1,"entries":2}\n', "this is no recording", id="no header"),
+        pytest.param("", "this is not a recording", id="empty"),
+        pytest.param("kind: Pod\n", "this is not a recording", id="YAML"),
+        pytest.param('{"a":' * 100_000, "this is not a recording", id="braces without end"),
+        pytest.param('{"line":"dropped","at":1,"entries":2}\n', "this is not a recording", id="no header"),
         pytest.param('{"line":"header","at":1,"version":9,"extender":"9","settings":{"mode":"serve"}}\n', "version 9",
                      id="a version to come"),
         pytest.param('{"line":"header","at":1,"version":1,"extender":"0","settings":{"mode":"serve"}}\nx\n{}\n',
