@@ -108,7 +108,7 @@ class Library:
         self._not_importable: set[str] = set()
 
     def find(self, name: str, path: str, faults: Faults) -> Plugin[BaseModel] | None:
-        """Returns the plugin of this name; if there is none, adds a fault at `path` and returns None."""
+        """Returns the plugin of this name; adds a fault at `path` and returns None if it is unknown."""
         return self.registry.get(name) or self.find_rule(name, path, faults, self.registry)
 
     def has_rule(self, name: str) -> bool:
