@@ -30,7 +30,8 @@ from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
 from extender.runtime.near_names import did_you_mean
-from extender.runtime.ports import Sink, Telemetry
+from extender.runtime.ports import LONG_AGO, Sink, Telemetry
+from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.web.telemetry.metrics import Metrics
 
 HAND_OVER_SECONDS, _POLL_SECONDS = 5.0, 0.02
@@ -73,14 +74,17 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
     kinds = [replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)]
     if settings.cluster is not None:
         objects = load(settings.cluster)
-        return lambda sink, _metrics, _clock: FileFeed(objects, sink)
+        return lambda sink, _metrics, clock, writes, evidence: FileFeed(objects, sink, clock, writes, evidence)
     credentials = credentials_of(settings.kubeconfig)
     credentials.load()
     # Before the fork: a worker that takes the place of one that crashed goes on with its lease.
     identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
-    def factory(sink: Sink[Object], metrics: Metrics, clock: Clock) -> ClusterFeed:
-        feed = LiveFeed(KubeClient(credentials, metrics.requested), kinds, sink, metrics, clock)
+    def factory(
+        sink: Sink[Object], metrics: Metrics, clock: Clock, writes: UnsettledWrites, evidence: Evidence
+    ) -> ClusterFeed:
+        client = KubeClient(credentials, metrics.requested)
+        feed = LiveFeed(client, kinds, sink, metrics, clock, writes, evidence)
         if not settings.leader_elect:
             return feed
         freshness = Staleness(metrics.staleness, settings.max_staleness_seconds)
@@ -92,11 +96,22 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = ()) -> FeedFact
 class _Unelected:
     """The part of a feed that only replicas need, for a process that is alone."""
 
+    settlement: Settlement
+
     def hand_over(self) -> None:
-        """Gives the lease up, where there is one, once what is under way has ended; the process is about to end."""
+        """Releases the lease, if there is one, once all writes are settled; the process is about to end."""
 
     def await_lead(self) -> None:
         """Returns when this process leads, or it is not to be expected soon; at once where nobody leads calls here."""
+
+    def settle(self) -> None:
+        """Finds out what became of unsettled writes; to be called every second or so once the cache is filled."""
+        self.settlement.caught_up(LONG_AGO)  # the first list was asked for after every predecessor had ended
+        self.settlement.advance()
+
+    def settling(self) -> str:
+        """Returns what this process waits for before it may give places away; "": nothing, or the lease."""
+        return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str]:
         """Returns what stands between this process and leading; see Backend. Empty without an election."""
@@ -110,10 +125,14 @@ class _Unelected:
 class FileFeed(_Unelected, InMemoryCluster):
     """Objects from a file, whose binds stay in memory."""
 
-    def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
+    def __init__(
+        self, objects: Iterable[Object], sink: Sink[Object], clock: Clock, writes: UnsettledWrites, evidence: Evidence
+    ) -> None:
         super().__init__(objects, sink)
         self.binder = self.activator = self.lister = self
-        self.fence = Fence()
+        self.fence = Fence(writes)
+        self.settlement = Settlement(writes, self.reconcile, evidence, clock)
+        writes.vouch()  # no earlier process could write to this one's memory
 
     def activate(self, pod: Pod) -> None:
         """See Activator: no scheduler waits."""
@@ -134,7 +153,7 @@ class FileFeed(_Unelected, InMemoryCluster):
         return self
 
     def reconcile(self) -> Callable[[], bool]:
-        """See elector.Reconciliation."""
+        """See unsettled.Reconciliation."""
         return self.confirmed
 
     def confirmed(self) -> bool:
@@ -148,9 +167,17 @@ class LiveFeed(_Unelected):
     """An API server, for the only process that binds there."""
 
     def __init__(
-        self, client: KubeClient, kinds: Iterable[Kind], sink: Sink[Object], telemetry: Telemetry, clock: Clock
+        self,
+        client: KubeClient,
+        kinds: Iterable[Kind],
+        sink: Sink[Object],
+        telemetry: Telemetry,
+        clock: Clock,
+        writes: UnsettledWrites,
+        evidence: Evidence,
     ) -> None:
-        self.client, self.binder, self.fence = client, ApiBinder(client), Fence()
+        self.client, self.binder, self.fence = client, ApiBinder(client), Fence(writes)
+        self.settlement = Settlement(writes, self.reconcile, evidence, clock)
         self.activator = ApiActivator(client, clock)
         self.lister = self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
         self.start, self.stop, self.missing = self._source.start, self._source.stop, self._source.unsynced
@@ -161,7 +188,7 @@ class LiveFeed(_Unelected):
         return self._source.survey(Pod.__name__)
 
     def reconcile(self) -> Callable[[], bool]:
-        """See elector.Reconciliation; of pods and device claims alone: of what else schedulers write the API server
+        """See unsettled.Reconciliation; of pods and device claims alone: of what else schedulers write the API server
         lets nobody overwrite what he has not seen, and what others write arrives as for anyone.
         """
         surveys = [self._source.survey(kind) for kind in _DECIDED if self._source.serves(kind)]
@@ -173,20 +200,20 @@ class ElectedFeed:
 
     def __init__(self, feed: LiveFeed, freshness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
         self.binder, self.lister, self.missing = feed.binder, feed.lister, feed.missing
-        self.survey, self.reconcile = feed.survey, feed.reconcile
+        self.survey, self.reconcile, self.settlement = feed.survey, feed.reconcile, feed.settlement
         self._feed, self._freshness, self._name = feed, freshness, settings.lease_name
         periods = settings.renew_deadline_seconds, settings.retry_period_seconds, settings.settle_seconds
         timing = Timing(settings.lease_duration_seconds, *periods)
         namespace = settings.lease_namespace or settings.own_namespace
-        self.fence = Fence(lambda: self._elector.leading())
+        writes = feed.settlement.writes
+        self.fence = Fence(writes, lambda: self._elector.leading())
         self._clock, self._complete_at = clock, float("-inf")
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
-            Election(identity, timing, random.Random()),  # noqa: S311  for pauses
+            Election(identity, timing, random.Random(), writes),  # noqa: S311  for pauses
             self._eligible,
-            feed.reconcile,
+            feed.settlement,
             clock,
-            self.fence.idle,
         )
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
@@ -202,7 +229,7 @@ class ElectedFeed:
             self._service.hand_over()
         self._elector.resign()
         for _ in range(int(HAND_OVER_SECONDS / _POLL_SECONDS)):
-            if self.fence.idle():
+            if self.settlement.writes.nothing_unsettled():
                 break
             time.sleep(_POLL_SECONDS)
         self._elector.stop()
@@ -217,6 +244,12 @@ class ElectedFeed:
             self._service.stop()
         self._elector.stop()
         self._feed.stop()
+
+    def settle(self) -> None:
+        self.settlement.advance()
+
+    def settling(self) -> str:
+        return ""  # whoever wins the lease settles before it leads
 
     def waiting_for(self) -> Mapping[str, str]:
         return {"lease": self._elector.waiting_for()}
@@ -243,9 +276,10 @@ Attributes:
     binder: to the API server or to the file's cluster; to be used within `fence`.
     activator: the leader's, like every write.
     lister: the cluster as it is at this moment.
-    fence: lets the leader's writes pass only, where there is an election.
+    fence: notes each write and, if there is an election, lets only the leader's pass.
+    settlement: finds out what became of writes of unknown outcome.
 """
-FeedFactory = Callable[[Sink[Object], Metrics, Clock], ClusterFeed]
+FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence], ClusterFeed]
 """Attaches a feed to a cache; it is made before the fork, where a fault ends the command."""
 
 

@@ -10,6 +10,7 @@ from extender.cache.cache import Cache
 from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
 from extender.cache.pod_states import PodState
+from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.framework.permit import Permits
 from extender.model.meta import Object
@@ -44,6 +45,12 @@ def prepare(cache: Cache, tables: int = 1) -> None:
     cache.refresh(tables)
     gc.freeze()  # What was listed stays: no collection needs to look at it again.
     memory.use_huge_pages()
+
+
+def time_to_live(settings: Settings) -> float:
+    """Returns the seconds for which a bind of unknown outcome holds its place: not less than it may be in flight."""
+    seconds = settings.assumed_ttl_seconds
+    return seconds and max(seconds, settings.settle_seconds)
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:

@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 
 import msgspec
 
+from extender.app.evidence import CacheEvidence
 from extender.app.feed import feed_factory_of
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare
+from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REVIVAL_SECONDS, let_expire, prepare, time_to_live
 from extender.app.loop import LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.process import CacheProcess
 from extender.app.writers import Writers
@@ -35,6 +35,7 @@ from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
 from extender.runtime.threads import TaskFailures, Ticker
+from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.extenders import ExtenderBinder, Extenders
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.timing import ProfileTimer
@@ -108,10 +109,10 @@ class SchedulerProcess(CacheProcess):
         policy, observed = self._policy, self._observed
         extenders = extenders_of(policy.extenders)
         self._rules = rules = self._rules_of(policy, options, extenders, ProfileTimer(clock, metrics))
-        cache = Cache(clock, metrics, settings.assumed_ttl_seconds, self._features, observed.changes)
-        feed = feed_factory_of(settings, sent_whole(policy.extenders))(cache, metrics, clock)
-        prepared = partial(prepare, cache, TABLES)
-        self._follow(cache, feed, rules.profiles, metrics, prepared, settle=not feed.leading())
+        cache = Cache(clock, metrics, time_to_live(settings), self._features, observed.changes)
+        factory = feed_factory_of(settings, sent_whole(policy.extenders))
+        feed = factory(cache, metrics, clock, UnsettledWrites(settings.settle_seconds), CacheEvidence(cache))
+        self._follow(cache, feed, rules.profiles, metrics, self._prepare)
         self._client = KubeClient(credentials_of(settings.kubeconfig), metrics.requested)
         fenced, rates = LeaderClient(self._client, feed.fence), (options.status_rate, options.event_rate)
         self._writers = writers = Writers(fenced, *rates, clock, metrics.write_dropped, self._failures.report)
@@ -174,10 +175,15 @@ class SchedulerProcess(CacheProcess):
             for check in missing.keys() - told:
                 _log.info("not scheduling yet: %s", missing[check])
             told |= missing.keys()
-            self._settling.advance()
+            if "cache" not in missing:
+                self._feed.settle()
             if self._stopping.wait(PAUSE_SECONDS):
                 return False
         return True
+
+    def _prepare(self) -> None:
+        self._feed.settlement.look()
+        prepare(self._cache, TABLES)
 
     def _adopt(self, policy: Policy, text: str) -> None:
         self._rules.adopt(policy, self._loop.queue, self._loop.permits)
@@ -220,6 +226,7 @@ class SchedulerProcess(CacheProcess):
         expiry, loop = Expiry(self._cache, self._feed.survey, clock), self._loop
         actions: tuple[tuple[str, float, Callable[[], object]], ...] = (
             ("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "it is tried again")),
+            ("settling", HOUSEKEEPING_SECONDS, self._if_ready(self._feed.settle)),
             ("waiting", WAITING_SECONDS, loop.waiting.poll),
             ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
             ("kept claims", REFRESH_SECONDS, loop.recovery.release_kept),

@@ -10,6 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from extender.app.evidence import CacheEvidence, count_unsettled
 from extender.app.feed import FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
@@ -20,9 +21,10 @@ from extender.app.housekeeping import (
     preempt,
     prepare,
     settle,
+    time_to_live,
 )
 from extender.app.policies import held_by, policy_of, refuse_changes
-from extender.app.process import CacheProcess, take_over
+from extender.app.process import CacheProcess
 from extender.app.recording.observation import check_places
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
@@ -37,10 +39,10 @@ from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.plugins.users import put_in_force
 from extender.policy.policy import Policy, parsed
-from extender.runtime.bindings_in_flight import BindingInFlight, BindingsInFlight, NotedBinder
 from extender.runtime.clock import SystemClock
-from extender.runtime.ports import Binder
+from extender.runtime.ports import Binder, Binding
 from extender.runtime.threads import Ticker
+from extender.runtime.unsettled import UnsettledWrites
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
@@ -73,8 +75,8 @@ def serve(settings: Settings) -> None:
     parsed(settings.feature_gates, policy.features)
     check_places(settings)
     factory = feed_factory_of(settings)
-    in_flight = BindingsInFlight()
-    server.serve(settings, lambda: application(settings, factory, in_flight))
+    writes = UnsettledWrites(settings.settle_seconds)
+    server.serve(settings, lambda: application(settings, factory, writes))
 
 
 def _check_callers(settings: Settings) -> None:
@@ -92,29 +94,29 @@ def _check_callers(settings: Settings) -> None:
 def build(settings: Settings) -> ExtenderApp:
     """Returns the WSGI application for a gunicorn of one's own. Raises what `serve` raises."""
     log.configure(settings.log_format, settings.log_level)
-    return application(settings, feed_factory_of(settings), BindingsInFlight())
+    return application(settings, feed_factory_of(settings), UnsettledWrites(settings.settle_seconds))
 
 
-def application(settings: Settings, factory: FeedFactory, in_flight: BindingsInFlight) -> ExtenderApp:
-    """Returns the application over one cache, which is filled once it is started."""
-    process = WebhookProcess(settings, factory, in_flight)
+def application(settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> ExtenderApp:
+    """Returns the application over one cache, which is filled once it is started; `writes` outlives this process."""
+    process = WebhookProcess(settings, factory, writes)
     return create_app(process.backend(), settings, process.metrics)
 
 
 class WebhookProcess(CacheProcess):
     """Everything that `extender serve` runs."""
 
-    def __init__(self, settings: Settings, factory: FeedFactory, in_flight: BindingsInFlight) -> None:
-        clock, left = SystemClock(), in_flight.take_over()
+    def __init__(self, settings: Settings, factory: FeedFactory, writes: UnsettledWrites) -> None:
+        clock, left = SystemClock(), writes.take_over()
         self.metrics = metrics = Metrics(clock, version("extender"))
         super().__init__("serve", settings, metrics, clock, threading.Event())
         observed = self._observed
-        cache = Cache(clock, metrics, settings.assumed_ttl_seconds, self._features, observed.changes)
-        feed, profiles = factory(cache, metrics, clock), Profiles(self._policy.profiles, self._features)
-        known = feed.leading() or settings.cluster or in_flight.taken_over  # what a process before has left
-        self._follow(cache, feed, profiles, metrics, lambda: self._prepare(left), settle=not known)
+        cache = Cache(clock, metrics, time_to_live(settings), self._features, observed.changes)
+        feed = factory(cache, metrics, clock, writes, CacheEvidence(cache))
+        profiles = Profiles(self._policy.profiles, self._features)
+        self._follow(cache, feed, profiles, metrics, lambda: self._prepare(left))
         self._traces, self._calls_follow_leader = traces_of(os.environ), bool(settings.leader_service)
-        binder = NotedBinder(LeaderBinder(feed.binder, feed.fence), in_flight)
+        binder = LeaderBinder(feed.binder, feed.fence)
         permits = Permits(cache.snapshot, limit=self._limit)
         self._refused = refused = RefusedPods(cache, profiles, clock, settings.activate_after_seconds, self._limit)
         self._preempting = self._preempting_writers()
@@ -152,7 +154,7 @@ class WebhookProcess(CacheProcess):
             Ticker("refresh", HOUSEKEEPING_SECONDS, self._if_ready(lambda: cache.refresh(TABLES))),
             Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its place is free again")),
             Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(permits, cache)),
-            Ticker("settling", HOUSEKEEPING_SECONDS, self._settling.advance),
+            Ticker("settling", HOUSEKEEPING_SECONDS, self._if_ready(feed.settle)),
             Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(partial(activate, refused, feed.activator))),
             Ticker("threads", REVIVAL_SECONDS, self.revive),
             *(
@@ -182,8 +184,9 @@ class WebhookProcess(CacheProcess):
         self._refused.wake_all()
         self._observed.policy_changed(text)
 
-    def _prepare(self, left: Sequence[BindingInFlight]) -> None:
-        take_over(self._cache, left)
+    def _prepare(self, left: Sequence[Binding]) -> None:
+        count_unsettled(self._cache, left)
+        self._feed.settlement.look()
         prepare(self._cache)
 
     def start(self) -> None:

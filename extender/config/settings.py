@@ -139,8 +139,8 @@ class Settings(BaseModel):
     )
     settle_seconds: Seconds = setting(
         10.0,
-        "how long a write of an earlier process may still be in flight; if pods are pending, nothing is bound for"
-        " this long after a start, or after an earlier leader lost its lease",
+        "how long a write may still be in flight after its sender was killed or got no answer; if pods or claims are"
+        " pending, nothing is written for this long after a start, or after an earlier leader lost its lease",
     )
     activate_after_seconds: Seconds = setting(
         15.0,

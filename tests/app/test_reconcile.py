@@ -10,11 +10,9 @@ import pytest
 
 from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.config.settings import Settings
-from extender.runtime.clock import SystemClock
-from extender.web.telemetry.metrics import Metrics
+from tests.app.feeds import recording_feed
 from tests.builders import Object, make_node, make_pod, make_resource_claim
 from tests.cluster.fake_api import NODES, PODS, FakeApiServer, fake_api
-from tests.cluster.writers.recorder import Recorder
 from tests.stock.waiting import wait_until
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -23,9 +21,8 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 @contextmanager
 def following(api: FakeApiServer, directory: Path) -> Iterator[ClusterFeed]:
     """Yields a feed that has heard of everything."""
-    clock = SystemClock()
     settings = Settings(kubeconfig=api.kubeconfig(directory), watch_kinds=("Node", "Pod", "ResourceClaim"))
-    feed = feed_factory_of(settings)(Recorder(), Metrics(clock, "1"), clock)
+    feed = recording_feed(feed_factory_of(settings))
     feed.start()
     try:
         assert wait_until(lambda: not feed.missing())

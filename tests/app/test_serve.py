@@ -18,7 +18,7 @@ from extender.app.serve import application, serve
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.errors import ConfigurationError
-from extender.runtime.bindings_in_flight import BindingsInFlight
+from extender.runtime.unsettled import UnsettledWrites
 from extender.web import server
 from tests.stock.waiting import wait_until
 
@@ -62,11 +62,11 @@ def test_a_client_ca_without_names_is_warned_of(
 
 
 def test_no_verb_takes_the_place_of_a_page() -> None:
-    app = application(settings(simulate=True), feed_factory_of(settings()), BindingsInFlight())
+    app = application(settings(simulate=True), feed_factory_of(settings()), UnsettledWrites(10.0))
     pages = [rule.rule for rule in app.url_map.iter_rules() if not rule.rule.startswith("/scheduler/")]
     assert {"/metrics", "/simulate", "/configz"} <= set(pages)
     for page in pages:
-        with pytest.raises(ConfigurationError, match="a path of the extender's own"):
+        with pytest.raises(ConfigurationError, match="is already used by the extender"):
             load(None, {}, {"prefix": "/", "filter_verb": page.partition("<")[0] + "x" * ("<" in page)})
 
 
@@ -86,7 +86,7 @@ class Serving:
         self.write("policy.yaml", POLICY)
         self.write("served_rules.py", RULE % "first")
         self._settings = settings(policy=folder / "policy.yaml", policy_reload_seconds=0.02)
-        self.app = application(self._settings, feed_factory_of(self._settings), BindingsInFlight())
+        self.app = application(self._settings, feed_factory_of(self._settings), UnsettledWrites(10.0))
         self.client = Client(self.app)
         self.pod = json.loads(msgspec.json.encode(Cluster.load(EXAMPLE).pod("shop/web-6d5f8-m7d3x")))
 

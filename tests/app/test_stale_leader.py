@@ -12,11 +12,9 @@ from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source, survey
 from extender.config.settings import Settings
-from extender.runtime.clock import SystemClock
-from extender.web.telemetry.metrics import Metrics
+from tests.app.feeds import recording_feed
 from tests.builders import make_node
 from tests.cluster.fake_api import LEASES, NODES, FakeApiServer, answer, fake_api
-from tests.cluster.writers.recorder import Recorder
 from tests.stock.waiting import wait_until
 
 LIMIT_SECONDS = 1.0
@@ -48,8 +46,7 @@ def settings_of(api: FakeApiServer, directory: Path, identity: str) -> Settings:
 def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[ClusterFeed]:
     directory.mkdir()
     settings = settings_of(api, directory, identity)
-    clock = SystemClock()
-    feed = feed_factory_of(settings)(Recorder(), Metrics(clock, "1"), clock)
+    feed = recording_feed(feed_factory_of(settings))
     feed.start()
     try:
         yield feed
@@ -92,8 +89,8 @@ def test_a_leader_that_is_to_end_hands_over_while_it_still_follows(tmp_path: Pat
 def test_a_worker_in_the_place_of_one_that_crashed_goes_on_with_its_lease(tmp_path: Path) -> None:
     with fake_api(make_node("n").obj()) as api:
         settings = settings_of(api, tmp_path, "")
-        factory, clock = feed_factory_of(settings), SystemClock()
-        first, second = (factory(Recorder(), Metrics(clock, "1"), clock) for _ in range(2))
+        factory = feed_factory_of(settings)
+        first, second = (recording_feed(factory) for _ in range(2))
         first.start()
         assert wait_until(lambda: leads(first))
         holder = api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"]

@@ -24,8 +24,8 @@ from extender.offline.explain.explanation import Explanation
 from extender.offline.nodes import all_nodes, one_node
 from extender.plugins.registry import default_profile
 from extender.plugins.users import RaisedFailures, predicate
-from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.runtime.clock import ManualClock, TimeLimit
+from extender.runtime.unsettled import UnsettledWrites
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from tests.app.test_serve import EXAMPLE
@@ -81,7 +81,7 @@ def test_what_has_changed_nothing_is_the_same_revision() -> None:
 @pytest.fixture(scope="module")
 def app() -> Iterator[object]:
     settings = Settings.model_validate({"cluster": EXAMPLE})
-    made = application(settings, feed_factory_of(settings), BindingsInFlight())
+    made = application(settings, feed_factory_of(settings), UnsettledWrites(10.0))
     made.lifecycle.start()
     yield made
     made.lifecycle.stop()

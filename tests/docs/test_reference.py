@@ -20,8 +20,8 @@ from extender.cli.reference import endpoints
 from extender.config.settings import Settings
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
-from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.runtime.clock import SystemClock
+from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.ports import Attempt
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
@@ -59,7 +59,7 @@ def test_every_path_of_the_webhook_is_listed_with_its_method() -> None:
 
 def test_every_page_of_the_loop_is_listed() -> None:
     settings = Settings(cluster=EXAMPLE, simulate=True)
-    private = WebhookProcess(settings, feed_factory_of(settings), BindingsInFlight()).private_pages()
+    private = WebhookProcess(settings, feed_factory_of(settings), UnsettledWrites(10.0)).private_pages()
     own = re.findall(r'"(/[\w/]+)": lambda', inspect.getsource(SchedulerProcess._page_server))
     probes = probe_pages(Metrics(SystemClock(), "0"), list, dict)
     shown = {*own, *probes, *private.pages, *private.actions, *private.takers}

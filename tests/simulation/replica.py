@@ -10,7 +10,7 @@ from extender.app.feed import feed_factory_of
 from extender.app.serve import application
 from extender.config.settings import Settings
 from extender.extender_v1.decoding import decode_binding_args
-from extender.runtime.bindings_in_flight import BindingsInFlight
+from extender.runtime.unsettled import UnsettledWrites
 from tests.simulation.judge import Judge
 from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache
@@ -77,7 +77,7 @@ class Replica:
         self._app.lifecycle.stop()
 
     def _main(self) -> None:
-        self._app = application(self._settings, feed_factory_of(self._settings), BindingsInFlight())
+        self._app = application(self._settings, feed_factory_of(self._settings), UnsettledWrites(10.0))
         self._app.lifecycle.start()
         self._started = True
         while self._started:

@@ -14,7 +14,7 @@ from extender.app.feed import feed_factory_of
 from extender.app.serve import application
 from extender.config.settings import Settings
 from extender.framework.find_fit import find_fit
-from extender.runtime.bindings_in_flight import BindingsInFlight
+from extender.runtime.unsettled import UnsettledWrites
 from extender.web.worker.application import Lifecycle
 from extender.web.worker.connection import ClientConnection
 from extender.web.worker.http1 import Budget
@@ -52,7 +52,7 @@ def test_the_page_names_the_files_that_a_call_passes(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.json"
     cluster.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [make_node("n1").obj()]}))
     settings = Settings(cluster=cluster)
-    app = application(settings, feed_factory_of(settings), BindingsInFlight())
+    app = application(settings, feed_factory_of(settings), UnsettledWrites(10.0))
     request = post(json.dumps({"Pod": make_pod("p").uid("u").obj(), "NodeNames": ["n1"]}).encode(), "/scheduler/filter")
     app.lifecycle.start()
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from extender.app.evidence import CacheEvidence
 from extender.app.feed import feed_factory_of
 from extender.app.policies import policy_text
 from extender.app.recording.decisions import DECISIONS, PastDecisions
@@ -27,6 +28,7 @@ from extender.offline.recording.observers import RecordedChanges, RecordedRandom
 from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
 from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.ports import Events, EventType
 from extender.scheduler.scheduling_cycle import AttemptObserver
 from extender.web.answers import Page
@@ -185,7 +187,8 @@ def record(
     metrics = Metrics(clock, version("extender"))
     observed = Observation(settings, "record", metrics, clock, Redaction() if redact else None)
     cache = Cache(clock, metrics, changes=observed.changes)
-    feed = feed_factory_of(settings)(cache, metrics, clock)
+    never_written = UnsettledWrites(0.0)
+    feed = feed_factory_of(settings)(cache, metrics, clock, never_written, CacheEvidence(cache))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
     observed.start()

@@ -15,6 +15,11 @@ its own monotonic clock: clocks may run at speeds that differ by lease duration 
 need not show the same time. Whoever writes names the version that it has read, so a write that arrives late, or whose
 answer is lost, cannot undo another's. Only a Lease that people delete or edit is beyond this, until the next renewal.
 
+Writes of the holder before may still be in flight when a candidate takes the lease. Before the candidate writes the
+lease, it notes in `writes` what the lease says about them. A holder releases a lease only when none of its writes is
+unsettled, so a released lease vouches for them. A lease that has expired, or that is not there, vouches for nothing.
+This candidate's own identity vouches for nothing either: what an earlier worker left is in `writes` already.
+
 Stricter than client-go, which counts the deadline from the first renewal that fails, and ends the process when it
 passes: here leading ends by the clock alone, though every thread may hang, and the process stays as a warm standby.
 A lease that is won back, by its former holder too, begins a new term, and each term begins with a reconciliation.
@@ -31,10 +36,10 @@ from random import Random
 
 import msgspec
 
-from extender.cluster.election.lease import Lease, LeaseSpec, micro_time
+from extender.cluster.election.lease import RELEASED_SECONDS, Lease, LeaseSpec, micro_time
+from extender.runtime.unsettled import UnsettledWrites
 
 JITTER_FACTOR, STANDBY_SHARE = 1.2, 1 / 3
-_RELEASED_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +101,16 @@ class Election:
     """One candidate. `now` is in monotonic seconds everywhere, `wall` in seconds since the epoch.
 
     One thread drives it; `leading`, `term`, `holder` and `reconciled` may be called from any.
+
+    Args:
+        writes: is told whose writes may be in flight; until none is, the lease is not released.
     """
 
-    def __init__(self, identity: str, timing: Timing, random: Random) -> None:
+    def __init__(self, identity: str, timing: Timing, random: Random, writes: UnsettledWrites) -> None:
         self.identity = identity
-        self._timing, self._random = timing, random
+        self._timing = timing
+        self._random = random
+        self._writes = writes
         self._phase = _Phase.READ
         self._resume_at = float("-inf")
         self._lease = Lease()
@@ -109,7 +119,6 @@ class Election:
         self._tenure: Tenure | None = None
         self._reconciled_term = 0
         self._resigned = False
-        self._settled_at = float("-inf")  # from then on no write of a leader that was expelled can be in flight
 
     # ---- for whoever acts on it
 
@@ -122,10 +131,6 @@ class Election:
         """Returns the number of the term in which this candidate holds the lease; 0: it does not."""
         tenure = self._tenure
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
-
-    def unsettled_seconds(self, now: float) -> float:
-        """Returns for how long yet a write may be in flight of a leader that did not give the lease up."""
-        return max(0.0, self._settled_at - now)
 
     def leading(self, now: float) -> bool:
         """Returns whether this candidate holds the lease, and has reconciled since it was won."""
@@ -152,14 +157,24 @@ class Election:
         self._lease = lease
         if lease.holder != self.identity:
             self._tenure = None
-        mine_or_free = lease.holder in ("", self.identity)
-        if mine_or_free or self._expired(now):
-            if not mine_or_free:  # it had to stop some time before its lease has expired
-                margin_seconds = self._timing.lease_duration_seconds - self._timing.renew_deadline_seconds
-                self._settled_at = self._expires_at + max(0.0, self._timing.settle_seconds - margin_seconds)
+        if lease.holder in ("", self.identity) or self._expired(now):
+            self._ask_after_predecessors(lease, now)
             self._phase = _Phase.WRITE
         else:
             self._pause(now, STANDBY_SHARE)
+
+    def _ask_after_predecessors(self, lease: Lease, now: float) -> None:
+        """Tells `writes` for how long writes of the holder before may be in flight."""
+        if lease.holder == self.identity:
+            return  # nobody else has led since `writes` was told
+        if lease.released:
+            self._writes.vouch()
+        elif lease.holder:  # it had to stop leading some time before its lease expired
+            margin_seconds = self._timing.lease_duration_seconds - self._timing.renew_deadline_seconds
+            in_flight_seconds = max(0.0, self._timing.settle_seconds - margin_seconds)
+            self._writes.expect_predecessors(self._expires_at + in_flight_seconds)
+        else:
+            self._writes.expect_predecessors(now + self._timing.settle_seconds)
 
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
         """Takes the lease as it was written: asked for at `asked_at`, answered at `now`."""
@@ -191,15 +206,15 @@ class Election:
         """Leads no more, from this moment on and for good, whatever becomes of a write under way."""
         self._resigned = True
 
-    def released(self, lease: Lease, now: float, wall: float) -> Lease | None:
+    def released(self, lease: Lease, wall: float) -> Lease | None:
         """Returns the lease without its holder, so that others need not wait.
 
-        None where it is another's, or others have to wait: for the writes of one whom this candidate has expelled.
+        None if it is another's, or a write is unsettled: others have to wait then.
         """
-        if lease.holder != self.identity or self.unsettled_seconds(now):
+        if lease.holder != self.identity or not self._writes.nothing_unsettled():
             return None
         time = micro_time(wall)
-        return _with(lease, LeaseSpec("", _RELEASED_SECONDS, time, time, lease.spec.lease_transitions))
+        return _with(lease, LeaseSpec("", RELEASED_SECONDS, time, time, lease.spec.lease_transitions))
 
     @property
     def _expires_at(self) -> float:

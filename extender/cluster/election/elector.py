@@ -12,14 +12,11 @@ from extender.cluster.election.lease import LeaseClient
 from extender.errors import ClusterError, Conflict
 from extender.runtime.clock import Clock
 from extender.runtime.threads import LastingThread
+from extender.runtime.unsettled import Settlement
 
 logger = logging.getLogger(__name__)
 
-Reconciliation = Callable[[], Callable[[], bool]]
-"""Asks how far the API server is, and gives a probe that tells whether the cache is as far; raises ClusterError."""
-
 _PROBE_SECONDS = 0.05
-_AGAIN_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
 _RELEASES = 3
 
@@ -28,10 +25,10 @@ class LeaderElector:
     """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` cost next to nothing.
 
     It stands while it is `eligible`: a process whose cache is empty, or is no longer told of what happens, must neither
-    take the lease from one that can answer nor keep it. It gives the lease up only when `idle`: when nothing that the
-    lease guards is under way. Once it has won the lease it does not lead before `reconcile` says that its cache shows
-    whatever the API server had accepted by then, and may have accepted late of a leader that did not give it up.
-    Whatever a step raises is a step that failed.
+    take the lease from one that can answer nor keep it. It releases the lease only when no write that the lease guards
+    is under way or of unknown outcome; otherwise it leaves the lease to expire. Once it has won the lease it does not
+    lead before `settlement` has caught up: the cache then shows all that earlier leaders wrote, late writes included.
+    A step that raises has failed.
     """
 
     def __init__(
@@ -39,13 +36,16 @@ class LeaderElector:
         lease: LeaseClient,
         election: Election,
         eligible: Callable[[], bool],
-        reconcile: Reconciliation,
+        settlement: Settlement,
         clock: Clock,
-        idle: Callable[[], bool],
     ) -> None:
-        self._lease, self._election, self._clock = lease, election, clock
-        self._eligible, self._reconcile, self._idle = eligible, reconcile, idle
-        self._stopping, self._hurried = threading.Event(), threading.Event()
+        self._lease = lease
+        self._election = election
+        self._clock = clock
+        self._eligible = eligible
+        self._settlement = settlement
+        self._stopping = threading.Event()
+        self._hurried = threading.Event()
         self._thread = LastingThread("leader-election", self._run)
         self.start, self.revive = self._thread.start, self._thread.revive
         self._term = 0
@@ -62,7 +62,7 @@ class LeaderElector:
         if self._election.leading(now):
             return ""
         if self._election.term(now):
-            return "waiting for the pods that the leader before has bound"
+            return self._settlement.waiting_for() or "waiting until the cache shows what the leader before has written"
         holder = self._election.holder
         held = f" held by {holder}" if holder not in ("", self._election.identity) else ""
         return f"waiting for the lease {self._lease.key}{held}"
@@ -80,15 +80,15 @@ class LeaderElector:
         self._election.resign()
 
     def stop(self) -> None:
-        """Leads no more, then gives the lease up if it is idle."""
+        """Leads no more, then releases the lease if no write is unsettled."""
         self.resign()
         self._stopping.set()
         self._hurried.set()
         ended = self._thread.stop(_JOIN_SECONDS)
-        if self._idle() and ended:
+        if self._settlement.writes.nothing_unsettled() and ended:
             self._release()
         else:
-            logger.warning("lease %s is left to expire: something is still under way", self._lease.key)
+            logger.warning("lease is left to expire lease=%s reason=%r", self._lease.key, "a write is unsettled")
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -122,7 +122,7 @@ class LeaderElector:
             logger.warning("no longer the leader: the cache is not told of what happens, others may know more")
             self._election.abdicate()
             self._term, self._to_release = 0, True
-        if self._to_release and self._idle():
+        if self._to_release and self._settlement.writes.nothing_unsettled():
             self._to_release = False
             self._release()
         self._stopping.wait(_PROBE_SECONDS)
@@ -140,24 +140,16 @@ class LeaderElector:
         self._term, self._holder = term, holder
 
     def _take_over(self, term: int) -> None:
+        won_at = self._clock.monotonic()
         while self._holds(term):
             try:
-                if self._catch_up(term):
+                if self._settlement.caught_up(won_at):
                     self._election.reconciled(term)
                     logger.info("leading: the cache has caught up with the API server")
                     return
             except Exception as error:  # tried again for as long as the term lasts
                 logger.warning("the cache cannot be compared with the API server: %s", error)
-            self._stopping.wait(_AGAIN_SECONDS)
-
-    def _catch_up(self, term: int) -> bool:
-        self._stopping.wait(self._election.unsettled_seconds(self._clock.monotonic()))
-        caught_up = self._reconcile()
-        while self._holds(term):
-            if caught_up():
-                return True
             self._stopping.wait(_PROBE_SECONDS)
-        return False
 
     def _holds(self, term: int) -> bool:
         return self._election.term(self._clock.monotonic()) == term
@@ -165,7 +157,7 @@ class LeaderElector:
     def _release(self) -> None:
         for _ in range(_RELEASES):
             try:
-                released = self._election.released(self._lease.get(), self._clock.monotonic(), self._clock.now())
+                released = self._election.released(self._lease.get(), self._clock.now())
                 if released is not None:
                     self._lease.put(released)
                     logger.info("released the lease %s", self._lease.key)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -13,8 +13,11 @@ import msgspec
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
 from extender.errors import NotFound, Refused
 from extender.runtime.ports import Binder, Binding
+from extender.runtime.unsettled import UnsettledWrites
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
+_EVENTS = "/apis/events.k8s.io/"  # an event takes no place: its outcome need not be known
+RELEASED_SECONDS = 1
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -39,6 +42,14 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
     def holder(self) -> str:
         """Returns the identity of the holder; "" where nobody holds it."""
         return self.spec.holder_identity or ""
+
+    @property
+    def released(self) -> bool:
+        """True if its last holder has released it, which it does only when none of its writes is unsettled.
+
+        A lease that was just created, or whose holder was erased by hand, keeps another duration.
+        """
+        return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 
 
 _DECODE = msgspec.json.Decoder(Lease).decode
@@ -88,56 +99,56 @@ def micro_time(seconds: float) -> str:
 
 
 class Fence:
-    """Asks right before each write whether this process still leads; `with` it for each.
+    """Notes each write, and asks right before it whether this process still leads.
 
     A write may have been decided long ago: the process was stopped, or waited for a lock, while another took the lease.
     """
 
-    def __init__(self, leading: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, writes: UnsettledWrites, leading: Callable[[], bool] = lambda: True) -> None:
+        self._writes = writes
         self._leading = leading
-        self._lock = threading.Lock()
-        self._under_way = 0
 
-    def idle(self) -> bool:
-        with self._lock:
-            return self._under_way == 0
+    @contextmanager
+    def noted(self, write: Binding | str) -> Iterator[None]:
+        """Lets the block send the write; see UnsettledWrites.noted. Raises Refused if this process does not lead."""
+        with self._writes.noted(write):  # first, so that a release of the lease sees every write that may yet be sent
+            self.check()
+            yield
 
-    def __enter__(self) -> None:
-        """Raises Refused with status 503 where this process does not lead."""
-        with self._lock:
-            self._under_way += 1  # first, so that `idle` cannot miss what `leading` lets pass
+    def check(self) -> None:
+        """Raises Refused, with status 503, if this process does not lead."""
         if not self._leading():
-            self.__exit__()
             raise Refused("this process is not the leader: another one writes", 503)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._under_way -= 1
 
 
 class LeaderBinder:
     """A ports.Binder of the leader only."""
 
     def __init__(self, binder: Binder, fence: Fence) -> None:
-        self._binder, self._fence = binder, fence
+        self._binder = binder
+        self._fence = fence
 
     def bind(self, binding: Binding) -> None:
-        """See ports.Binder; Refused with status 503 where this process does not lead."""
-        with self._fence:
+        """See ports.Binder. Raises Refused, with status 503, if this process does not lead."""
+        with self._fence.noted(binding):
             self._binder.bind(binding)
 
 
 class LeaderClient(Caller):
-    """A client of the leader only: whoever does not lead may read, and write nothing."""
+    """A client of the leader only: a process that does not lead may read, and write nothing."""
 
     def __init__(self, client: Caller, fence: Fence) -> None:
-        self._client, self._fence = client, fence
+        self._client = client
+        self._fence = fence
 
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """See Caller; Refused with status 503 where a write is not the leader's."""
+        """See Caller. Raises Refused, with status 503, for a write if this process does not lead."""
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
-        with self._fence:
+        if path.startswith(_EVENTS):
+            self._fence.check()
+            return self._client.call(method, path, body, content_type, timeout_seconds)
+        with self._fence.noted(f"{method} {path}"):
             return self._client.call(method, path, body, content_type, timeout_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -9,6 +10,9 @@ from msgspec.structs import replace
 
 from extender.cluster.election.election import JITTER_FACTOR, STANDBY_SHARE, Election, Read, Sleep, Step, Timing, Write
 from extender.cluster.election.lease import Lease, LeaseSpec, micro_time
+from extender.errors import OutcomeUnknown
+from extender.runtime.clock import ManualClock
+from extender.runtime.unsettled import UnsettledWrites
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
 WALL = 1_700_000_000.0
@@ -20,12 +24,19 @@ def stored(spec: LeaseSpec, version: int = 1) -> Lease:
     return Lease(spec, {"name": "extender", "resourceVersion": str(version)})
 
 
-def candidate(jitter: float = 0.0, timing: Timing = TIMING) -> Election:
+def candidate(jitter: float = 0.0, timing: Timing = TIMING, writes: UnsettledWrites | None = None) -> Election:
     class Fixed(Random):
         def random(self) -> float:
             return jitter
 
-    return Election("me", timing, Fixed())
+    return Election("me", timing, Fixed(), writes or settled())
+
+
+def settled(clock: ManualClock | None = None) -> UnsettledWrites:
+    """Returns the notes of a process that has written nothing, and whose predecessors have not either."""
+    writes = UnsettledWrites(10.0, clock or ManualClock(0.0))
+    writes.vouch()
+    return writes
 
 
 def step(election: Election, now: float) -> Step:
@@ -205,9 +216,9 @@ def test_who_has_abdicated_leads_no_more_and_may_win_the_lease_again() -> None:
 
 
 def test_a_release_empties_the_holder_and_keeps_the_transitions() -> None:
-    released = candidate().released(stored(LeaseSpec("me", 15, "a", "b", 4), 7), 0.0, WALL)
+    released = candidate().released(stored(LeaseSpec("me", 15, "a", "b", 4), 7), WALL)
     assert released == stored(LeaseSpec("", 1, micro_time(WALL), micro_time(WALL), 4), 7)
-    assert candidate().released(stored(OTHERS), 0.0, WALL) is None
+    assert candidate().released(stored(OTHERS), WALL) is None
 
 
 def test_a_time_has_microseconds_and_a_zone() -> None:
@@ -219,66 +230,70 @@ def test_a_call_never_waits_past_the_deadline(deadline: float, seconds: float) -
     assert Timing(renew_deadline_seconds=deadline).call_seconds == seconds
 
 
-def settling() -> Election:
-    return candidate(timing=Timing(15, 10, 2, settle_seconds=10))
-
-
-def expelling() -> tuple[Election, Write]:
-    """One that saw another's last renewal at 0, whose writes may be in flight till 20, and asks for the lease at 16."""
-    election = settling()
-    election.read(stored(OTHERS), 0.0)
-    election.read(stored(OTHERS), 16.0)
-    asked = step(election, 16.0)
-    assert isinstance(asked, Write)
-    return election, asked
+RELEASED = stored(LeaseSpec("", 1, lease_transitions=4))
+MINE = stored(replace(OTHERS, holder_identity="me"))
+SETTLING = Timing(15, 10, 2, settle_seconds=10)
 
 
 @pytest.mark.parametrize(
-    ("found", "seconds"),
+    ("found", "before", "until"),
     [
-        pytest.param(stored(OTHERS), 4, id="another's, that has expired"),
-        pytest.param(stored(LeaseSpec()), 0, id="released, when nothing was under way"),
-        pytest.param(stored(replace(OTHERS, holder_identity="me")), 0, id="my own"),
-        pytest.param(Lease(), 0, id="none"),
+        pytest.param(RELEASED, 3.0, None, id="released: its holder had nothing unsettled"),
+        pytest.param(stored(OTHERS), None, 20.0, id="expired: 10 s from when its holder had to stop"),
+        pytest.param(Lease(), None, 26.0, id="there is none"),
+        pytest.param(stored(LeaseSpec()), None, 26.0, id="made by hand"),
+        pytest.param(stored(replace(OTHERS, holder_identity="")), None, 26.0, id="its holder erased by hand"),
+        pytest.param(MINE, None, None, id="mine, and an earlier worker has settled"),
+        pytest.param(MINE, 30.0, 30.0, id="mine, and no earlier worker has settled"),
     ],
 )
-def test_writes_of_a_leader_that_did_not_give_up_its_lease_may_be_in_flight(found: Lease, seconds: float) -> None:
-    election = settling()
+def test_until_when_writes_of_the_holder_before_may_arrive(
+    found: Lease, before: float | None, until: float | None
+) -> None:
+    writes = settled()
+    if before is not None:
+        writes.expect_predecessors(before)
+    election = candidate(timing=SETTLING, writes=writes)
     election.read(found, 0.0)
+    if found.holder == "other":
+        assert writes.predecessors_until is None  # it leads
+    writes.vouch() if before is None else None
     election.read(found, 16.0)
-    asked = step(election, 16.0)
-    election.written(stored(written_spec(asked)), 16.0, 16.0)
-    assert election.unsettled_seconds(16.0) == seconds
-    election.written(stored(written_spec(asked)), 18.0, 18.0)
-    assert election.unsettled_seconds(18.0) == max(0, seconds - 2)
+    assert isinstance(step(election, 16.0), Write)
+    assert writes.predecessors_until == until
 
 
-def win_again(election: Election, asked: Write) -> None:
-    """It reads what it has written at 18.1, and is told at 18.2 that it has renewed it."""
-    election.read(stored(asked.lease.spec, 2), 18.1)
-    again = step(election, 18.1)
-    election.written(stored(written_spec(again), 3), 18.1, 18.2)
+def test_what_a_worker_has_noted_as_it_expelled_a_leader_holds_for_the_next_that_finds_its_own_lease() -> None:
+    writes = settled()
+    expelling = candidate(timing=SETTLING, writes=writes)
+    expelling.read(stored(OTHERS), 0.0)
+    expelling.read(stored(OTHERS), 16.0)
+    asked = step(expelling, 16.0)
+    assert isinstance(asked, Write)
+    next_worker = candidate(timing=SETTLING, writes=writes)  # the answer came to nobody
+    next_worker.read(stored(asked.lease.spec, 2), 16.5)
+    assert writes.predecessors_until == 20.0
 
 
-def test_they_may_be_in_flight_though_the_answer_to_the_write_that_expelled_it_was_lost() -> None:
-    election, asked = expelling()
-    election.failed(16.1)
-    win_again(election, asked)
-    assert election.unsettled_seconds(19.0) == 1
+def unsettle(writes: UnsettledWrites, cause: str) -> None:
+    if cause == "predecessor":
+        writes.expect_predecessors(20.0)
+        return
+    with suppress(OutcomeUnknown), writes.noted("DELETE /pods/victim"):
+        raise OutcomeUnknown("no answer")
 
 
-def test_they_may_be_in_flight_though_who_expelled_it_has_abdicated_and_won_again() -> None:
-    election, asked = expelling()
-    election.written(stored(asked.lease.spec, 2), 16.0, 16.1)
-    election.abdicate()
-    win_again(election, asked)
-    assert election.unsettled_seconds(19.0) == 1
+@pytest.mark.parametrize("cause", ["predecessor", "own write"])
+def test_while_a_write_is_unsettled_the_lease_is_not_released(cause: str) -> None:
+    writes = settled()
+    election = candidate(timing=SETTLING, writes=writes)
+    unsettle(writes, cause)
+    assert election.released(MINE, WALL) is None
+    writes.settle(20.0)
+    assert election.released(MINE, WALL) is not None
 
 
-def test_while_they_may_be_in_flight_the_lease_is_not_released() -> None:
-    election, asked = expelling()
-    mine = stored(asked.lease.spec, 2)
-    election.written(mine, 16.0, 16.1)
-    election.resign()
-    assert election.released(mine, 17.0, WALL) is None
-    assert election.released(mine, 20.0, WALL) is not None
+def test_a_released_lease_is_told_from_any_other() -> None:
+    released = candidate().released(MINE, WALL)
+    assert released is not None
+    assert (released.released, MINE.released, Lease().released) == (True, False, False)

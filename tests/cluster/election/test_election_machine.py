@@ -12,11 +12,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from extender.cluster.election.election import Election, Read, Sleep, Timing, Write
 from extender.cluster.election.lease import Lease
+from extender.runtime.clock import ManualClock
+from extender.runtime.unsettled import UnsettledWrites
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
 # The fastest clock gains on the slowest by less than 15 / 10.
 RATES = (0.85, 1.0, 1.2)
 CANDIDATES = st.integers(0, len(RATES) - 1)
+
+
+def election_of(identity: str, seed: int) -> Election:
+    """Returns a candidate that has written nothing, and whose predecessors have not either."""
+    writes = UnsettledWrites(0.0, ManualClock())
+    writes.vouch()
+    return Election(identity, TIMING, Random(seed), writes)
 
 
 class FakeLeases:
@@ -57,7 +66,7 @@ class Candidates(RuleBasedStateMachine):
         self.api = FakeLeases()
         self.retired: list[Candidate] = []
         self.candidates = [
-            Candidate(Election(f"candidate-{i}", TIMING, Random(i)), rate, 1000.0 * i) for i, rate in enumerate(RATES)
+            Candidate(election_of(f"candidate-{i}", i), rate, 1000.0 * i) for i, rate in enumerate(RATES)
         ]
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 1.0, 2.0, 3.0, 5.0, 9.9, 12.5, 15.1]))
@@ -140,12 +149,12 @@ class Candidates(RuleBasedStateMachine):
     def restarts_after_a_release(self, i: int) -> None:
         candidate = self.candidates[i]
         candidate.election.resign()
-        released = candidate.election.released(self.api.lease, candidate.clock(self.true_seconds), self.true_seconds)
+        released = candidate.election.released(self.api.lease, self.true_seconds)
         if released is not None:
             self.api.put(released)
         self.retired.append(candidate)
         identity = f"{candidate.election.identity}'"
-        self.candidates[i] = Candidate(Election(identity, TIMING, Random(i)), candidate.rate, candidate.offset)
+        self.candidates[i] = Candidate(election_of(identity, i), candidate.rate, candidate.offset)
 
     @rule(i=CANDIDATES)
     def abdicates_and_releases(self, i: int) -> None:
@@ -154,7 +163,7 @@ class Candidates(RuleBasedStateMachine):
             return
         candidate.election.abdicate()
         self.at_most_one_holds_the_lease()
-        released = candidate.election.released(self.api.lease, candidate.clock(self.true_seconds), self.true_seconds)
+        released = candidate.election.released(self.api.lease, self.true_seconds)
         if released is not None:
             self.api.put(released)
 

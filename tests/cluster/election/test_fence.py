@@ -13,7 +13,7 @@ from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.cluster.writers.claims import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
-from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
+from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses, patch_status
 from extender.cluster.writers.volumes import ApiVolumes
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.devices.claims import ResourceClaim
@@ -21,52 +21,48 @@ from extender.model.pod import Pod
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.runtime.clock import ManualClock, SystemClock
 from extender.runtime.ports import Binding
+from extender.runtime.unsettled import UnsettledWrites
 from tests.builders import make_claim, make_pod, make_pv, make_pvc, make_request
 
 
 class Recorded:
-    """A binder that notes its calls, and whether writes were in flight meanwhile."""
+    """A binder that notes its calls, and whether a write was unsettled meanwhile."""
 
-    def __init__(self) -> None:
-        self.fence = Fence()
+    def __init__(self, writes: UnsettledWrites) -> None:
+        self.writes = writes
         self.calls: list[Binding] = []
-        self.idle_meanwhile: list[bool] = []
-        self.error: Exception | None = None
+        self.settled_meanwhile: list[bool] = []
 
     def bind(self, binding: Binding) -> None:
         self.calls.append(binding)
-        self.idle_meanwhile.append(self.fence.idle())
-        if self.error:
-            raise self.error
+        self.settled_meanwhile.append(self.writes.nothing_unsettled())
 
 
 def fenced(leading: bool) -> tuple[LeaderBinder, Recorded]:
-    inner = Recorded()
-    inner.fence = Fence(lambda: leading)
-    return LeaderBinder(inner, inner.fence), inner
+    inner = Recorded(settled())
+    return LeaderBinder(inner, Fence(inner.writes, lambda: leading)), inner
 
 
-def test_the_leader_binds() -> None:
+def settled() -> UnsettledWrites:
+    """Returns the notes of a process that has written nothing, and whose predecessors have not either."""
+    writes = UnsettledWrites(10.0)
+    writes.vouch()
+    return writes
+
+
+def test_the_leader_binds_and_the_bind_is_unsettled_until_it_is_answered() -> None:
     binder, inner = fenced(leading=True)
     binding = Binding("default", "p", "u", "n")
     binder.bind(binding)
     assert inner.calls == [binding]
-    assert (inner.idle_meanwhile, inner.fence.idle()) == ([False], True)
+    assert (inner.settled_meanwhile, inner.writes.nothing_unsettled()) == ([False], True)
 
 
 def test_a_standby_binds_nothing() -> None:
     binder, inner = fenced(leading=False)
     with pytest.raises(Refused, match="not the leader"):
         binder.bind(Binding("default", "p", "u", "n"))
-    assert (inner.calls, inner.fence.idle()) == ([], True)
-
-
-def test_a_bind_that_failed_is_no_longer_under_way() -> None:
-    binder, inner = fenced(leading=True)
-    inner.error = OutcomeUnknown("as the test wants it")
-    with pytest.raises(OutcomeUnknown):
-        binder.bind(Binding("default", "p", "u", "n"))
-    assert inner.fence.idle()
+    assert (inner.calls, inner.writes.nothing_unsettled()) == ([], True)
 
 
 class Server(Caller):
@@ -74,11 +70,14 @@ class Server(Caller):
 
     def __init__(self) -> None:
         self.methods: list[str] = []
+        self.error: Exception | None = None
 
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         self.methods.append(method)
+        if self.error is not None:
+            raise self.error
         return msgspec.json.encode({"metadata": {"name": "c", "namespace": "default", "uid": CLAIM.uid}})
 
 
@@ -90,10 +89,12 @@ WRITING = {"POST", "PUT", "PATCH", "DELETE"}
 CLOCK, BUCKET = ManualClock(), TokenBucket(1000.0, 1000)
 
 
-@pytest.mark.parametrize(
+Write = Callable[[Caller], object]
+WRITES = pytest.mark.parametrize(
     "write",
     [
         pytest.param(lambda client: ApiEvictor(client, CLOCK).evict(POD, "to make room"), id="an eviction"),
+        pytest.param(lambda client: patch_status(client, POD, {"nominatedNodeName": "n"}), id="a nomination"),
         pytest.param(lambda client: ApiClaims(client, CLOCK).create(CLAIM, POD), id="a claim"),
         pytest.param(lambda client: ApiClaims(client, CLOCK).deallocate(CLAIM), id="a claim's devices"),
         pytest.param(lambda client: ApiClaims(client, CLOCK).delete(CLAIM), id="a claim's end"),
@@ -102,13 +103,33 @@ CLOCK, BUCKET = ManualClock(), TokenBucket(1000.0, 1000)
         pytest.param(lambda client: ApiVolumes(client).select_node(PVC, "n"), id="a volume's node"),
     ],
 )
-def test_only_the_leader_writes(write: Callable[[Caller], object]) -> None:
+
+
+@WRITES
+def test_only_the_leader_writes(write: Write) -> None:
     server = Server()
     with pytest.raises(Refused, match="not the leader"):
-        write(LeaderClient(server, Fence(lambda: False)))
+        write(LeaderClient(server, Fence(settled(), lambda: False)))
     assert not WRITING & set(server.methods)
-    write(LeaderClient(server, Fence()))
+    write(LeaderClient(server, Fence(settled())))
     assert WRITING & set(server.methods)
+
+
+@WRITES
+def test_a_write_without_an_answer_is_unsettled(write: Write) -> None:
+    server, writes = Server(), settled()
+    server.error = OutcomeUnknown("no answer")
+    with pytest.raises(OutcomeUnknown):
+        write(LeaderClient(server, Fence(writes)))
+    assert writes.nothing_unsettled() is not bool(WRITING & set(server.methods))
+
+
+def test_an_event_without_an_answer_is_not_waited_for() -> None:
+    server, writes = Server(), settled()
+    server.error = OutcomeUnknown("no answer")
+    with pytest.raises(OutcomeUnknown):
+        LeaderClient(server, Fence(writes)).call("POST", "/apis/events.k8s.io/v1/namespaces/default/events", b"{}")
+    assert writes.nothing_unsettled()
 
 
 def test_what_waits_for_its_turn_is_not_written_once_the_lease_is_lost() -> None:
@@ -118,7 +139,7 @@ def test_what_waits_for_its_turn_is_not_written_once_the_lease_is_lost() -> None
         asked.release()
         return False
 
-    client = LeaderClient(server, Fence(leading))
+    client = LeaderClient(server, Fence(settled(), leading))
     events, statuses = ApiEvents(client, BUCKET, clock, "test"), ApiStatuses(client, BUCKET, clock)
     events.record(POD, "Normal", "Scheduled", "Binding", "note")
     statuses.failed(POD, "Unschedulable", "message", "")

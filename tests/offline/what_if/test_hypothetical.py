@@ -20,9 +20,9 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.offline.manifests.objects import to_object
 from extender.plugins.registry import default_profile
-from extender.runtime.bindings_in_flight import BindingsInFlight
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
+from extender.runtime.unsettled import UnsettledWrites
 from extender.web.answers import Answer
 from extender.web.pages import PageServer
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice
@@ -164,7 +164,7 @@ def test_it_is_off_unless_enabled(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n1")]}))
     for enabled in (False, True):
         settings = Settings(cluster=tmp_path / "cluster.yaml", simulate=enabled)
-        app = application(settings, feed_factory_of(settings), BindingsInFlight())
+        app = application(settings, feed_factory_of(settings), UnsettledWrites(10.0))
         rules = {str(rule) for rule in app.url_map.iter_rules()}
         assert ("/simulate" in rules) is enabled
 

@@ -1,0 +1,47 @@
+"""What a cache shows of writes to the API server whose outcome is not known; see `runtime.unsettled`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from extender.cache.cache import Cache
+from extender.cache.pod_states import PodState
+from extender.errors import ExtenderError
+from extender.model.devices.claims import ResourceClaim
+from extender.runtime.ports import Binding
+
+_log = logging.getLogger(__name__)
+
+
+class CacheEvidence:
+    """An Evidence of the cache."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    def nothing_waits(self) -> bool:
+        """Returns True if every pod has a node and every claim its devices: no write could still take any."""
+        claims = self._cache.view.objects(ResourceClaim.__name__).values()
+        if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
+            return False
+        return all(held.node_name for held in self._cache.view.pods().values())
+
+    def shows(self, binding: Binding) -> bool:
+        """Returns True if the watch has shown the pod on a node, or gone."""
+        placement = self._cache.placement(binding.uid)
+        if placement is None:
+            return self._cache.find_pod(binding.uid, binding.key) is None
+        return placement.state is PodState.ADDED
+
+
+def count_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
+    """Counts pods where an earlier worker was binding them, until the watch shows them or they expire."""
+    for binding in bindings:
+        info = cache.find_pod(binding.uid, binding.key)
+        if info is not None and cache.placement(binding.uid) is None:
+            with suppress(ExtenderError):  # the node is gone
+                cache.assume(info, binding.node)
+                cache.finish_binding(binding.uid, certain=False)
+                _log.warning("an earlier worker may have bound a pod pod=%s node=%s", binding.key, binding.node)

@@ -1,0 +1,285 @@
+"""Writes to the API server whose outcome is not known, in memory that outlives the worker that sent them.
+
+The rule: until the API server's own state, read after the deadline of a write, says what became of the write, its place
+or device is given to nobody: not by this process, not by the next leader, not by the next start.
+
+    under way ---- answered: done or refused -------------------------------> forgotten
+        '--- no answer, or the worker was killed ---> unsettled --- settled ----'
+                                                         ^
+    writes of an earlier process, which left no notes ---'
+
+A write may arrive until `settle_seconds` after the last moment at which its sender may have sent it: its deadline. It
+is settled once the cache shows everything that the API server held at some moment after the deadline. A Binding is also
+settled once the watch shows the pod on its node, or gone.
+
+`UnsettledWrites` keeps the notes, and decides nothing. `Settlement` finds out what became of the writes. Their users:
+every write passes `noted`; a Lease is released only if `nothing_unsettled`; an election says of whom it takes the Lease
+over (`expect_predecessors`, `vouch`); a start and a new leader decide nothing until `Settlement.caught_up`.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+from extender.errors import ClusterError, Refused
+from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.ports import LONG_AGO, Binding
+
+SLOTS = 2048
+ASK_AGAIN_SECONDS = 15.0  # an API server that was restored from a copy may never get to what it has shown
+_RETRY_SECONDS = 1.0
+_SLOT_BYTES = 1024
+_FREE, _UNDER_WAY, _UNKNOWN = 0, 1, 2
+_HEAD = Struct("<BHd")  # state, length of the text, deadline; the state is written last, and is one byte
+_DEADLINE = Struct("<d")
+_DEADLINE_AT = 3
+_PREDECESSORS_AT = SLOTS * _SLOT_BYTES  # one byte: they may be writing; then their deadline
+
+_log = logging.getLogger(__name__)
+
+Reconciliation = Callable[[], Callable[[], bool]]
+"""Asks for the API server's state, and returns a probe: does the cache show all of it? Raises ClusterError."""
+
+
+class UnsettledWrite(NamedTuple):
+    """A write whose outcome is not known; `deadline` in monotonic seconds."""
+
+    write: Binding | str
+    deadline: float
+
+
+class UnsettledWrites:
+    """The notes. To be made before the fork; one worker at a time uses it, and calls `take_over` first.
+
+    The processes of one machine share a monotonic clock, so deadlines outlive a worker.
+    """
+
+    def __init__(self, settle_seconds: float, clock: Clock | None = None) -> None:
+        self._settle_seconds = settle_seconds
+        self._clock = clock or SystemClock()
+        self._memory = mmap.mmap(-1, _PREDECESSORS_AT + 1 + _DEADLINE.size)
+        self._free = list(range(SLOTS))  # `pop` and `append` are atomic: a write needs no lock
+        self._unknown: dict[int, UnsettledWrite] = {}
+        self.expect_predecessors(self._clock.monotonic() + settle_seconds)
+
+    # ---- this process's writes
+
+    @contextmanager
+    def noted(self, write: Binding | str) -> Iterator[None]:
+        """Notes the write while the block sends it, and keeps the note if the outcome is not known.
+
+        Args:
+            write: a Binding, or what else identifies the write: the method and path of its call.
+
+        Raises:
+            Refused: with status 503 if there are too many notes: nothing is sent, since nothing may be forgotten.
+        """
+        slot = self._note(write)
+        try:
+            yield
+        except Refused:
+            self._forget(slot)
+            raise
+        except BaseException:  # no answer, or a defect: nothing says how far the call came
+            self._keep(slot, write, self._clock.monotonic() + self._settle_seconds)
+            raise
+        self._forget(slot)
+
+    def unknown(self) -> list[UnsettledWrite]:
+        """Returns the writes that have ended without an answer, in this worker or an earlier one."""
+        return list(self._unknown.values())
+
+    def nothing_unsettled(self) -> bool:
+        """Returns True if no write is under way or of unknown outcome, by this process or its predecessors."""
+        return len(self._free) == SLOTS and self.predecessors_until is None
+
+    # ---- writes of an earlier process, or of another leader
+
+    @property
+    def predecessors_until(self) -> float | None:
+        """The moment until which writes of predecessors may arrive that left no note; None: they are settled."""
+        if not self._memory[_PREDECESSORS_AT]:
+            return None
+        deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_AT + 1)[0]
+        return deadline
+
+    def expect_predecessors(self, until: float) -> None:
+        """Notes that writes of a predecessor may arrive until then."""
+        _DEADLINE.pack_into(self._memory, _PREDECESSORS_AT + 1, max(until, self.predecessors_until or LONG_AGO))
+        self._memory[_PREDECESSORS_AT] = 1
+
+    def vouch(self) -> None:
+        """Notes that no write of a predecessor is in flight."""
+        self._memory[_PREDECESSORS_AT] = 0
+
+    def take_over(self) -> list[Binding]:
+        """Returns the Bindings that an earlier worker has left unsettled: their pods count where they were to go.
+
+        Its other writes take no place that could be counted, so they are waited for, as those of a predecessor are.
+        """
+        self._free.clear()
+        self._unknown.clear()
+        for slot in reversed(range(SLOTS)):
+            state, length, deadline = _HEAD.unpack_from(self._memory, slot * _SLOT_BYTES)
+            if state == _FREE:
+                self._free.append(slot)
+                continue
+            if state == _UNDER_WAY:
+                deadline = self._clock.monotonic() + self._settle_seconds
+            self._keep(slot, self._read(slot, length), deadline)
+        unknown = self.unknown()
+        if others := [each.deadline for each in unknown if not isinstance(each.write, Binding)]:
+            self.expect_predecessors(max(others))
+        return [each.write for each in unknown if isinstance(each.write, Binding)]
+
+    # ---- what became of them
+
+    def settle(self, asked_at: float) -> None:
+        """Forgets the writes whose deadlines had passed when the state was asked for that the cache now shows."""
+        for slot, each in list(self._unknown.items()):
+            if each.deadline <= asked_at:
+                self._settled(slot)
+        if (self.predecessors_until or LONG_AGO) <= asked_at:
+            self.vouch()
+
+    def settle_shown(self, is_shown: Callable[[Binding], bool]) -> None:
+        """Forgets the Bindings whose outcome the watch has shown."""
+        for slot, each in list(self._unknown.items()):
+            if isinstance(each.write, Binding) and is_shown(each.write):
+                self._settled(slot)
+
+    # ---- memory
+
+    def _note(self, write: Binding | str) -> int:
+        text = ("\0".join(write) if isinstance(write, Binding) else write).encode()
+        if len(text) > _SLOT_BYTES - _HEAD.size:
+            raise Refused("the names are too long to note the write", 503)
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            raise Refused(f"the outcome of {SLOTS} writes is not known yet: no other is sent", 503) from None
+        at = slot * _SLOT_BYTES
+        _HEAD.pack_into(self._memory, at, _FREE, len(text), inf)
+        self._memory[at + _HEAD.size : at + _HEAD.size + len(text)] = text
+        self._memory[at] = _UNDER_WAY
+        return slot
+
+    def _read(self, slot: int, length: int) -> Binding | str:
+        at = slot * _SLOT_BYTES + _HEAD.size
+        parts = self._memory[at : at + length].decode().split("\0")
+        return Binding(*parts) if len(parts) > 1 else parts[0]
+
+    def _keep(self, slot: int, write: Binding | str, deadline: float) -> None:
+        at = slot * _SLOT_BYTES
+        _DEADLINE.pack_into(self._memory, at + _DEADLINE_AT, deadline)
+        self._memory[at] = _UNKNOWN
+        self._unknown[slot] = UnsettledWrite(write, deadline)
+
+    def _settled(self, slot: int) -> None:
+        if self._unknown.pop(slot, None) is not None:  # another thread may have been faster
+            self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        self._memory[slot * _SLOT_BYTES] = _FREE
+        self._free.append(slot)
+
+
+class Evidence(Protocol):
+    """What the cache shows."""
+
+    def nothing_waits(self) -> bool:
+        """Returns True if there is no pod without a node and no claim without devices that a write could be about."""
+
+    def shows(self, binding: Binding) -> bool:
+        """Returns True if the watch has shown the pod on a node, or gone: the Binding can change nothing more."""
+
+
+class Settlement:
+    """Finds out what became of unsettled writes. Its methods may be called from any thread; one of them asks at a time.
+
+    Attributes:
+        writes: the notes.
+    """
+
+    def __init__(self, writes: UnsettledWrites, reconcile: Reconciliation, evidence: Evidence, clock: Clock) -> None:
+        self.writes = writes
+        self._reconcile = reconcile
+        self._evidence = evidence
+        self._clock = clock
+        self._asking = threading.Lock()  # taken by who asks; no thread waits for it
+        self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this moment
+        self._asked_at = LONG_AGO
+        self._ask_again_at = LONG_AGO
+        self._is_shown: Callable[[], bool] | None = None
+        self._looked_for: float | None = None
+
+    def waiting_for(self) -> str:
+        """Returns what a start or a new leader waits for; "" if the writes of its predecessors are settled."""
+        until = self.writes.predecessors_until
+        if until is None:
+            return ""
+        left = until - self._clock.monotonic()
+        if left > 0:
+            return f"writes of an earlier process may still arrive for {left:.0f} s"
+        return "waiting until the cache shows what an earlier process has written"
+
+    def look(self) -> None:
+        """Vouches for predecessors if nothing waits that they could be writing about.
+
+        To be called once the cache shows all that there was when the last predecessor ended.
+        """
+        until = self.writes.predecessors_until
+        if until is not None and until != self._looked_for:
+            self._looked_for = until
+            if self._evidence.nothing_waits():
+                self.writes.vouch()
+
+    def caught_up(self, since: float) -> bool:
+        """Returns True once the cache shows all that was written by `since`, and all that predecessors wrote later.
+
+        Asks the API server when it is time; to be called now and then until it returns True.
+        """
+        if not self._shows(since):
+            return False
+        self.look()
+        until = self.writes.predecessors_until
+        return until is None or self._shows(until)
+
+    def advance(self) -> None:
+        """Settles this process's own writes; to be called every second or so, while the cache is filled."""
+        if not self.writes.unknown():
+            return
+        self.writes.settle_shown(self._evidence.shows)
+        now = self._clock.monotonic()
+        due = [each.deadline for each in self.writes.unknown() if each.deadline <= now]
+        if due:
+            self._shows(max(due))
+
+    def _shows(self, moment: float) -> bool:
+        """Returns True if the cache shows all that the API server held at some moment that is not before this one."""
+        if self._shown_at < moment <= self._clock.monotonic() and self._asking.acquire(blocking=False):
+            try:
+                self._ask()
+            except ClusterError as error:
+                _log.warning("cannot find out what became of earlier writes, asking again: %s", error)
+            finally:
+                self._asking.release()
+        return self._shown_at >= moment
+
+    def _ask(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._ask_again_at:  # otherwise the last question is open, or has just failed
+            self._is_shown, self._ask_again_at = None, now + _RETRY_SECONDS
+            self._is_shown = self._reconcile()
+            self._asked_at, self._ask_again_at = now, now + ASK_AGAIN_SECONDS
+        if self._is_shown is not None and self._is_shown():
+            self._is_shown, self._ask_again_at = None, LONG_AGO
+            self._shown_at = self._asked_at
+            self.writes.settle(self._asked_at)

@@ -1,0 +1,20 @@
+"""Feeds that fill no cache: what they are told is recorded."""
+
+from __future__ import annotations
+
+from extender.app.evidence import CacheEvidence
+from extender.app.feed import ClusterFeed, FeedFactory
+from extender.cache.cache import Cache
+from extender.runtime.clock import SystemClock
+from extender.runtime.ports import Telemetry
+from extender.runtime.unsettled import UnsettledWrites
+from extender.web.telemetry.metrics import Metrics
+from tests.cluster.writers.recorder import Recorder
+
+
+def recording_feed(factory: FeedFactory) -> ClusterFeed:
+    """Returns a feed of a process that has no predecessors to wait for."""
+    clock = SystemClock()
+    return factory(
+        Recorder(), Metrics(clock, "1"), clock, UnsettledWrites(0.0), CacheEvidence(Cache(clock, Telemetry()))
+    )
