@@ -73,8 +73,8 @@ class Judge(Protocol):
     def claiming(self, caller: Process, claim: Json) -> None:
         """A device claim is being written so."""
 
-    def silenced(self) -> None:
-        """A watch delivers no events any more."""
+    def lost(self, follower: Process, path: str, line: bytes) -> None:
+        """A line of a watch is not delivered."""
 
 
 class ApiServer:

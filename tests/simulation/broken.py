@@ -117,6 +117,10 @@ def at_once(*_: Any) -> bool:
     return True
 
 
+def nothing(*_: Any) -> None:
+    """In the place of Surveyor.follow_up: what becomes of a survey is looked at by its caller only, if at all."""
+
+
 # Where answers are lost more often than not, what is made of that is soon seen.
 SILENT = Weather(answer_lost=0.3, lost=0.1)
 
@@ -132,6 +136,7 @@ BROKEN: Mapping[str, Plan] = {
     "a refused bind keeps its place": without("extender.app.serve.Bind", ForgetfulBind),
     "no answer is taken for no": without("extender.app.serve.Bind", HastyBind, SILENT, crashes=False),
     "a new leader does not catch up": without("extender.cluster.watch.survey.Survey.confirmed", at_once),
+    "surveys are not followed up": without("extender.cluster.watch.survey.Surveyor.follow_up", nothing),
     "pods are not assumed": without("extender.app.serve.Cache", UnassumingCache),
     "a list does not take away": without("extender.app.serve.Cache", AddingCache, SILENT),
     "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tests.simulation.api_server import (
     CLAIMS,
     DEVICE_CLAIMS,
@@ -20,8 +22,11 @@ from tests.simulation.api_server import (
 )
 from tests.simulation.tasks import Process, Simulation
 
-# Of an API server that was restored, and of a watch that delivers nothing, a process may not know for a minute.
+# For how long a process may not know that an API server was restored.
 UNKNOWING_SECONDS = 70.0
+# For how long a cache may be wrong, and its process ready, because a watch delivers nothing or has lost an event; and
+# for how long such a process may have stood still in this time.
+BLIND_SECONDS, STANDSTILL_SECONDS = 110.0, 30.0
 Amounts = Mapping[str, int]
 
 
@@ -60,6 +65,8 @@ class Judge:
     _placed: dict[str, tuple[int, Json]] = field(default_factory=dict)
     evictions: dict[str, str] = field(default_factory=dict)
     collections: Callable[[], dict[str, dict[str, Json]]] = dict
+    _changed: dict[tuple[str, str], Event] = field(default_factory=dict)
+    _changed_at: dict[tuple[str, str], float] = field(default_factory=dict)
     _lenient_until: float = 0.0
     _silent_until: float = 0.0
 
@@ -67,6 +74,10 @@ class Judge:
 
     def changed(self, event: Event) -> None:
         """See api_server.Judge."""
+        if event.path in (NODES, PODS):
+            reference = event.path, event.obj["metadata"]["uid"]
+            self._changed[reference] = event
+            self._changed_at[reference] = self.simulation.now
         if event.path == NODES:
             gone = event.type == "DELETED"
             self._nodes[event.obj["metadata"]["name"]].append((event.version, None if gone else event.obj))
@@ -120,12 +131,31 @@ class Judge:
         self._placed = {each["metadata"]["uid"]: (version, each) for each in held}
         self.bound = {uid: node for uid, node in self.bound.items() if uid in self._placed}
         self.known.clear()
+        self._changed.clear()
         for name, states in self._nodes.items():
             self._nodes[name] = [(at, state) for at, state in states if at <= version]
 
-    def silenced(self) -> None:
-        """See api_server.Judge: for a while a cache may hold what is old, and its comparer may find that out."""
-        self._silent_until = self.simulation.now + UNKNOWING_SECONDS
+    def lost(self, follower: Process, path: str, line: bytes) -> None:
+        """See api_server.Judge: for a while a cache may hold what is old, and its comparer may find that out.
+
+        Later events no longer show that the follower knows this one, until it lists everything again.
+        """
+        self._silent_until = self.simulation.now + BLIND_SECONDS
+        version = int(msgspec.json.decode(line)["object"]["metadata"]["resourceVersion"])
+        follower.facts.setdefault("gaps", {}).setdefault(path, version)
+
+    def require_knowledge(self, who: str, path: str, held: Mapping[str, str]) -> None:
+        """Requires of a ready process that it holds whatever has not changed for long; `held`: versions by UID."""
+        long_ago = self.simulation.now - BLIND_SECONDS - STANDSTILL_SECONDS
+        for (of_path, uid), event in self._changed.items():
+            if of_path != path or self._changed_at[of_path, uid] > long_ago:
+                continue
+            gone = event.type == "DELETED" or not shown(path, event.obj)
+            version = None if gone else event.obj["metadata"]["resourceVersion"]
+            self.require(
+                self.lenient or held.get(uid) == version,
+                f"{who} is ready, and has {uid} in version {held.get(uid)}, not {version}, for {BLIND_SECONDS:g} s",
+            )
 
     @property
     def silent(self) -> bool:

@@ -47,17 +47,20 @@ class Network:
 
     Attributes:
         without_leases: the process whose calls about leases get no answer, though all others do.
+        silent: the processes and paths whose watches stay open and deliver nothing, those that are opened later too.
     """
 
     def __init__(self, simulation: Simulation, api: ApiServer, weather: Weather) -> None:
         self.simulation, self.api, self.weather = simulation, api, weather
         self.streams: list[Stream] = []
         self.hung: list[Stream] = []
+        self.silent: set[tuple[Process, str]] = set()
         self.without_leases: Process | None = None
 
     def calm_down(self) -> None:
         """Nothing goes wrong any more."""
         self.weather, self.api.down, self.without_leases = CALM, False, None
+        self.silent.clear()
         for stream in self.hung:
             stream.recover()
 
@@ -194,6 +197,7 @@ class Stream:
         self._network, self._simulation = network, network.simulation
         self._silence_seconds = silence_seconds
         self._arrived, self._over, self._hung, self.muted = b"", False, False, False
+        self._loses_next = False
         self._latest = 0.0
         self._reader: Task | None = None
         network.streams.append(self)
@@ -201,7 +205,8 @@ class Stream:
     # ---- the server's end
 
     def send(self, line: bytes) -> None:
-        if self.muted and b"BOOKMARK" not in line:
+        if self._loses(line):
+            self._network.api.judge.lost(self.process, self.path, line)
             return
         now = self._simulation.now
         self._latest = max(self._latest + 1e-6, now + self._network.delay())
@@ -225,7 +230,17 @@ class Stream:
     def mute(self) -> None:
         """Bookmarks pass, and events vanish."""
         self.muted = True
-        self._network.api.judge.silenced()
+
+    def lose_next(self) -> None:
+        """The next event vanishes, and later ones are delivered."""
+        self._loses_next = True
+
+    def _loses(self, line: bytes) -> bool:
+        if (self.process, self.path) in self._network.silent:
+            return True
+        is_lost = (self.muted or self._loses_next) and b"BOOKMARK" not in line
+        self._loses_next = self._loses_next and not is_lost
+        return is_lost
 
     def hang(self) -> None:
         """Nothing arrives any more, and no end either."""

@@ -42,7 +42,7 @@ class OwnScheduler:
         self._missing: set[str] = set()
         self._checked_at = 0.0
         self.ready = False
-        self._settings = settings(process.name, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
+        self._settings = settings(process.name, simulation.random, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
         process.facts["elects"] = elects
         self._seed = simulation.random.randrange(1 << 30)
         simulation.spawn(process, f"{process.name} main", self._main)
@@ -78,6 +78,8 @@ class OwnScheduler:
                 self._simulation.undisturbed(lambda queue=queue: self._check(queue))  # type: ignore[misc]  # bound here
 
     def _check(self, queue: PriorityQueue) -> None:
+        if self.ready:
+            self.cache.check_knowledge()
         in_flight = {info.uid for info in queue.pods_in_flight()}
         self.cache.check(lambda uid: uid in in_flight)
         queued = {info.uid for tier in queue.pods().values() for info in tier}

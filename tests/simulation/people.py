@@ -161,7 +161,8 @@ class Misfortune:
             deeds = (
                 [self._cut] * 4
                 + [self._compact] * 2
-                + [self._hang, self._mute, self._outage, self._pause, self._skew, self._depose]
+                + [self._hang, self._mute, self._lose_next, self._silence]
+                + [self._outage, self._pause, self._skew, self._depose]
             )
             self._random.choice(deeds)()
             self._simulation.after(self._random.expovariate(0.3), self._act)
@@ -183,6 +184,21 @@ class Misfortune:
         if self._network.streams and self._random.random() < 0.5:
             self._simulation.tell("misfortune: a watch delivers no events any more")
             self._random.choice(self._network.streams).mute()
+
+    def _lose_next(self) -> None:
+        if self._network.streams:
+            stream = self._random.choice(self._network.streams)
+            self._simulation.tell(f"misfortune: {stream.process.name} loses the next event of {stream.path}")
+            stream.lose_next()
+
+    def _silence(self) -> None:
+        """A watch stays open and delivers nothing, and so do those that are opened in its place."""
+        if self._network.streams and self._random.random() < 0.5:
+            stream = self._random.choice(self._network.streams)
+            silent = stream.process, stream.path
+            self._simulation.tell(f"misfortune: {stream.process.name} has a silent watch of {stream.path}")
+            self._network.silent.add(silent)
+            self._simulation.after(self._random.uniform(20, 200), lambda: self._network.silent.discard(silent))
 
     def _outage(self) -> None:
         self._simulation.tell("misfortune: the API server is down")

@@ -8,6 +8,7 @@ from typing import Any
 
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
+from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.runtime.ports import LONG_AGO
@@ -42,11 +43,18 @@ class WitnessedCache(Cache):
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         super().replaced(kind, objects, asked_at)
+        self.process.facts.get("gaps", {}).pop(KINDS[kind].path, None)
         self._versions.pop(kind, None)  # it may be older than what was seen, where the server was restored
         self._seen(kind, objects)
 
     def knowledge(self) -> Knowledge:
-        return Knowledge(self._versions.get("Node", 0), self._versions.get("Pod", 0))
+        return Knowledge(self._known_version("Node"), self._known_version("Pod"))
+
+    def _known_version(self, kind: str) -> int:
+        """Returns the version up to which no event of the kind is missing."""
+        lost = self.process.facts.get("gaps", {}).get(KINDS[kind].path)
+        newest = self._versions.get(kind, 0)
+        return newest if lost is None else min(newest, lost - 1)
 
     @contextmanager
     def snapshot(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
@@ -73,6 +81,13 @@ class WitnessedCache(Cache):
             counted = {uid: table.nodes.names[row] for uid, row in rows.items() if row >= 0}
         placed = {uid: held.node_name for uid, held in self.view.pods().items() if held.node_name}
         require(placed == counted, f"{name}: the pods counted are not those that hold a place: {counted} {placed}")
+
+    def check_knowledge(self) -> None:
+        """Checks that a ready process is not blind for long, whatever its watches do."""
+        pods = {uid: held.pod.metadata.resource_version for uid, held in self.view.pods().items() if held.pod}
+        nodes = {node.uid: node.metadata.resource_version for node in self.view.objects("Node").values()}
+        for kind, versions in (("Pod", pods), ("Node", nodes)):
+            self.judge.require_knowledge(self.process.name, KINDS[kind].path, versions)
 
     def _seen(self, kind: str, objects: Sequence[Object]) -> None:
         newest = max((int(obj.metadata.resource_version) for obj in objects), default=0)
