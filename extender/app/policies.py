@@ -242,9 +242,9 @@ class Held:
     function: Callable[..., object]
 
     def __str__(self) -> str:
-        """Returns where it stands, as the rest of a line."""
+        """Returns the file that defines the function, as the rest of a line."""
         file = file_of(self.function)
-        return f" (its unreserve stands in {file})" if file else ""
+        return "" if file is None else f" (its unreserve is in {file})"
 
 
 def held_by(profiles: Iterable[Profile]) -> Mapping[str, object]:

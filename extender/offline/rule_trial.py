@@ -18,7 +18,7 @@ from extender.errors import ConfigurationError
 from extender.framework.rules import Check, Predicate, Priority
 from extender.offline.cluster import Cluster, state_of
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction
-from extender.plugins.users.failures import described, is_ctrl_c
+from extender.plugins.users.calls import described, is_ctrl_c
 from extender.table import PodInfo, Table
 
 Rule = PredicateFunction[..., object] | PriorityFunction[..., object]

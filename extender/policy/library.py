@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction, RuleFailures
-from extender.plugins.users.failures import described, is_ctrl_c
+from extender.plugins.users.calls import described, is_ctrl_c
 from extender.policy.faults import Faults
 
 

@@ -97,7 +97,7 @@ def test_a_rule_that_holds_what_pods_have_reserved_cannot_be_replaced_but_taken_
     loop.adopt(read({**document, "percentageOfNodesToScore": 7}, library))
     with pytest.raises(ConfigurationError) as caught:
         loop.adopt(read(document, holding()))
-    place = f"its unreserve stands in {__file__}"
+    place = f"its unreserve is in {__file__}"
     assert caught.value.faults == (f"Holds ({place}): cannot change while the process runs, restart it",)
     loop.adopt(read(profile()))
 

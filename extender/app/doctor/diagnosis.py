@@ -29,7 +29,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
 from extender.plugins.registry import users_rules
-from extender.plugins.users.failures import described
+from extender.plugins.users.calls import described
 from extender.plugins.users.predicate import CustomPredicate
 from extender.policy.policy import Policy
 from extender.table import PodInfo

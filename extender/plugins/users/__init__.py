@@ -1,6 +1,9 @@
-"""Users' own rules: plain functions, or functions over columns, made rules of the scheduler by a decorator."""
+"""Users' own rules: a decorator turns a function, per node or over columns, into a rule of the scheduler.
 
-from extender.plugins.users.failures import CountedFailures, RaisedFailures, RuleFailures
+Start with `predicate`. `function` reads the signature, and `calls` calls the function with a time limit.
+"""
+
+from extender.plugins.users.calls import CountedFailures, RaisedFailures, RuleFailures
 from extender.plugins.users.function import RuleFunction
 from extender.plugins.users.predicate import PredicateFunction, predicate, put_in_force
 from extender.plugins.users.priority import PriorityFunction, priority

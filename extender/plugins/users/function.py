@@ -1,9 +1,9 @@
-"""A user's function and what its signature says: what the engine passes to it, and what the policy may set.
+"""A user's function and its signature, which says how to call it and what the policy may set.
 
-Two positional parameters are (pod, node), the model's values: the function is called for one node after another.
-Three are (pod, table, rows): it is called once and answers for all rows. Rules of Reserve and Permit are about one
-node, and take (pod, node) or (pod, node, handle). Keyword-only parameters are the rule's arguments: the policy sets
-them, their annotations say what is allowed (anything that pydantic understands).
+Two positional parameters are (pod, node), structs of the model: the function is called for each node. Three are
+(pod, table, rows): it is called once for all rows. Reserve and Permit rules decide on one node and take (pod, node) or
+(pod, node, handle). Keyword-only parameters are the rule's arguments. The policy sets them, and pydantic validates them
+by their annotations.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
@@ -34,47 +35,50 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def interests_of(woken_by: Mapping[str, str] | None) -> Interests:
-    """Returns the events as a queue reads them; None: any event.
+    """Converts the events of a decorator to interests; None: any event.
 
     Args:
         woken_by: resource -> actions, in upstream's words: {"Node": "Add|UpdateNodeLabel", "AssignedPod": "Delete"}.
 
     Raises:
-        TypeError: a word is none of upstream's EventResource and ActionType.
+        TypeError: a word is not one of upstream's EventResource or ActionType.
     """
     if woken_by is None:
         return EVERYTHING
-    return Interests(tuple(Interest(_known(_RESOURCES, name), _actions(actions)) for name, actions in woken_by.items()))
+    return Interests(tuple(Interest(_find(_RESOURCES, name), _actions(actions)) for name, actions in woken_by.items()))
 
 
 def _actions(text: str) -> Action:
     actions = Action(0)
     for name in text.split("|"):
-        actions |= _known(_ACTIONS, name.strip())
+        actions |= _find(_ACTIONS, name.strip())
     return actions
 
 
-def _known(words: Mapping[str, T], word: str) -> T:
+def _find(words: Mapping[str, T], word: str) -> T:
     if word in words:
         return words[word]
-    raise TypeError(f"woken_by: there is no {word!r}{did_you_mean(word, words)}")
+    raise TypeError(f"woken_by: unknown {word!r}{did_you_mean(word, words)}")
 
 
 class RuleFunction(Generic[P, R]):
-    """A function made a rule by a decorator; called, it is that function still.
+    """A function that a decorator turned into a rule; calling it still calls the function.
 
     Attributes:
-        columns: it takes three positional parameters, not (pod, node).
+        columns: True if it takes three positional parameters instead of (pod, node).
         arguments: the model of its arguments.
     """
 
     forms = "(pod, node) or (pod, table, rows)"
 
     def __init__(self, function: Callable[P, R]) -> None:
-        """Raises TypeError where the function, which may be anything that can be called, has the form of no rule."""
+        """Raises TypeError if the function, or any other callable, does not have the signature of a rule."""
         parameters = list(inspect.signature(function).parameters.values())
-        self.function, plain = function, _plain(function)
-        self.__name__, self.__module__, self.__doc__ = plain.__name__, plain.__module__, plain.__doc__
+        plain = _plain(function)
+        self.function = function
+        self.__name__ = plain.__name__
+        self.__module__ = plain.__module__
+        self.__doc__ = plain.__doc__
         self.columns = _takes_three(plain.__qualname__, parameters, self.forms)
         _refuse_lazy(plain.__qualname__, function)
         self.arguments = _model(plain, [p for p in parameters if p.kind is p.KEYWORD_ONLY])
@@ -88,7 +92,7 @@ class RuleFunction(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class BoundFunction:
-    """A rule's function with the arguments that the policy gave."""
+    """A rule's function together with the arguments from the policy."""
 
     function: Callable[..., object]
     arguments: Mapping[str, object]
@@ -98,18 +102,19 @@ class BoundFunction:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Returns what has a name: the function within a partial or a wrapper, or the class of an object."""
+    """Returns the object that has a name: the function inside a partial or wrapper, or the class of an instance."""
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
     return function if hasattr(function, "__qualname__") else type(function)
 
 
-def file_of(function: Callable[..., object]) -> str:
-    """Returns the file that the function, or the class of the object, stands in; empty where there is none."""
+def file_of(function: Callable[..., object]) -> Path | None:
+    """Returns the file that defines the function, or the class of an instance; None if there is no file."""
     with suppress(TypeError, OSError):
-        return inspect.getsourcefile(_plain(function)) or ""
-    return ""
+        file = inspect.getsourcefile(_plain(function))
+        return Path(file) if file else None
+    return None
 
 
 def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> bool:
@@ -123,19 +128,20 @@ def _takes_three(name: str, parameters: list[inspect.Parameter], forms: str) -> 
 
 
 def _refuse_lazy(name: str, function: Callable[..., object]) -> None:
-    known = inspect.isroutine(function) or isinstance(function, partial)
-    called = function if known else type(function).__call__
+    is_function = inspect.isroutine(function) or isinstance(function, partial)
+    called = function if is_function else type(function).__call__
     if any(is_lazy(called) for is_lazy in _LAZY):
-        raise TypeError(f"{name} must return its answer: a rule is no async function, and yields nothing")
+        raise TypeError(f"{name} must return its answer: a rule cannot be an async function or a generator")
 
 
 def _model(function: Callable[..., object], parameters: list[inspect.Parameter]) -> type[BaseModel]:
-    """Only these parameters' annotations are looked up: those of pod and node may be there for type checkers alone."""
-    annotations = {each.name: Any if each.annotation is each.empty else each.annotation for each in parameters}
-    known = getattr(function.__call__ if inspect.isclass(function) else function, "__globals__", {})
-    types = get_type_hints(SimpleNamespace(__annotations__=annotations), known, include_extras=True)
-    fields: dict[str, Any] = {
-        each.name: (types[each.name], ... if each.default is each.empty else each.default) for each in parameters
-    }
+    """Builds the model of the arguments.
+
+    Only their annotations are evaluated, because those of pod and node may be importable by type checkers only.
+    """
+    annotations = {p.name: Any if p.annotation is p.empty else p.annotation for p in parameters}
+    names = getattr(function.__call__ if inspect.isclass(function) else function, "__globals__", {})
+    types = get_type_hints(SimpleNamespace(__annotations__=annotations), names, include_extras=True)
+    fields: dict[str, Any] = {p.name: (types[p.name], ... if p.default is p.empty else p.default) for p in parameters}
     config = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), arbitrary_types_allowed=True)
     return create_model(function.__name__, __config__=config, **fields)

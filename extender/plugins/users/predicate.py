@@ -1,4 +1,4 @@
-"""@predicate: a function that says which nodes can take a pod."""
+"""@predicate: turns a function into a rule that says which nodes can take a pod."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
-from extender.plugins.users.failures import RuleFailures, is_ctrl_c, sendable
+from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
-from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MOST_REASONS: Final = 256
-"""How many reasons of a rule a pod may have on all nodes: each costs a column of them."""
+MAX_REASONS: Final = 256
+"""The number of different reasons that a rule may give for one pod, because each costs a column of all nodes."""
 
 
 class PredicateFunction(RuleFunction[P, R]):
-    """A function made a predicate by `@predicate`."""
+    """A function that `@predicate` turned into a predicate."""
 
     def __init__(self, function: Callable[P, R], sees_pods: bool, woken_by: Mapping[str, str] | None = None) -> None:
         super().__init__(function)
-        self.sees_pods, self.interests = sees_pods, interests_of(woken_by)
-        self._reached: Mapping[str, Callable[[], object]] = {}
+        self.sees_pods = sees_pods
+        self.interests = interests_of(woken_by)
+        self._wakers: Mapping[str, Callable[[], object]] = {}
 
     @property
     def in_force(self) -> bool:
-        """Is True while `extender serve` or `extender schedule` decides by it: never offline, nor once it is replaced.
+        """True while `extender serve` or `extender schedule` uses the rule; False offline and after it was replaced.
 
-        A thread of the rule's own should end when this is False.
+        A thread that the rule has started should end when this is False.
         """
-        return bool(self._reached)
+        return bool(self._wakers)
 
     def wake(self) -> None:
-        """Has the pods tried again that it refused, for something outside the cluster has changed; from any thread.
+        """Retries the pods that this rule refused, after a change outside the cluster. May be called from any thread.
 
-        `extender schedule` tries them after their backoff; `extender serve` brings those that fit now to
-        kube-scheduler's notice, if it leads. Nothing happens where the rule is not in force.
+        `extender schedule` retries them after their backoff. In `extender serve` the leader makes kube-scheduler retry
+        those that fit now. Does nothing while the rule is not in force.
         """
-        for reached in self._reached.values():
-            reached()
+        for waker in self._wakers.values():
+            waker()
 
-    def reach(self, reached: Mapping[str, Callable[[], object]]) -> None:
-        """Sets what `wake` calls, by the names that the rule has in the policy; none: it is not in force."""
-        self._reached = reached
+    def put_in_force(self, wakers: Mapping[str, Callable[[], object]]) -> None:
+        """Sets what `wake` calls, by the rule's names in the policy; empty: the rule is no longer in force."""
+        self._wakers = wakers
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Predicate:
-        """The predicate as the engine runs it; `arguments` are valid already."""
+        """Returns the predicate for the engine; `arguments` must be valid."""
         code = Code.UNSCHEDULABLE if self.sees_pods else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         function = BoundFunction(self.function, arguments)
         return CustomPredicate(name, function, self.columns, code, failures, self.interests, self)
@@ -71,21 +71,21 @@ def predicate(
 def predicate(
     function: Callable[P, R] | None = None, /, *, sees_pods: bool = False, woken_by: Mapping[str, str] | None = None
 ) -> PredicateFunction[P, R] | Callable[[Callable[P, R]], PredicateFunction[P, R]]:
-    """Makes the function a predicate.
+    """Turns the function into a predicate.
 
-    One of (pod, node) answers True or None where the pod fits; where it does not, the reason as a short text without
-    names and numbers ("node(s) had no power left"), or False for a general one. One of (pod, table, rows) answers
-    bool[len(rows)], True where the pod fits, or {reason: bool[len(rows)]}, True where it does not for that reason. Of
-    more than 256 reasons for one pod the rest share one.
+    A function of (pod, node) returns True or None if the pod fits. If not, it returns the reason, a short text without
+    names and numbers ("node(s) had no power left"), or False for a general reason. A function of (pod, table, rows)
+    returns bool[len(rows)], True if the pod fits, or {reason: bool[len(rows)]}, True if it does not. If a pod gets more
+    than 256 different reasons, the rest share one.
 
     Args:
-        sees_pods: the answer depends on the pods that stand on the nodes, so that evicting some may help. Without it a
-            refusal is final, and preemption leaves the node alone.
-        woken_by: the cluster events that may help a pod that it refused, in upstream's words: {"Node":
-            "Add|UpdateNodeLabel", "AssignedPod": "Delete"}. Without it any event has `extender schedule` try the pod
-            again; kube-scheduler does so whatever an extender says. Raises TypeError for other words.
+        sees_pods: True if the answer depends on placed pods, so that evicting some may help. Without it, preemption
+            does not consider the nodes that the rule refuses.
+        woken_by: the cluster events that may help a pod that the rule refused, in upstream's words: {"Node":
+            "Add|UpdateNodeLabel", "AssignedPod": "Delete"}. Without it, `extender schedule` retries the pod after any
+            event, as kube-scheduler always does. Raises TypeError for unknown words.
 
-    Where the function raises, or answers anything else, the node is refused for good, with the rule's name.
+    If the function raises or returns anything else, the node is refused, and no eviction helps.
     """
     if function is not None:
         return PredicateFunction(function, sees_pods, woken_by)
@@ -94,7 +94,7 @@ def predicate(
 
 @dataclass(frozen=True, slots=True)
 class CustomPredicate:
-    """A user's predicate with its name and arguments."""
+    """A user's predicate, with its name and arguments."""
 
     name: str
     function: BoundFunction
@@ -105,30 +105,30 @@ class CustomPredicate:
     decorated: PredicateFunction[..., Any] | None = None
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
-        return _ColumnsCheck(self, pod, table) if self.columns else _PlainCheck(self, pod, table)
+        return _ColumnsCheck(self, pod, table) if self.columns else _NodeByNodeCheck(self, pod, table)
 
     def refusal(self, reason: str) -> Refusal:
         return Refusal(self.name, self.code, (sendable(reason) or f"node(s) were refused by {self.name}",))
 
     @property
     def other_reasons(self) -> str:
-        """The text for all reasons beyond MOST_REASONS."""
+        """The text of all reasons beyond MAX_REASONS."""
         return f"node(s) were refused by {self.name} for other reasons"
 
     def failed(self, error: BaseException) -> Refusal:
-        """Nobody knows what the rule would have said: closed, and beyond what evicting pods could open."""
+        """Returns the refusal for a rule that failed; no eviction helps, because its answer is unknown."""
         self.failures.failed(self.name, error)
         return unresolvable(self.name, f"rule {self.name} failed")
 
 
 def put_in_force(profiles: Iterable[Profile], wake: Callable[[str], object], before: Iterable[Profile] = ()) -> None:
-    """Has the rules of these profiles call `wake` with their name; those of `before` alone are in force no longer."""
-    reached: dict[PredicateFunction[..., Any], dict[str, Callable[[], object]]]
-    reached = {decorated: {} for _, decorated in _decorated_in(before)}
+    """Makes the rules of these profiles call `wake(name)`; rules that only `before` has are no longer in force."""
+    wakers: dict[PredicateFunction[..., Any], dict[str, Callable[[], object]]]
+    wakers = {decorated: {} for _, decorated in _decorated_in(before)}
     for name, decorated in _decorated_in(profiles):
-        reached.setdefault(decorated, {})[name] = partial(wake, name)
-    for decorated, names in reached.items():
-        decorated.reach(names)
+        wakers.setdefault(decorated, {})[name] = partial(wake, name)
+    for decorated, by_name in wakers.items():
+        decorated.put_in_force(by_name)
 
 
 def _decorated_in(profiles: Iterable[Profile]) -> Iterator[tuple[str, PredicateFunction[..., Any]]]:
@@ -139,7 +139,9 @@ def _decorated_in(profiles: Iterable[Profile]) -> Iterator[tuple[str, PredicateF
 
 class _CustomCheck(Check):
     def __init__(self, rule: CustomPredicate, pod: PodInfo, table: Table) -> None:
-        self._rule, self._pod, self._table = rule, pod, table
+        self._rule = rule
+        self._pod = pod
+        self._table = table
         self.sees_pods = rule.code is Code.UNSCHEDULABLE
 
     def refuse(self, rows: Rows) -> Verdict:
@@ -149,31 +151,36 @@ class _CustomCheck(Check):
         raise NotImplementedError
 
 
-class _PlainCheck(_CustomCheck):
+class _NodeByNodeCheck(_CustomCheck):
     def _judge(self, rows: Rows) -> Verdict:
-        by_reason: dict[str, list[int]] = {}
-        broken: list[int] = []
+        positions_by_reason: dict[str, list[int]] = {}
+        failed: list[int] = []
         first_error: BaseException | None = None
-        deadline, rest = self._table.deadline, f"the rest of {self._rule.name}"
+        deadline = self._table.deadline
         for position, row in enumerate(rows.tolist()):
-            deadline.check(rest)
+            deadline.check(f"the rest of {self._rule.name}")
             try:
                 reason = self._reason(row)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
                 first_error = first_error or error
-                broken.append(position)
+                failed.append(position)
             else:
                 if reason is not None:
-                    known = reason in by_reason or len(by_reason) < MOST_REASONS
-                    by_reason.setdefault(reason if known else self._rule.other_reasons, []).append(position)
-        verdict = [(_mask(at, len(rows)), self._rule.refusal(reason)) for reason, at in by_reason.items()]
+                    if reason not in positions_by_reason and len(positions_by_reason) >= MAX_REASONS:
+                        reason = self._rule.other_reasons
+                    positions_by_reason.setdefault(reason, []).append(position)
+        verdict = [
+            (_mask(positions, len(rows)), self._rule.refusal(reason))
+            for reason, positions in positions_by_reason.items()
+        ]
         if first_error is not None:
-            verdict.append((_mask(broken, len(rows)), self._rule.failed(first_error)))
+            verdict.append((_mask(failed, len(rows)), self._rule.failed(first_error)))
         return verdict
 
     def _reason(self, row: int) -> str | None:
+        """Returns the reason of the refusal, empty for the general one, or None if the pod fits."""
         answer = self._rule.function(self._pod.pod, self._table.nodes.node(row))
         if answer is None:
             return None
@@ -181,7 +188,7 @@ class _PlainCheck(_CustomCheck):
             return None if answer else ""
         if isinstance(answer, str):
             return answer
-        raise TypeError(f"a predicate of (pod, node) answers True, False, None or a reason, not {answer!r}")
+        raise TypeError(f"a predicate of (pod, node) must return True, False, None or a reason, not {answer!r}")
 
 
 class _ColumnsCheck(_CustomCheck):
@@ -198,13 +205,13 @@ class _ColumnsCheck(_CustomCheck):
     def _verdict(self, answer: object, rows: int) -> Verdict:
         if not isinstance(answer, Mapping):
             return [(~_bools(answer, rows), self._rule.refusal(""))]
-        told = np.zeros(rows, np.bool_)
+        refused = np.zeros(rows, np.bool_)
         others = np.zeros(rows, np.bool_)
         verdict: list[tuple[BoolColumn, Refusal]] = []
-        for reason, refused in answer.items():
-            mask = _bools(refused, rows) & ~told
-            told |= mask
-            if len(verdict) < MOST_REASONS:
+        for reason, column in answer.items():
+            mask = _bools(column, rows) & ~refused
+            refused |= mask
+            if len(verdict) < MAX_REASONS:
                 verdict.append((mask, self._rule.refusal(str(reason))))
             else:
                 others |= mask
@@ -214,7 +221,7 @@ class _ColumnsCheck(_CustomCheck):
 def _bools(answer: object, rows: int) -> BoolColumn:
     mask = np.asarray(answer)
     if mask.dtype != np.bool_ or mask.shape != (rows,):
-        raise TypeError(f"a predicate of columns answers bool[{rows}], not {mask.dtype}{list(mask.shape)}")
+        raise TypeError(f"a predicate of columns must return bool[{rows}], not {mask.dtype}{list(mask.shape)}")
     return mask
 
 

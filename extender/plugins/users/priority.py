@@ -1,4 +1,4 @@
-"""@priority: a function that says how good a node is for a pod."""
+"""@priority: turns a function into a rule that says how good a node is for a pod."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from extender.errors import DeadlineExceeded
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
-from extender.plugins.users.failures import RuleFailures, is_ctrl_c
+from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c
 from extender.plugins.users.function import BoundFunction, RuleFunction
-from extender.plugins.users.unanswered import answer_of
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -25,14 +24,14 @@ Floats = NDArray[np.float64]
 
 
 class PriorityFunction(RuleFunction[P, R]):
-    """A function made a priority by `@priority`."""
+    """A function that `@priority` turned into a priority."""
 
     def __init__(self, function: Callable[P, R], normalise: bool) -> None:
         super().__init__(function)
         self.normalise = normalise
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> Priority:
-        """The priority as the engine runs it; `arguments` are valid already."""
+        """Returns the priority for the engine; `arguments` must be valid."""
         return CustomPriority(name, BoundFunction(self.function, arguments), self.columns, self.normalise, failures)
 
 
@@ -43,15 +42,16 @@ def priority(*, normalise: bool = False) -> Callable[[Callable[P, R]], PriorityF
 def priority(
     function: Callable[P, R] | None = None, /, *, normalise: bool = False
 ) -> PriorityFunction[P, R] | Callable[[Callable[P, R]], PriorityFunction[P, R]]:
-    """Makes the function a priority.
+    """Turns the function into a priority.
 
-    One of (pod, node) answers a number, one of (pod, table, rows) a number for each row; more is better.
+    A function of (pod, node) returns a number, one of (pod, table, rows) returns a number for each row. Higher is
+    better.
 
     Args:
-        normalise: the numbers may be of any size and sign; the worst node gets 0 and the best 100 (all 0 where there is
-            no difference). Without it they are meant to be 0..100, and cut off there.
+        normalise: True if the numbers may have any range. The worst node then scores 0 and the best 100, or all score 0
+            if they are equal. Without it, numbers are clipped to 0..100.
 
-    Where the function raises, or answers anything else for any node, it has no opinion on the pod.
+    If the function raises or returns anything else for any node, it is ignored for this pod.
     """
     if function is not None:
         return PriorityFunction(function, normalise)
@@ -60,7 +60,7 @@ def priority(
 
 @dataclass(frozen=True, slots=True)
 class CustomPriority:
-    """A user's priority with its name and arguments."""
+    """A user's priority, with its name and arguments."""
 
     name: str
     function: BoundFunction
@@ -73,7 +73,9 @@ class CustomPriority:
             answers = answer_of(self.name, partial(self._answers, pod, table, rows), table.deadline)
             numbers = _numbers(answers, len(rows))
             points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
-            return RowScorer(lambda _: np.rint(points).astype(np.int64))  # asked by now: it may have no opinion
+            # Computed here and not in the scorer, because a rule that fails must not give one.
+            scores = np.rint(points).astype(np.int64)
+            return RowScorer(lambda _: scores)
         except DeadlineExceeded:
             raise
         except BaseException as error:
@@ -85,26 +87,26 @@ class CustomPriority:
     def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:
         if self.columns:
             return self.function(pod, table, rows)
-        answers, deadline, rest = [], table.deadline, f"the rest of {self.name}"
+        answers = []
         for row in rows.tolist():
-            deadline.check(rest)
+            table.deadline.check(f"the rest of {self.name}")
             answers.append(self.function(pod.pod, table.nodes.node(row)))
         return answers
 
 
 def _shown(answer: object) -> str:
-    """Returns what was answered; of nodes, one after another, for the first that got no number."""
+    """Returns the answer for an error message; of a list, the first element that is not a number."""
     answers = answer if isinstance(answer, list) else []
-    return reprlib.repr(next((each for each in answers if np.asarray(each).dtype.kind not in "biuf"), answer))
+    return reprlib.repr(next((item for item in answers if np.asarray(item).dtype.kind not in "biuf"), answer))
 
 
 def _numbers(answer: object, rows: int) -> Floats:
     column = np.asarray(answer)
     if column.dtype.kind not in "biuf" or column.shape != (rows,):
-        raise TypeError(f"a priority answers a number for each of {rows} nodes, not {_shown(answer)}")
+        raise TypeError(f"a priority must return a number for each of {rows} nodes, not {_shown(answer)}")
     numbers = column.astype(np.float64)
     if not np.isfinite(numbers).all():
-        raise ValueError("a priority answers finite numbers")
+        raise ValueError("a priority must return finite numbers")
     return numbers
 
 
@@ -115,7 +117,7 @@ def _spread(numbers: Floats) -> Floats:
     if len(numbers) == 0 or width == 0:
         return np.zeros(len(numbers))
     if width == np.inf:
-        raise ValueError("a priority answers numbers that are not endlessly far apart")
-    # Divided first: a number near the largest float must not overflow.
+        raise ValueError("a priority must return numbers whose difference is finite")
+    # Divides first, because a number near the largest float would overflow.
     spread: Floats = (numbers - worst) / width * MAX_SCORE
     return spread

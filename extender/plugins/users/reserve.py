@@ -1,4 +1,4 @@
-"""@reserve and @permit: functions that a pod passes between the choice of its node and its Binding."""
+"""@reserve and @permit: turn functions into rules that run after a node was chosen and before the pod is bound."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from extender.framework.permit import Handle, ReserveRule, Wait
 from extender.framework.plugin import PERMIT, RESERVE
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.failures import RuleFailures, is_ctrl_c, sendable
+from extender.plugins.users.calls import RuleFailures, answer_of, is_ctrl_c, sendable
 from extender.plugins.users.function import BoundFunction, RuleFunction, interests_of
-from extender.plugins.users.unanswered import answer_of
 from extender.runtime.clock import Deadline
 
 P = ParamSpec("P")
@@ -24,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class ReserveFunction(RuleFunction[P, R]):
-    """A function made a rule of Reserve by `@reserve`."""
+    """A function that `@reserve` turned into a rule of Reserve."""
 
     forms = "(pod, node) or (pod, node, handle)"
     point = RESERVE
@@ -35,10 +34,10 @@ class ReserveFunction(RuleFunction[P, R]):
         self._undo: ReserveFunction[..., object] | None = None
 
     def unreserve(self, function: F) -> F:
-        """Makes `function` the one that takes back what this rule did for a pod that is not bound after all.
+        """Decorates the function that undoes what this rule did for a pod that was not bound.
 
-        It takes what the rule takes, and those of its arguments that it names. It may be called for a pod that the rule
-        was not asked about, or has rejected, and more than once. Raises TypeError where its form is another.
+        It takes what the rule takes, and may leave out arguments. It may be called more than once, and also for a pod
+        that the rule rejected or was not called for. Raises TypeError if it takes arguments that the rule does not.
         """
         undo: ReserveFunction[..., object] = ReserveFunction(function)
         if unknown := undo.arguments.model_fields.keys() - self.arguments.model_fields.keys():
@@ -47,18 +46,18 @@ class ReserveFunction(RuleFunction[P, R]):
         return function
 
     def rule(self, name: str, arguments: Mapping[str, object], failures: RuleFailures) -> ReserveRule:
-        """The rule as the engine runs it; `arguments` are valid already."""
-        undo = None if self._undo is None else self._undo.given(arguments)
-        return CustomReserve(name, self.given(arguments), undo, self.point == PERMIT, failures, self.interests)
+        """Returns the rule for the engine; `arguments` must be valid."""
+        undo = None if self._undo is None else self._undo.call_with(arguments)
+        return CustomReserve(name, self.call_with(arguments), undo, self.point == PERMIT, failures, self.interests)
 
-    def given(self, arguments: Mapping[str, object]) -> _Call:
+    def call_with(self, arguments: Mapping[str, object]) -> _Call:
         """Returns the function with those of the arguments that it takes."""
         own = {key: value for key, value in arguments.items() if key in self.arguments.model_fields}
         return _Call(BoundFunction(self.function, own), self.columns)
 
 
 class PermitFunction(ReserveFunction[P, R]):
-    """A function made a rule of Permit by `@permit`."""
+    """A function that `@permit` turned into a rule of Permit."""
 
     point = PERMIT
 
@@ -70,15 +69,15 @@ def reserve(*, woken_by: Mapping[str, str] | None = None) -> Callable[[Callable[
 def reserve(
     function: Callable[P, R] | None = None, /, *, woken_by: Mapping[str, str] | None = None
 ) -> ReserveFunction[P, R] | Callable[[Callable[P, R]], ReserveFunction[P, R]]:
-    """Makes the function a rule of Reserve, which is asked once a pod counts on its node.
+    """Turns the function into a rule of Reserve, which is called once the pod is assumed on its node.
 
-    One of (pod, node) or (pod, node, handle) answers True or None where it has reserved what the pod needs, else the
-    reason why the pod cannot go there now, or False. `@rule.unreserve` decorates the function that takes it back.
+    A function of (pod, node) or (pod, node, handle) returns True or None if it has reserved what the pod needs. If not,
+    it returns the reason, or False. `@rule.unreserve` decorates the function that undoes the reservation.
 
     Args:
-        woken_by: the cluster events that may help a pod that it rejected, as for `predicate`.
+        woken_by: the cluster events that may help a pod that the rule rejected, as for `predicate`.
 
-    Where the function raises, or answers anything else, the pod is tried again after its backoff.
+    If the function raises or returns anything else, the pod is retried after its backoff.
     """
     if function is not None:
         return ReserveFunction(function, woken_by)
@@ -92,10 +91,10 @@ def permit(*, woken_by: Mapping[str, str] | None = None) -> Callable[[Callable[P
 def permit(
     function: Callable[P, R] | None = None, /, *, woken_by: Mapping[str, str] | None = None
 ) -> PermitFunction[P, R] | Callable[[Callable[P, R]], PermitFunction[P, R]]:
-    """Makes the function a rule of Permit, which is asked after all rules of Reserve, and may have the pod wait.
+    """Turns the function into a rule of Permit, which is called after all rules of Reserve and may make the pod wait.
 
-    It answers as one of `reserve` does, or `Wait(seconds)`: then the pod keeps its node while others are scheduled, and
-    is bound once the rule allows it (`handle.waiting`), or rejected when its time is over.
+    It returns what a rule of `reserve` returns, or `Wait(seconds)`. A waiting pod keeps its node while other pods are
+    scheduled. It is bound once the rule allows it (`handle.waiting`), or rejected after that time.
     """
     if function is not None:
         return PermitFunction(function, woken_by)
@@ -104,7 +103,7 @@ def permit(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function with its arguments, and whether it takes a handle."""
+    """A function with its arguments. `takes_handle` is True if its third parameter is a handle."""
 
     function: BoundFunction
     takes_handle: bool
@@ -116,7 +115,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class CustomReserve:
-    """A user's rule of Reserve or Permit with its name and arguments."""
+    """A user's rule of Reserve or Permit, with its name and arguments."""
 
     name: str
     function: _Call
@@ -126,7 +125,7 @@ class CustomReserve:
     interests: Interests = EVERYTHING
 
     def run(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> float:
-        """See ReserveRule."""
+        """Calls the function, see ReserveRule.run."""
         try:
             answer = answer_of(self.name, partial(self.function, pod, node, handle), deadline)
             seconds = self._seconds(answer)
@@ -142,25 +141,26 @@ class CustomReserve:
         return seconds
 
     def unreserve(self, pod: Pod, node: Node, handle: Handle, deadline: Deadline) -> None:
-        """See ReserveRule."""
+        """Calls the function that undoes it, see ReserveRule.unreserve."""
         try:
             if self.undo is not None:
                 answer_of(f"unreserve of {self.name}", partial(self.undo, pod, node, handle), deadline)
         except RuleUnanswered as error:
             self.failures.failed(self.name, error)
             raise
-        except BaseException as error:  # the others, and the pod itself, must be given back all the same
+        except BaseException as error:  # the other rules, and the pod itself, must still be unreserved
             if is_ctrl_c(error):
                 raise
             self.failures.failed(self.name, error)
 
     def _seconds(self, answer: object) -> float | None:
-        """Returns how long the pod has to wait; None: it is rejected."""
+        """Returns how long the pod may wait; None if it is rejected."""
         if answer is None or answer is True:
             return 0.0
         if answer is False or isinstance(answer, str):
             return None
         if isinstance(answer, Wait) and self.may_wait:
             return float(answer.timeout_seconds)
-        point, waits = (PERMIT, ", Wait(seconds)") if self.may_wait else (RESERVE, "")
-        raise TypeError(f"a rule of {point} answers True, None{waits}, False or a reason, not {answer!r}")
+        answers = "True, None, Wait(seconds), False or a reason" if self.may_wait else "True, None, False or a reason"
+        point = PERMIT if self.may_wait else RESERVE
+        raise TypeError(f"a rule of {point} must return {answers}, not {answer!r}")

@@ -12,7 +12,7 @@ from extender.cli.main import cli
 from extender.errors import ConfigurationError
 
 MISSPELT = "r.py:4: AttributeError: 'Pod' object has no attribute 'lables' (did you mean labels?)"
-NO_ANSWER = "TypeError: a predicate of (pod, node) answers True, False, None or a reason, not 3"
+NO_ANSWER = "TypeError: a predicate of (pod, node) must return True, False, None or a reason, not 3"
 EXAMPLE = Path(__file__).parents[3] / "extender" / "offline" / "example.yaml"
 
 

@@ -53,7 +53,7 @@ class Asynchronous:
 
 @pytest.mark.parametrize("function", [asynchronous, generator, partial(asynchronous), Asynchronous()])
 def test_what_answers_later_is_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match="must return its answer: a rule is no async function, and yields nothing"):
+    with pytest.raises(TypeError, match="must return its answer: a rule cannot be an async function or a generator"):
         predicate(function)
 
 

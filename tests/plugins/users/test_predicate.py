@@ -15,7 +15,7 @@ from extender.framework.rules import Check
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.node_name import NodeName
 from extender.plugins.users import CountedFailures, RaisedFailures, predicate
-from extender.plugins.users.predicate import MOST_REASONS
+from extender.plugins.users.predicate import MAX_REASONS
 from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
@@ -82,7 +82,7 @@ def test_reasons_beyond_the_most_that_are_told_share_one(form: str) -> None:
         "of nodes": lambda pod, node: f"{node.name} was too far away",
         "of columns": lambda pod, table, rows: {f"{table.nodes.names[r]} was too far away": rows == r for r in rows},
     }
-    nodes = [make_node(f"n{i}").obj() for i in range(MOST_REASONS + 20)]
+    nodes = [make_node(f"n{i}").obj() for i in range(MAX_REASONS + 20)]
     rule = predicate(functions[form]).rule("mine", {}, Remembered())
     found = refusals(rule, POD, *nodes)
     assert len(found) == len(nodes)
@@ -90,7 +90,7 @@ def test_reasons_beyond_the_most_that_are_told_share_one(form: str) -> None:
     others = [
         refusal for refusal in found.values() if refusal.reasons == ("node(s) were refused by mine for other reasons",)
     ]
-    assert (len(others), len(set(found.values()))) == (20, MOST_REASONS + 1)
+    assert (len(others), len(set(found.values()))) == (20, MAX_REASONS + 1)
 
 
 def test_what_raises_on_one_node_refuses_that_node() -> None:

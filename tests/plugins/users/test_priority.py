@@ -92,7 +92,7 @@ def test_what_fails_names_the_answer(answer: object, told: str) -> None:
             messages.append(str(error))
 
     scores(priority(lambda pod, node: answer).rule("mine", {}, Listening()), POD, *NODES)
-    assert messages == [f"a priority answers a number for each of {len(NODES)} nodes, {told}"]
+    assert messages == [f"a priority must return a number for each of {len(NODES)} nodes, {told}"]
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))

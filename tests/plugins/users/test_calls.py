@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from extender.errors import DeadlineExceeded, RuleUnanswered
-from extender.plugins.users.unanswered import MOST_AT_WORK, answer_of
+from extender.plugins.users.calls import MAX_RUNNING, answer_of
 from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
 from tests.stock.waiting import wait_until
 
@@ -39,10 +39,10 @@ def test_an_interrupt_that_the_rule_itself_raises_is_an_error_of_its_own() -> No
 def test_rules_that_hang_for_good_are_not_asked_for_ever() -> None:
     end = Event()
     try:
-        for _ in range(MOST_AT_WORK):
+        for _ in range(MAX_RUNNING):
             with pytest.raises(RuleUnanswered, match=r"no decision within 0.02 s: Rule has not answered"):
                 answer_of("Rule", lambda: end.wait(60), deadline(0.02))
-        with pytest.raises(RuleUnanswered, match=f"Rule is not asked: {MOST_AT_WORK} rules have yet to answer"):
+        with pytest.raises(RuleUnanswered, match=f"Rule was not called: {MAX_RUNNING} calls of rules are"):
             answer_of("Rule", lambda: end.wait(60), deadline())
     finally:
         end.set()

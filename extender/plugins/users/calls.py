@@ -1,0 +1,130 @@
+"""Calls of users' functions: with a time limit, and with errors that say where in the user's file they come from.
+
+Nothing can interrupt the code of a function. So if a decision has a deadline, the function runs in another thread, and
+the decision goes on without it once the deadline has passed.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from math import inf
+from pathlib import Path
+from threading import Semaphore, current_thread, main_thread
+from typing import Final, Protocol, TypeVar
+
+from extender.errors import RuleUnanswered
+from extender.runtime.clock import Deadline
+from extender.runtime.near_names import did_you_mean
+from extender.runtime.ports import Telemetry
+from extender.runtime.threads import ParkedThreads
+
+T = TypeVar("T")
+MAX_RUNNING: Final = 64
+"""The number of calls in other threads at once. A call that never returns keeps its thread and its place."""
+_places = Semaphore(MAX_RUNNING)
+_threads = ParkedThreads[Callable[[], None]](lambda work: work(), "rule")
+_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
+
+
+def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
+    """Returns what `call` returns, or raises what it raises.
+
+    Raises:
+        RuleUnanswered: the deadline passed first. The call goes on, and its result is ignored.
+    """
+    if deadline.left_seconds == inf:
+        return call()
+    if not _places.acquire(blocking=False):
+        raise RuleUnanswered(f"{rule} was not called: {MAX_RUNNING} calls of rules are still running")
+    answer: Future[T] = Future()
+    try:
+        _threads.take(partial(_run, call, answer))
+    except BaseException:
+        _places.release()
+        raise
+    if not _is_done(answer, deadline.left_seconds):
+        raise RuleUnanswered(deadline.told(f"{rule} has not answered"), answer)
+    return answer.result()
+
+
+def _is_done(answer: Future[T], seconds: float) -> bool:
+    """Waits for the answer; returns False if it has none after so many seconds."""
+    try:
+        answer.exception(max(seconds, 0.0))
+    except TimeoutError:  # raised by the wait, or by the rule itself
+        return answer.done()
+    return True
+
+
+def _run(call: Callable[[], T], answer: Future[T]) -> None:
+    try:
+        answer.set_result(call())
+    except KeyboardInterrupt as error:  # raised by the rule itself: Ctrl-C reaches the main thread only
+        answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
+    except BaseException as error:  # a user's code may raise anything
+        answer.set_exception(error)
+    finally:
+        _places.release()
+
+
+def described(error: BaseException) -> str:
+    """Returns `rules.py:12: AttributeError: ... (did you mean labels?)`, with the last line in the user's own code."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_LIBRARIES)]
+    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}: " if own else ""
+    return f"{place}{type(error).__name__}: {error}{_suggestion(error)}"
+
+
+def _suggestion(error: BaseException) -> str:
+    if not isinstance(error, AttributeError) or error.name is None:
+        return ""
+    return did_you_mean(error.name, dir(error.obj))
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Returns True for Ctrl-C, which ends the process; anything else that a rule raises is a failure of the rule."""
+    return isinstance(error, KeyboardInterrupt) and current_thread() is main_thread()
+
+
+def sendable(reason: str) -> str:
+    """Returns a rule's reason as text that can be encoded: lone surrogates become `?`."""
+    return reason.encode(errors="replace").decode()
+
+
+class RuleFailures(Protocol):
+    """Receives the failures of rules: once for each pod and rule, whatever the number of nodes."""
+
+    def failed(self, rule: str, error: BaseException) -> None:
+        """`error` has its traceback."""
+        ...
+
+
+class CountedFailures:
+    """Counts all failures, and logs the first of each rule and type of error."""
+
+    def __init__(self, telemetry: Telemetry, log: Callable[[str, BaseException], None]) -> None:
+        self._telemetry = telemetry
+        self._log = log
+        self._logged: set[tuple[str, type[BaseException]]] = set()
+
+    def failed(self, rule: str, error: BaseException) -> None:
+        self._telemetry.rule_failed(rule)
+        if (rule, type(error)) not in self._logged:
+            self._logged.add((rule, type(error)))
+            self._log(rule, error)
+
+
+class RaisedFailures:
+    """Raises the error, for tests and offline commands: a wrong rule should stop them."""
+
+    def failed(self, rule: str, error: BaseException) -> None:
+        if not isinstance(error, Exception):  # it would end the caller's thread or process
+            action = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {error!r}"
+            error = RuntimeError(f"the rule {action}").with_traceback(error.__traceback__)
+        error.add_note(f"in rule {rule}")
+        raise error
