@@ -1,5 +1,5 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench`, `bench-cluster`, `bench-webhook`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster`, `bench-webhook`, `mutate`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test explore backlogs test-injection test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
+.PHONY: help setup run test explore backlogs test-injection mutate test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,9 @@ backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 ba
 
 test-injection: $(READY) ## raise an error at calls of every function of the loop, one a run; about ten minutes on two cores
 	INJECTIONS=all $(VENV)/bin/pytest -n 2 tests/scheduler/test_injected_errors.py
+
+mutate: $(READY) ## change the code in 2,000 places, one at a time, and report where no test notices; takes up to three hours
+	@$(VENV)/bin/python -m tests.mutation $(ARGS)
 
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)
