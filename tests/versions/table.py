@@ -9,16 +9,16 @@ from tests.versions.survey import GATES, Survey
 INTRODUCTION = """\
 # Versions of Kubernetes
 
-The end-to-end tests (`extender serve` under the stock kube-scheduler, `extender schedule` in its place) with
-kube-apiserver and kube-scheduler of each version, as released and with their defaults. `make test-versions` builds and
-runs them, and writes this file.
+This page shows the results of the end-to-end tests with kube-apiserver and kube-scheduler of each version, in their
+default configuration: `extender serve` under the stock kube-scheduler, and `extender schedule` instead of it.
+`make test-versions` builds and runs them, and writes this file.
 """
 _GATES = """
 ## Feature gates
 
-Those that decide where pods go, by default; a dash is one that the version does not have. The extender decides as the
-newest of these versions: for a cluster of another, give it that cluster's gates (`--feature-gates`, or a policy's
-`featureGates`) where it knows them.
+These gates influence where pods are placed; the table shows their defaults, and a dash if the version does not have the
+gate. The extender uses the defaults of the newest version. For a cluster with other gates, set them with
+`--feature-gates` or in a policy's `featureGates`.
 """
 _SWITCH = {True: "on", False: "off", None: "-"}
 
@@ -31,9 +31,9 @@ def document(surveys: Mapping[str, Survey]) -> str:
         lines.append(f"| {each.version} | {counts} | {', '.join(each.unserved) or 'nothing'} |")
     lines += [
         "",
-        "Kinds that are not served are taken for kinds without objects. A test is left out where it needs a feature",
-        "that is off by default in that version, and of no effect there. kube-scheduler 1.35 sends extenders the",
-        "managedFields of pods too, which nothing reads here.",
+        "A kind that the API server does not serve counts as a kind without objects. A test is left out if it needs a",
+        "feature that is off by default in that version. kube-scheduler 1.35 also sends the managedFields of pods to",
+        "extenders, which the extender ignores.",
         *_tests(surveys),
         _GATES,
         f"| gate | {' | '.join(surveys)} |\n|---|{'---|' * len(surveys)}",

@@ -18,11 +18,12 @@ TABLE = HERE.parents[2] / "docs" / "cel.md"
 FUNCTIONS = [line.split("\t") for line in (HERE / "functions.tsv").read_text().splitlines()]
 HEAD = """# CEL in device selectors
 
-Selectors of device classes and claims are evaluated by the extender itself, with the rules of the API server of
-Kubernetes 1.37. The table is written by a test that gives the API server a device class with an expression of each
-(`WRITE_CEL_TABLE=1 pytest -m stock tests/devices/cel/test_functions.py`). What is missing is an error.
-A function that the API server does not take in new objects is one that it evaluates in stored ones. The sentences in
-which `validate` words a fault are the extender's own; how many there are is as in the API server.
+The extender evaluates the CEL selectors of device classes and claims itself, by the rules of the API server of
+Kubernetes 1.37. A missing function is an error. `no` under "new objects" means that the API server rejects the function
+in new objects, but evaluates it in stored ones. `validate` reports as many faults as the API server, in its own words.
+
+A test writes this table: it creates a device class with one expression of each row
+(`WRITE_CEL_TABLE=1 pytest -m stock tests/devices/cel/test_functions.py`).
 
 | library | functions | API server, new objects | extender |
 |---|---|---|---|
