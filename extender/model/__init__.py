@@ -1,6 +1,6 @@
-"""Kubernetes values as msgspec structs, decoded straight from bytes: only the fields that are used.
+"""Kubernetes objects as msgspec structs, decoded from bytes. They have only the fields that are used.
 
-`meta` has what all objects share, `pod`, `node`, `volumes`, `devices` and `workloads` the kinds, and `kinds` the
-table of those that are watched, with their paths. `quantity`, `requests`, `selectors` and `tolerations` read their
-fields as Kubernetes does. Values are frozen: whoever has one may keep it. Begin with `meta` and `pod`.
+Start with `meta`, the fields that all objects share, and `pod`. `node`, `volumes`, `devices` and `workloads` are the
+other kinds; `kinds` lists those that are watched, with their paths. `quantity`, `requests` and `selectors` interpret
+fields as Kubernetes does. All values are frozen, so anyone may keep a reference.
 """

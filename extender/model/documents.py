@@ -1,6 +1,6 @@
-"""Objects that keep the JSON that they were read from, for those who are to get them whole.
+"""Pods and nodes with the JSON that they were read from, for extenders that get whole objects.
 
-The model has only the fields that something here reads; an extender may read others.
+The model has only the fields that are used here; an extender may need others.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class WholePod(Pod, frozen=True):
-    """A pod, and its JSON as `document` makes it."""
+    """A pod with the JSON that `document` made of it."""
 
     document: bytes = b""
 
 
 class WholeNode(Node, frozen=True):
-    """A node, and its JSON as `document` makes it."""
+    """A node with the JSON that `document` made of it."""
 
     document: bytes = b""
 
@@ -33,12 +33,12 @@ WHOLE: Mapping[type[Object], type[Object]] = {Pod: WholePod, Node: WholeNode}
 
 
 def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
-    """The JSON of an object as the stock scheduler sends it, without kind and apiVersion.
+    """Returns an object's JSON as kube-scheduler sends it: without kind and apiVersion.
 
-    Its informers take managedFields off pods and off nothing else: hence `managed`.
+    kube-scheduler's informers drop managedFields of pods only. `managed` is True if they stay.
 
     Raises:
-        msgspec.DecodeError: it is no object.
+        msgspec.DecodeError: `raw` is not a JSON object.
     """
     fields = {name: value for name, value in _FIELDS.decode(raw).items() if name not in ("kind", "apiVersion")}
     if managed:
@@ -49,6 +49,6 @@ def document(raw: bytes | msgspec.Raw, *, managed: bool) -> bytes:
 
 
 def document_of(obj: Object) -> bytes:
-    """The object's JSON as it was read, or of what is known of it."""
-    kept: bytes = getattr(obj, "document", b"")
-    return kept or _ENCODE(obj)
+    """Returns the JSON that the object was read from, or else that of its known fields."""
+    original: bytes = getattr(obj, "document", b"")
+    return original or _ENCODE(obj)

@@ -1,4 +1,4 @@
-"""Another extender, as a scheduler's configuration describes it. Source: k8s.io/kube-scheduler/config/v1, Extender."""
+"""The configuration of another extender. Source: k8s.io/kube-scheduler/config/v1, Extender."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TLSConfig:
-    """The certificates for calls to an extender. Data are PEM, and go before files.
+    """The certificates for calls to an extender. Data is PEM and takes precedence over files.
 
     Attributes:
-        verified: whether the extender's certificate is looked at at all.
-        server_name: the name wanted in it; empty: that of the URL.
+        verified: False if the extender's certificate is not checked.
+        server_name: the name that it must have; empty: the host of the URL.
     """
 
     verified: bool = True
@@ -32,14 +32,14 @@ class TLSConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderConfig:
-    """An extender of a policy: its URL, and its verbs. A verb that is empty is not called.
+    """An extender of a policy: its URL and its verbs. An empty verb is not called.
 
     Attributes:
-        timeout_seconds: for one call, from the first byte sent to the last one received.
-        node_cache_capable: it is sent names of nodes, not nodes.
-        managed_resources: it is asked about pods that ask for one of these only; none: about all.
-        ignored_resources: those of them that nobody but the extender looks at.
-        ignorable: pods are scheduled without it when it fails.
+        timeout_seconds: for one call, from the first byte sent to the last byte received.
+        node_cache_capable: it receives the names of nodes instead of nodes.
+        managed_resources: it is called only for pods that request one of these; if empty, for all pods.
+        ignored_resources: the managed resources that only the extender considers.
+        ignorable: if it fails, pods are scheduled without it.
     """
 
     url_prefix: str
@@ -56,13 +56,15 @@ class ExtenderConfig:
     ignorable: bool = False
 
     def is_interested(self, pod: Pod) -> bool:
-        """Returns True if it is asked about the pod (upstream HTTPExtender.IsInterested)."""
+        """Returns True if the extender is called for the pod (upstream HTTPExtender.IsInterested)."""
         if not self.managed_resources:
             return True
         containers = (*pod.containers, *pod.init_containers)
-        return any(_asks_for(container, self.managed_resources) for container in containers)
+        return any(_uses(container, self.managed_resources) for container in containers)
 
 
-def _asks_for(container: Container, resources: Collection[str]) -> bool:
-    asked = container.resources
-    return asked is not None and any(name in resources for name in (*(asked.requests or ()), *(asked.limits or ())))
+def _uses(container: Container, names: Collection[str]) -> bool:
+    resources = container.resources
+    if resources is None:
+        return False
+    return any(name in names for name in (*(resources.requests or ()), *(resources.limits or ())))

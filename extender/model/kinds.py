@@ -1,4 +1,4 @@
-"""The kinds of objects that the extender knows, and where the API server keeps them."""
+"""The kinds of objects that the extender uses, and their paths at the API server."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from extender.model.workloads import (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind: its type, its API group and version ("v1", "apps/v1") and the plural that its URL ends in.
+    """A kind: its type, its API group and version ("v1", "apps/v1") and the plural in its URL.
 
-    `whole`: its objects are to keep the JSON that they come as; see documents.WHOLE.
+    `whole` is True if objects keep the JSON that they were read from, see documents.WHOLE.
     """
 
     type: type[Object]
@@ -52,7 +52,7 @@ class Kind:
 
     @property
     def path(self) -> str:
-        """The path of the collection over all namespaces."""
+        """The path of the collection in all namespaces."""
         root = "/api" if "/" not in self.api_version else "/apis"
         return f"{root}/{self.api_version}/{self.plural}"
 
@@ -86,13 +86,13 @@ _ALL = (
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
-# Kinds that only answers about pods yet to be made read: no rule does, and nothing watches them.
+# Kinds that are neither watched nor read by rules: only offline answers about future pods read them.
 ADMISSION_KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (Kind(LimitRange, "v1", "limitranges"), Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses"))
 }
 
-# Built here, on import: two threads at once in a type that is not built yet crash in msgspec.
+# Built at import, because msgspec crashes if two threads use a type that has no decoder yet.
 DECODERS: Mapping[str, msgspec.json.Decoder[Object]] = {
     name: msgspec.json.Decoder(kind.type) for name, kind in (*KINDS.items(), *ADMISSION_KINDS.items())
 }

@@ -1,7 +1,7 @@
-"""Metadata, which every object of the Kubernetes API has; and the selectors that objects share.
+"""The metadata of all Kubernetes objects, and selectors that several kinds use.
 
-Only the fields that something here reads are declared; msgspec skips the rest. Go writes `null` for empty maps, slices
-and pointers, so every field may be None.
+Only fields that are used are declared; msgspec skips the others. Go writes `null` for empty maps, slices and pointers,
+so every field may be None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True, omit_defaults=True):
-    """Base of every API type: immutable, and kept out of the cyclic collector, for they hold no cycles."""
+    """The base of all API types: immutable, and ignored by the cyclic garbage collector because it has no cycles."""
 
 
 class OwnerReference(Value, frozen=True):
@@ -43,7 +43,7 @@ class ObjectMeta(Value, frozen=True):
 
 
 class Object(Value, frozen=True):
-    """An object of the API, whatever its kind."""
+    """An object of the API, of any kind."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -73,12 +73,12 @@ class Object(Value, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or `name` for what has no namespace."""
+        """`namespace/name`, or `name` if the object has no namespace."""
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages this object, if any (upstream metav1.GetControllerOf)."""
+        """The owner that controls this object, if any (upstream metav1.GetControllerOf)."""
         return next((owner for owner in self.metadata.owner_references or () if owner.controller), None)
 
 

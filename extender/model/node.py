@@ -1,4 +1,4 @@
-"""Nodes, their taints, and the tolerations of those. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
+"""Nodes, and which taints a toleration covers. Source: k8s.io/api core/v1 Toleration.ToleratesTaint."""
 
 from __future__ import annotations
 
@@ -43,16 +43,18 @@ class Node(Object, frozen=True):
 
     @property
     def allocatable(self) -> ResourceList:
-        """Returns what pods may request; a node that reports none offers its capacity (API defaulting)."""
+        """What pods may request; a node that does not report it offers its capacity (API defaulting)."""
         return self.status.allocatable or self.status.capacity or {}
 
 
-NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE = "NoSchedule", "NoExecute", "PreferNoSchedule"
+NO_SCHEDULE = "NoSchedule"
+NO_EXECUTE = "NoExecute"
+PREFER_NO_SCHEDULE = "PreferNoSchedule"
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Returns True if this one toleration covers the taint; an empty effect or key covers every one."""
+    """Returns True if this toleration covers the taint; an empty effect or key covers all."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -63,7 +65,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration], effects: Sequence[str]) -> list[Taint]:
-    """The taints of these effects that no toleration covers, in the node's order."""
+    """Returns the taints with one of the effects that no toleration covers, in the node's order."""
     return [
         taint
         for taint in taints

@@ -1,4 +1,4 @@
-"""Pod, as far as the scheduler reads it."""
+"""Pods: the fields that scheduling reads."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class WeightedPodAffinityTerm(Value, frozen=True):
 
 
 class PodAffinity(Value, frozen=True):
-    """podAffinity and podAntiAffinity have the same form."""
+    """The value of podAffinity or podAntiAffinity."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
@@ -170,7 +170,7 @@ class PodExtendedResourceClaimStatus(Value, frozen=True):
     resource_claim_name: str = ""
 
 
-# The condition of a pod that a scheduler evicts (DisruptionTarget, PodReasonPreemptionByScheduler).
+# The condition of a pod that a scheduler has evicted (DisruptionTarget, PodReasonPreemptionByScheduler).
 PREEMPTED_CONDITION, PREEMPTED_REASON = "DisruptionTarget", "PreemptionByScheduler"
 
 
@@ -193,7 +193,7 @@ class Pod(Object, frozen=True):
 
     @property
     def node_name(self) -> str:
-        """The node that the pod is bound to; empty while it waits."""
+        """The node that the pod is bound to; empty if it is not bound."""
         return self.spec.node_name
 
     @property
@@ -202,7 +202,7 @@ class Pod(Object, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Succeeded or Failed: it holds nothing on its node any more."""
+        """True if the pod has succeeded or failed and so uses nothing on its node."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
@@ -214,23 +214,23 @@ class Pod(Object, frozen=True):
         return self.spec.init_containers or ()
 
     def with_spec(self, **fields: Any) -> Pod:
-        """Returns the pod with these fields of its spec."""
+        """Returns a copy with these fields in its spec."""
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, **fields))
 
     def placed_on(self, node_name: str) -> Pod:
-        """Returns the pod as it will be once it is bound to `node_name`."""
+        """Returns a copy that is bound to `node_name`."""
         return self.with_spec(node_name=node_name)
 
     def preempted(self, now: float) -> Pod:
-        """Returns the pod as it will be once a scheduler has evicted it; `now`: in seconds since the epoch."""
-        reason = Condition(PREEMPTED_CONDITION, "True", PREEMPTED_REASON)
-        others = [each for each in self.status.conditions or () if each.type != PREEMPTED_CONDITION]
+        """Returns a copy that a scheduler has evicted at `now`, in seconds since the epoch."""
+        target = Condition(PREEMPTED_CONDITION, "True", PREEMPTED_REASON)
+        others = [condition for condition in self.status.conditions or () if condition.type != PREEMPTED_CONDITION]
         return msgspec.structs.replace(
             self,
             metadata=msgspec.structs.replace(self.metadata, deletion_timestamp=datetime.fromtimestamp(now, UTC)),
-            status=msgspec.structs.replace(self.status, conditions=[*others, reason]),
+            status=msgspec.structs.replace(self.status, conditions=[*others, target]),
         )
 
     def nominated_to(self, node_name: str) -> Pod:
-        """Returns the pod as it will be once it is nominated to `node_name`; empty: to none."""
+        """Returns a copy that is nominated to `node_name`; empty: to no node."""
         return msgspec.structs.replace(self, status=msgspec.structs.replace(self.status, nominated_node_name=node_name))

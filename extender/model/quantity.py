@@ -1,8 +1,8 @@
 """Quantities of the Kubernetes API as exact integers.
 
-A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3).
-It is held here as a count of billionths, the finest step the API knows, so that sums are exact and rounding happens
-once, upwards, as resource.Quantity's Value and MilliValue do. Source: k8s.io/apimachinery/pkg/api/resource.
+A quantity is a decimal number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei) or exponent (1e3). Here it
+is a number of billionths, the smallest unit of the API. So sums are exact, and a sum is rounded once, up, as Value and
+MilliValue of resource.Quantity do. Source: k8s.io/apimachinery/pkg/api/resource.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _FORM = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _LONGEST = 256
-# Beyond this many digits on either side a number is capped at the largest, or rounded up to the smallest, quantity.
+# With an exponent beyond this, a number is capped at the largest quantity or rounded up to the smallest.
 _EXPONENT_BOUND = 64
 
 
 @lru_cache(maxsize=16384)
 def nano(quantity: Quantity) -> int:
-    """The quantity in billionths, rounded away from zero. Raises MalformedQuantity: the text is not a quantity."""
-    given = str(quantity) if quantity is not None else "0"
-    text = given.strip()
-    form = _FORM.fullmatch(text) if len(given) <= _LONGEST else None  # 16,384 of them are kept
+    """Returns the quantity in billionths, rounded away from zero. Raises MalformedQuantity."""
+    raw = str(quantity) if quantity is not None else "0"
+    text = raw.strip()
+    form = _FORM.fullmatch(text) if len(raw) <= _LONGEST else None  # the length bounds the memory of the cache
     if form is None or not (form[2] or form[3]):
         raise MalformedQuantity(
-            f"{text[:40]!r} is not a quantity: want a number with an optional suffix, like 100m or 2Gi"
+            f"{text[:40]!r} is not a quantity: expected a number with an optional suffix, like 100m or 2Gi"
         )
     sign, whole, fraction = form[1], form[2], form[3] or ""
-    digits, places = int(whole + fraction), len(fraction)
+    digits = int(whole + fraction)
+    places = len(fraction)
     factor = 1 << _BINARY[form[5]] if form[5] in _BINARY else 1
     exponent = _exponent(form[4], form[5]) - places + 9
     magnitude = _scaled(digits * factor, exponent)
@@ -63,25 +64,25 @@ def _rounded_up(nanos: int, unit: int) -> int:
 
 
 def milli_from_nano(nanos: int) -> int:
-    """Thousandths, rounded away from zero and capped at 2**63 - 1."""
+    """Converts billionths to thousandths, rounded away from zero and capped at 2**63 - 1."""
     return _rounded_up(nanos, _NANO_PER_MILLI)
 
 
 def units_from_nano(nanos: int) -> int:
-    """Whole units, rounded away from zero and capped at 2**63 - 1."""
+    """Converts billionths to whole units, rounded away from zero and capped at 2**63 - 1."""
     return _rounded_up(nanos, NANO)
 
 
 def units(quantity: Quantity) -> int:
-    """The quantity in whole units (bytes, devices, pods), as Quantity.Value."""
+    """Returns the quantity in whole units (bytes, devices, pods), as Quantity.Value does."""
     return units_from_nano(nano(quantity))
 
 
 def amount_from_nano(resource: str, nanos: int) -> int:
-    """`nanos` in the unit that the scheduler counts `resource` in: cpu in milli, everything else in units."""
+    """Converts billionths to the unit in which the scheduler counts the resource: milli for cpu, else whole units."""
     return milli_from_nano(nanos) if resource == "cpu" else units_from_nano(nanos)
 
 
 def amounts(resources: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """A resource list in the units the scheduler counts in."""
+    """Returns a resource list in the units in which the scheduler counts."""
     return {name: amount_from_nano(name, nano(quantity)) for name, quantity in (resources or {}).items()}

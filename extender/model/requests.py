@@ -1,6 +1,6 @@
-"""A pod's requests: its containers, init containers, sidecars, overhead and pod-level resources as one sum.
+"""The requests of a pod: containers, init containers, sidecars, overhead and pod-level resources as one sum.
 
-Everything is summed in billionths and rounded once at the end, as the API's quantities are.
+All amounts are summed in billionths and rounded once at the end, as quantities of the API are.
 Source: k8s.io/component-helpers/resource PodRequests (KEPs 753, 1287, 2837).
 """
 
@@ -13,7 +13,7 @@ from extender.model.quantity import NANO, Quantity, amount_from_nano, nano
 
 Nanos = dict[str, int]
 
-# What a container that asks for nothing counts as when nodes are scored
+# The requests that scoring assumes for a container without requests
 # (upstream util.DefaultMilliCPURequest, util.DefaultMemoryRequest).
 NONZERO_DEFAULTS: Mapping[str, int] = {"cpu": 100 * NANO // 1000, "memory": 200 * 1024 * 1024 * NANO}
 _NO_DEFAULTS: Mapping[str, int] = {}
@@ -24,12 +24,12 @@ Resources = Callable[[Container, ContainerStatus | None, bool], Mapping[str, Qua
 def pod_requests(
     pod: Pod, defaults: Mapping[str, int] = _NO_DEFAULTS, *, placed: bool = False, pod_level: bool = True
 ) -> dict[str, int]:
-    """The pod's requests by resource: cpu in milli, all else in units.
+    """Returns the pod's requests by resource: cpu in milli, all others in units.
 
     Args:
-        defaults: what a container that names no request for a resource counts as, in billionths.
-        placed: count what the kubelet has allocated or is using too, where that is more (KEP-1287).
-        pod_level: let what is requested for the pod as a whole replace the sum over its containers (KEP-2837).
+        defaults: the request that a container counts with if it names none for a resource, in billionths.
+        placed: True if what the kubelet has allocated or uses counts where it is more (KEP-1287).
+        pod_level: True if requests of the whole pod replace the sum over its containers (KEP-2837).
     """
     total = _container_requests(pod, defaults, placed)
     if pod_level:
@@ -39,7 +39,7 @@ def pod_requests(
 
 
 def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
-    """(cpu in milli, bytes of memory) that a placed pod counts for in scores, defaults in place of what is missing.
+    """Returns (cpu in milli, bytes of memory) of a placed pod for scoring, with defaults for missing requests.
 
     Source: upstream PodInfo.CalculateResource, getNonMissingContainerRequests.
     """
@@ -48,22 +48,23 @@ def nonzero_requests(pod: Pod, requests: Mapping[str, int]) -> tuple[int, int]:
     defaults = NONZERO_DEFAULTS
     if has_pod_level_requests(pod):
         defaults = {name: nanos for name, nanos in defaults.items() if name not in requests}
-    assumed = pod_requests(pod, defaults, placed=True) if defaults else requests
-    return assumed.get("cpu", 0), assumed.get("memory", 0)
+    with_defaults = pod_requests(pod, defaults, placed=True) if defaults else requests
+    return with_defaults.get("cpu", 0), with_defaults.get("memory", 0)
 
 
 def leaves_out_defaulted(pod: Pod) -> bool:
-    """Returns True if any list of the pod's leaves out a resource that has a default; most pods name them all.
+    """Returns True if any resource list of the pod lacks cpu or memory; most pods name both everywhere.
 
-    Where a resize is infeasible, a container without a status has no list at all.
+    If a resize is infeasible, a container without a status has no list, so that counts as lacking them.
     """
     if is_resize_infeasible(pod):
         return True
-    specs = (c.resources.requests if c.resources else None for c in (*pod.init_containers, *pod.containers))
-    statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-    seen = (found for s in statuses for found in (s.allocated_resources, s.resources and s.resources.requests))
-    lists = (*((spec or {}) for spec in specs), *(found for found in seen if found is not None))
-    return any("cpu" not in found or "memory" not in found for found in lists)
+    containers = (*pod.init_containers, *pod.containers)
+    lists = [(container.resources.requests if container.resources else None) or {} for container in containers]
+    for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
+        requests = status.resources.requests if status.resources else None
+        lists += [resources for resources in (status.allocated_resources, requests) if resources is not None]
+    return any("cpu" not in resources or "memory" not in resources for resources in lists)
 
 
 def is_pod_level(resource: str) -> bool:
@@ -72,7 +73,7 @@ def is_pod_level(resource: str) -> bool:
 
 
 def has_pod_level_requests(pod: Pod) -> bool:
-    """Returns True if the pod requests anything for itself as a whole."""
+    """Returns True if the pod has requests of the whole pod."""
     resources = pod.spec.resources
     return resources is not None and any(map(is_pod_level, resources.requests or ()))
 
@@ -83,7 +84,7 @@ def is_counted(resource: str) -> bool:
 
 
 def is_scalar(resource: str) -> bool:
-    """Returns True if it counts and is not cpu, memory or ephemeral-storage (IsScalarResourceName)."""
+    """Returns True if it is counted and not cpu, memory or ephemeral-storage (IsScalarResourceName)."""
     if resource.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in resource:
         return True
     return is_extended(resource)
@@ -98,17 +99,14 @@ def _container_requests(pod: Pod, defaults: Mapping[str, int], placed: bool) -> 
     if not placed or not was_resized(pod):
         return _aggregate(pod, _from_spec, defaults, False)
     infeasible = is_resize_infeasible(pod)
-    seen = [] if infeasible else [_aggregate(pod, _from_spec, defaults, infeasible)]
+    candidates = [] if infeasible else [_aggregate(pod, _from_spec, defaults, infeasible)]
     status = pod.status
-    if (
-        status.allocated_resources is not None
-        and status.resources is not None
-        and status.resources.requests is not None
-    ):
-        seen += [_nanos(status.allocated_resources), _nanos(status.resources.requests)]
+    requests = status.resources.requests if status.resources is not None else None
+    if status.allocated_resources is not None and requests is not None:
+        candidates += [_nanos(status.allocated_resources), _nanos(requests)]
     else:
-        seen += [_aggregate(pod, source, defaults, infeasible) for source in (_from_allocation, _from_cgroups)]
-    return _largest(*seen)
+        candidates += [_aggregate(pod, source, defaults, infeasible) for source in (_from_allocation, _from_cgroups)]
+    return _largest(*candidates)
 
 
 def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasible: bool) -> Nanos:
@@ -117,25 +115,25 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
         for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
     }
 
-    def asked(container: Container) -> Nanos:
+    def requests_of(container: Container) -> Nanos:
         own = _nanos(source(container, statuses.get(container.name), infeasible))
         return {**defaults, **own} if defaults else own
 
     running: Nanos = {}
     for container in pod.containers:
-        _add(running, asked(container))
+        _add(running, requests_of(container))
     sidecars: Nanos = {}
     starting: Nanos = {}
     for container in pod.init_containers:
-        own = asked(container)
-        always = container.restart_policy == "Always"
-        if always:
+        own = requests_of(container)
+        is_sidecar = container.restart_policy == "Always"
+        if is_sidecar:
             _add(running, own)
             _add(sidecars, own)
-        # Of what it does not ask for itself, there is no more yet than when all sidecars run.
+        # Resources that this container does not request are covered by `running`, which includes all sidecars.
         for name, nanos in own.items():
-            wanted = sidecars[name] if always else nanos + sidecars.get(name, 0)
-            starting[name] = max(starting.get(name, wanted), wanted)
+            needed = sidecars[name] if is_sidecar else nanos + sidecars.get(name, 0)
+            starting[name] = max(starting.get(name, needed), needed)
     return _largest(running, starting)
 
 
@@ -164,22 +162,22 @@ def _from_cgroups(
 def _pod_level_requests(pod: Pod, placed: bool) -> Nanos:
     if not has_pod_level_requests(pod) or pod.spec.resources is None:
         return {}
-    wanted = _nanos(pod.spec.resources.requests)
+    requests = _nanos(pod.spec.resources.requests)
     if placed and pod.status.resources is not None:
-        spec = {} if is_resize_infeasible(pod) else wanted
-        wanted = _largest(spec, _nanos(pod.status.resources.requests), _nanos(pod.status.allocated_resources))
-    return {name: nanos for name, nanos in wanted.items() if is_pod_level(name)}
+        spec = {} if is_resize_infeasible(pod) else requests
+        requests = _largest(spec, _nanos(pod.status.resources.requests), _nanos(pod.status.allocated_resources))
+    return {name: nanos for name, nanos in requests.items() if is_pod_level(name)}
 
 
 def was_resized(pod: Pod) -> bool:
-    """Returns True if the status tells of requests that may differ from the spec's."""
+    """Returns True if the status has requests that may differ from those of the spec."""
     status = pod.status
-    told = status.container_statuses or status.init_container_statuses or status.resources
-    return bool(told) or is_resize_infeasible(pod)
+    has_requests = status.container_statuses or status.init_container_statuses or status.resources
+    return bool(has_requests) or is_resize_infeasible(pod)
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Returns True if the kubelet has said that it will never grant the requests of the spec (KEP-1287)."""
+    """Returns True if the kubelet has reported that it will never grant the spec's requests (KEP-1287)."""
     pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
     return pending is not None and pending.reason == "Infeasible"
 

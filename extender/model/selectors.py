@@ -1,4 +1,4 @@
-"""Selectors, compiled once and compared by value, so that equal ones share what was computed for them.
+"""Selectors, compiled once. They are compared by value, so that results can be shared between equal ones.
 
 Sources: metav1.LabelSelectorAsSelector, labels.Requirement.Matches, component-helpers nodeaffinity.
 """
@@ -21,7 +21,7 @@ _LABEL_KEY = re.compile(
 
 
 def whole_number(text: str) -> int | None:
-    """`text` as strconv.ParseInt reads it, or None where that fails."""
+    """Parses `text` as strconv.ParseInt does; returns None if that fails."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 40:
         return None
@@ -31,14 +31,14 @@ def whole_number(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label. `operator`: In, NotIn, Exists, DoesNotExist, Gt, Lt; any other matches nothing."""
+    """A condition on one label. `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt; others match nothing."""
 
     key: str
     operator: str
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Returns True if `labels` satisfy it. NotIn and DoesNotExist hold where the label is absent."""
+        """Returns True if `labels` satisfy it. NotIn and DoesNotExist are satisfied if the label is absent."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -55,24 +55,25 @@ class Requirement:
                 return False
 
     def well_formed(self) -> bool:
-        """Returns True if the scheduler can read it (labels.NewRequirement); -3 is a number, but no label value."""
+        """Returns True if the scheduler accepts it (labels.NewRequirement); -3 is a number, but not a label value."""
         match self.operator:
             case "In" | "NotIn":
-                counted = bool(self.values)
+                valid_count = bool(self.values)
             case "Exists" | "DoesNotExist":
-                counted = not self.values
+                valid_count = not self.values
             case "Gt" | "Lt":
-                counted = self.bound() is not None
+                valid_count = self.bound() is not None
             case _:
-                counted = False
-        return counted and bool(_LABEL_KEY.fullmatch(self.key)) and all(map(_LABEL_VALUE.fullmatch, self.values))
+                valid_count = False
+        return valid_count and bool(_LABEL_KEY.fullmatch(self.key)) and all(map(_LABEL_VALUE.fullmatch, self.values))
 
     def bound(self) -> int | None:
-        """The number that Gt and Lt compare with; None where there is not exactly one."""
+        """Returns the number that Gt and Lt compare with; None unless there is exactly one value, a number."""
         return whole_number(next(iter(self.values))) if len(self.values) == 1 else None
 
     def _compares(self, value: str) -> bool:
-        number, bound = whole_number(value), self.bound()
+        number = whole_number(value)
+        bound = self.bound()
         if number is None or bound is None:
             return False
         return number > bound if self.operator == "Gt" else number < bound
@@ -80,7 +81,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Conditions that must all hold; without any it matches everything, and `nothing` matches nothing."""
+    """Requirements that must all match. Without any it matches everything; with `nothing` it matches nothing."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -97,19 +98,19 @@ NOTHING = Selector(nothing=True)
 
 
 def compile_requirement(requirement: LabelSelectorRequirement | NodeSelectorRequirement) -> Requirement:
-    """The requirement as a comparable value."""
+    """Returns the requirement as a hashable value."""
     return Requirement(requirement.key, requirement.operator, frozenset(requirement.values or ()))
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """A label selector; None matches nothing and an empty one everything, as metav1.LabelSelectorAsSelector."""
+    """Compiles a label selector: None matches nothing and an empty one everything (metav1.LabelSelectorAsSelector)."""
     if selector is None:
         return NOTHING
-    wanted = [
+    requirements = [
         Requirement(key, "In", frozenset((value,))) for key, value in sorted((selector.match_labels or {}).items())
     ]
-    wanted += [compile_requirement(requirement) for requirement in selector.match_expressions or ()]
-    return Selector(tuple(wanted)) if wanted else EVERYTHING
+    requirements += [compile_requirement(requirement) for requirement in selector.match_expressions or ()]
+    return Selector(tuple(requirements)) if requirements else EVERYTHING
 
 
 @lru_cache(maxsize=4096)
@@ -118,5 +119,5 @@ def _from_items(items: tuple[tuple[str, str], ...]) -> Selector:
 
 
 def selector_from_labels(labels: Mapping[str, str]) -> Selector:
-    """The selector that asks for exactly these labels (labels.SelectorFromSet); none: everything."""
+    """Returns the selector for exactly these labels (labels.SelectorFromSet); without labels, everything."""
     return _from_items(tuple(sorted(labels.items())))

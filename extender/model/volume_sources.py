@@ -1,4 +1,4 @@
-"""Volume sources, which pods name inline and persistent volumes have."""
+"""Volume sources: the inline volumes of pods, and those of persistent volumes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PortworxVolume(Value, frozen=True):
 
 
 class MigratableSources(Value, frozen=True):
-    """The in-tree sources that a CSI driver has taken over, under the same keys in pods and persistent volumes."""
+    """The in-tree sources that CSI drivers have replaced; they have the same keys in pods and persistent volumes."""
 
     gce_persistent_disk: GCEPersistentDisk | None = None
     aws_elastic_block_store: AWSElasticBlockStore | None = None
@@ -61,7 +61,7 @@ class PersistentVolumeClaimSource(Value, frozen=True):
 
 
 class CSIVolumeSource(Value, frozen=True):
-    """A pod's own CSI volume. It is made on the node and attached nowhere, so no rule counts it."""
+    """A pod's inline CSI volume. It is created on the node and not attached, so no rule counts it."""
 
     driver: str = ""
     read_only: bool | None = None

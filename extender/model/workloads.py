@@ -1,4 +1,4 @@
-"""The other kinds of the core, apps, policy and scheduling groups that rules look at."""
+"""The other kinds that rules read, from the core, apps, policy and scheduling groups."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PriorityClass(Object, frozen=True):
     preemption_policy: str | None = None
 
 
-# ---- kinds by which the API server changes a pod before a scheduler sees it; only offline answers read them
+# ---- kinds that change a pod before a scheduler sees it; only offline answers read them
 
 
 class LimitRangeItem(Value, frozen=True):

@@ -1,9 +1,10 @@
-"""Preemption: the pods that have to leave a node so that a more important one fits, and the node that costs least.
+"""Preemption: which pods to evict so that a more important pod fits, and on which node that costs least.
 
-In: a profile, a pod, a table, and the fit of the pod's failed attempt (`preempt`), or the victims that a scheduler has
-chosen itself (`process_preemption`). Out: candidates, each a node with its victims, and the node to nominate. It reads
-as upstream's preemption.go does: `evaluator` is the story, `dry_run` finds the victims on all nodes at once,
-`candidates` says who may go, in what order, and picks one node. Begin with `evaluator.preempt`.
+In: a profile, a pod, a table, and either the fit of the pod's failed attempt (`preempt`) or victims that kube-scheduler
+has chosen (`process_preemption`). Out: candidates, each a node with its victims, and the node to nominate.
+
+Start with `evaluator.preempt`. `dry_run` finds the victims on all nodes at once. `candidates` says which pods may be
+evicted and in which order, and picks the node.
 """
 
 from extender.preemption.candidates import Candidate, Candidates, candidates_of

@@ -1,4 +1,4 @@
-"""The pods that may be evicted, and in what order; nodes that would do, each with its victims; the one to nominate."""
+"""Candidates: which pods may be evicted, in which order, and the node where that costs least."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
 _PRIORITY_BITS = 32
-# Added to every priority before they are summed, so that more victims of a negative priority are not cheaper.
+# Added to every priority before summing, so that more victims of negative priority do not cost less.
 _PRIORITY_OFFSET = 2**31
 
 
 def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     """Sorts pods by row, then by descending priority, then by ascending start (upstream MoreImportantPod).
 
-    Equally important pods are in the order of their namespaces and names. Upstream's sort is not stable, so there the
-    order among them is arbitrary.
+    Equally important pods are in the order of their namespaces and names. Upstream's sort is not stable, so there their
+    order is arbitrary (docs/differences.md).
 
     Returns:
         The sorted slots, intp[n], and their ranks, int64[n]: equal only for equally important pods of one node.
@@ -49,13 +49,13 @@ def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
 
 
 class VictimColumns(NamedTuple):
-    """Pods of any number of nodes, those of one node together and the most important first.
+    """Pods of any number of nodes: those of one node are adjacent, the most important first.
 
     Attributes:
         slots: intp[n]: their slots in the table's pod columns.
         rows: intp[n]: the rows of their nodes.
-        violating: bool[n]: evicting the pod would violate a PodDisruptionBudget.
-        rank: int64[n]: smaller for the more important; equal only for pods of one node.
+        violating: bool[n]: True if evicting the pod would violate a PodDisruptionBudget.
+        rank: int64[n]: smaller for more important pods; equal only for equally important pods of one node.
     """
 
     slots: Rows
@@ -64,22 +64,22 @@ class VictimColumns(NamedTuple):
     rank: IntColumn
 
     def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
-        """Those that are chosen, bool[n], or those at these positions, in this order: intp[m]."""
+        """Returns the pods for which `chosen` is True, or those at the positions in `chosen`, in that order."""
         return VictimColumns(self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen])
 
     def joined(self, others: VictimColumns) -> VictimColumns:
-        """These and those of other nodes."""
+        """Returns these pods followed by `others`, which must be on other nodes."""
         return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
 
     def begins(self) -> Rows:
-        """The index where each node's victims begin; the number of victims at the end: intp[nodes + 1]."""
+        """Returns the index of each node's first victim, followed by the number of victims: intp[nodes + 1]."""
         changes = np.flatnonzero(self.rows[1:] != self.rows[:-1]) + 1
         return np.concatenate(([0], changes, [len(self.rows)])) if len(self.rows) else np.zeros(1, np.intp)
 
     def without(self, reprieved: BoolColumn) -> VictimColumns:
         """Returns the pods that are not reprieved, bool[n].
 
-        Among equally important ones, those that violate a budget are first, as upstream lists them before it sorts.
+        Of equally important pods, those that violate a budget come first, because upstream lists them first.
         """
         victims = self.only(~reprieved)
         if not victims.violating.any():
@@ -91,35 +91,35 @@ NO_VICTIMS = VictimColumns(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(
 
 
 def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
-    """Every pod of a lower priority than `pod` on the nodes at `rows`."""
+    """Returns all pods on `rows` with a lower priority than `pod`."""
     pods = table.pods
-    asked = np.zeros(table.nodes.capacity, np.bool_)
-    asked[rows] = True
-    lesser = (pods.row >= 0) & (pods.priority < pod.priority) & asked[pods.row]
+    is_searched = np.zeros(table.nodes.capacity, np.bool_)
+    is_searched[rows] = True
+    lesser = (pods.row >= 0) & (pods.priority < pod.priority) & is_searched[pods.row]
     slots, rank = by_importance(table, np.flatnonzero(lesser))
     return VictimColumns(slots, pods.row[slots], violating(table, slots), rank)
 
 
 def violating(table: Table, slots: Rows) -> BoolColumn:
-    """Tells the pods whose eviction, in this order, would violate a budget: bool[n] (FilterVictimsWithPDBViolation).
+    """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
-    `slots` are ordered as by `by_importance`. On each node by itself a budget's disruptions go to the more important
-    pods first; a pod that violates one budget takes nothing from those after it.
+    `slots` must be sorted by `by_importance`. Each node is judged alone: the disruptions that a budget allows go to the
+    more important pods first, and a pod that violates one budget uses up no disruption of another.
     """
     violating = np.zeros(len(slots), np.bool_)
     covered = _covered_by_budget(table, slots)
     for key, budget in table.objects.all(PodDisruptionBudget).items():
         if key in covered:
-            at = np.sort(np.concatenate(covered[key]))
-            at = _not_disrupted(table, budget, slots, at[~violating[at]])
-            rows = table.pods.row[slots[at]]
-            nth = np.arange(len(at)) - np.searchsorted(rows, rows)
-            violating[at[nth >= budget.status.disruptions_allowed]] = True
+            positions = np.sort(np.concatenate(covered[key]))
+            positions = _not_disrupted(table, budget, slots, positions[~violating[positions]])
+            rows = table.pods.row[slots[positions]]
+            nth_on_node = np.arange(len(positions)) - np.searchsorted(rows, rows)
+            violating[positions[nth_on_node >= budget.status.disruptions_allowed]] = True
     return violating
 
 
 def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
-    """Positions in `slots` of the pods that a budget covers, by the budget's key."""
+    """Returns, by the key of each budget, the positions in `slots` of the pods that it covers."""
     covered: dict[str, list[Rows]] = defaultdict(list)
     if len(slots) and table.objects.all(PodDisruptionBudget):
         groups = table.pods.group[slots]
@@ -132,20 +132,20 @@ def _covered_by_budget(table: Table, slots: Rows) -> dict[str, list[Rows]]:
     return covered
 
 
-def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, at: Rows) -> Rows:
-    """Drops the pods whose eviction the API server has granted already: they are in the budget's count."""
+def _not_disrupted(table: Table, budget: PodDisruptionBudget, slots: Rows, positions: Rows) -> Rows:
+    """Drops pods whose eviction the API server has already granted, because the budget has counted them."""
     disrupted = budget.status.disrupted_pods
     if not disrupted:
-        return at
-    kept = [info.pod.name not in disrupted for info in table.pods.at(slots[at])]
-    return at[np.array(kept, np.bool_)]
+        return positions
+    is_undisrupted = [info.pod.name not in disrupted for info in table.pods.at(slots[positions])]
+    return positions[np.array(is_undisrupted, np.bool_)]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that can take the preemptor once the victims have left it, in upstream's order.
+    """A node that can take the preemptor once its victims have left. They are in upstream's order.
 
-    `num_pdb_violations` counts those that a PodDisruptionBudget protects.
+    `num_pdb_violations` is the number of victims that a PodDisruptionBudget protects.
     """
 
     node: str
@@ -154,19 +154,20 @@ class Candidate:
 
 
 class Candidates(Mapping[str, Candidate]):
-    """Candidates by node name; they keep no reference to the table that they come from."""
+    """Candidates by node name. They keep no reference to the table."""
 
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
-        """`num_pdb_violations`: int64[nodes]; None: they are counted here."""
+        """`num_pdb_violations`: int64[nodes]; None: counts `victims.violating`."""
         begins = victims.begins()
         names = table.nodes.names_of(victims.rows[begins[:-1]])
+        if num_pdb_violations is None:
+            num_pdb_violations = _sums(victims.violating, begins)
         self._index = dict(zip(names, range(len(names)), strict=True))
         self._begins = begins
         self._victims = table.pods.at(victims.slots)
-        counted = _sums(victims.violating, begins) if num_pdb_violations is None else num_pdb_violations
-        self._num_pdb_violations = counted
-        self.best = names[_pick_one_node(table, victims, begins, self._num_pdb_violations)] if names else None
-        """The node to nominate, the first of several; None without candidates."""
+        self._num_pdb_violations = num_pdb_violations
+        self.best = names[_pick_one_node(table, victims, begins, num_pdb_violations)] if names else None
+        """The node to nominate, the first of equally cheap ones; None without candidates."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -181,7 +182,7 @@ class Candidates(Mapping[str, Candidate]):
 
 
 def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
-    """Candidates that an extender has left, on nodes of the table and with victims that stand there."""
+    """Returns the candidates that another extender has kept; its nodes and victims must be in the table."""
     uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
     slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
     victims = VictimColumns(slots, table.pods.row[slots], np.zeros(len(slots), np.bool_), np.arange(len(slots)))
@@ -190,26 +191,26 @@ def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
 
 
 def _pick_one_node(table: Table, victims: VictimColumns, begins: Rows, num_pdb_violations: IntColumn) -> int:
-    """The index of the node where preemption costs least; equal ones are compared by the next cost.
+    """Returns the index of the node where preemption costs least (upstream pickOneNodeForPreemption).
 
-    Source: upstream preemption.pickOneNodeForPreemption.
+    Equal costs are decided by the next cost, and equal nodes by their order.
     """
-    first = begins[:-1]
+    first_victims = begins[:-1]
     priority = table.pods.priority[victims.slots]
     costs = (
         num_pdb_violations,
-        priority[first],
+        priority[first_victims],
         _sums(priority + _PRIORITY_OFFSET, begins),
         np.diff(begins),
-        -table.pods.started[victims.slots[first]],
+        -table.pods.started[victims.slots[first_victims]],
     )
-    left = np.arange(len(first))
+    cheapest = np.arange(len(first_victims))
     for cost in costs:
-        left = left[cost[left] == cost[left].min()]
-    return int(left[0])
+        cheapest = cheapest[cost[cheapest] == cost[cheapest].min()]
+    return int(cheapest[0])
 
 
 def _sums(numbers: NDArray[np.generic], begins: Rows) -> IntColumn:
-    """The sum over each node's victims: int64[nodes]."""
+    """Returns the sum of `numbers` over each node's victims: int64[nodes]."""
     sums = np.concatenate(([0], np.cumsum(numbers, dtype=np.int64)))
     return np.diff(sums[begins])

@@ -1,7 +1,9 @@
-"""Victims on every node at once: all potential victims leave, then as many as possible are reprieved.
+"""Selects victims on all nodes at once: removes all potential victims, then reprieves as many as possible.
 
-Source: upstream DefaultPreemption.SelectVictimsOnNode. Each round gives every node one pod back, and takes it away
-again where the preemptor no longer fits.
+In each round, every node gets one of its pods back. If the preemptor no longer fits on a node, that pod is removed
+again.
+
+Source: upstream DefaultPreemption.SelectVictimsOnNode.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from extender.table.labels import BoolColumn, Rows
 
 
 class _PodDependent(NamedTuple):
-    """A predicate that looks at placed pods, and its check. None: with all pods in place it refuses every node."""
+    """A predicate that sees placed pods, with its check. None: with all pods in place it refuses every node."""
 
     predicate: Predicate
     check: Check | None
@@ -35,33 +37,34 @@ class _PodDependent(NamedTuple):
 
 
 class DryRun:
-    """One pod tried on nodes without some of their pods.
+    """Checks if one pod fits on nodes without some of their pods.
 
-    A node with nominated pods of the same or higher priority must do both with and without them. Checks that see a
-    node's own pods only answer that at once; for the others such nodes are tried one after another. Predicates that
-    have nothing to say of the pod are not asked again (upstream Skip).
+    Pods of the same or a higher priority that are nominated to a node may or may not arrive, so such a node must fit
+    with and without them. Checks that see only a node's own pods decide both at once. For the others, such nodes are
+    checked one by one. Predicates that do not apply to the pod are not prepared again (upstream Skip).
     """
 
     def __init__(self, profile: Profile, pod: PodInfo, table: Table) -> None:
-        self._pod, self._table = pod, table
+        self._pod = pod
+        self._table = table
         self._fixed = Prepared()
         self._dependent: list[_PodDependent] = []
         for predicate in profile.predicates:
             self._prepare(predicate)
         self._awaited = awaited_pods(profile, pod, table)
-        self._cross_node = [each.predicate for each in self._dependent if not each.sees_own_pods_only]
+        self._cross_node = [rule.predicate for rule in self._dependent if not rule.sees_own_pods_only]
         self._nominated = self._awaited.by_row() if self._cross_node else {}
 
     def rows_that_fit(self, rows: Rows, victims: VictimColumns) -> Rows:
-        """The rows where the pod fits once the victims have left."""
+        """Returns the rows where the pod fits once the victims have left."""
         rows = rows[self._may_help(rows)]
         fitting: Rows = rows[self._fits(rows, self._removals(victims))]
         return fitting
 
     def select_victims(self, potential: VictimColumns) -> VictimColumns:
-        """The fewest of the potential victims that make room on each node; none where not even all of them do.
+        """Returns the fewest potential victims that make room on each node; none for nodes where even all do not.
 
-        Those that a PodDisruptionBudget protects are reprieved first, then the others, the most important first.
+        Pods that a PodDisruptionBudget protects are reprieved first, then the others, the most important first.
         """
         removals = self._removals(potential)
         rows = potential.rows[potential.begins()[:-1]]
@@ -73,77 +76,77 @@ class DryRun:
         return removed.without(self._reprieved(removed, removals))
 
     def _prepare(self, predicate: Predicate) -> None:
-        made = predicate.prepare(self._pod, self._table)
-        if isinstance(made, Refusal):
-            if made.may_be_preempted:
+        check = predicate.prepare(self._pod, self._table)
+        if isinstance(check, Refusal):
+            if check.may_be_preempted:
                 self._dependent.append(_PodDependent(predicate, None))
             else:
-                self._fixed.refusal = made
-        elif made is not None:
-            if made.only is not None:
-                self._fixed.narrow(predicate.name, made.only)
-            if made.sees_pods:
-                self._dependent.append(_PodDependent(predicate, made))
+                self._fixed.refusal = check
+        elif check is not None:
+            if check.only is not None:
+                self._fixed.narrow(predicate.name, check.only)
+            if check.sees_pods:
+                self._dependent.append(_PodDependent(predicate, check))
             else:
-                self._fixed.checks.append((predicate.name, made))
+                self._fixed.checks.append((predicate.name, check))
 
     def _removals(self, victims: VictimColumns) -> HypotheticalRemovals:
         return HypotheticalRemovals(self._table, victims.slots, self._awaited)
 
     def _may_help(self, rows: Rows) -> BoolColumn:
-        """Tells the rows that pass the checks that no eviction changes: bool[len(rows)]."""
+        """Returns bool[len(rows)]: True if the row passes the checks that no eviction can change."""
         may_help: BoolColumn = run(self._fixed, self._table, rows).cause == FITS
         return may_help
 
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
-        """Tells the removed pods that can stay after all: bool[n]."""
+        """Returns bool[n]: True for removed pods that can stay after all."""
         reprieved = np.zeros(len(removed.slots), np.bool_)
-        turn = np.lexsort((~removed.violating, removed.rows))  # stable: importance decides among equals
+        order = np.lexsort((~removed.violating, removed.rows))  # stable, so more important pods come first
         begins = removed.begins()
         pods_on_node = np.diff(begins)
         for nth in range(pods_on_node.max(initial=0)):
-            asked = turn[begins[:-1][pods_on_node > nth] + nth]
-            slots = removed.slots[asked]
+            positions = order[begins[:-1][pods_on_node > nth] + nth]
+            slots = removed.slots[positions]
             removals.reprieve(slots)
-            fits = self._fits(removed.rows[asked], removals)
+            fits = self._fits(removed.rows[positions], removals)
             removals.remove(slots[~fits])
-            reprieved[asked] = fits
+            reprieved[positions] = fits
         return reprieved
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
-        """Tells the rows that pass all checks of placed pods, each node by itself without its removed pods: bool[n]."""
+        """Returns bool[n]: True if the row passes all checks that see pods, without its own removed pods."""
         fits = np.ones(len(rows), np.bool_)
         one_by_one: list[Predicate] = []
-        for each in self._dependent:
-            verdict = each.filter_with_pods_removed(rows, removals)
+        for rule in self._dependent:
+            verdict = rule.filter_with_pods_removed(rows, removals)
             if verdict is None:
-                one_by_one.append(each.predicate)
+                one_by_one.append(rule.predicate)
             for mask, _ in verdict or ():
                 fits &= ~mask
         if one_by_one:
             fits = self._fits_one_by_one(one_by_one, rows, fits, removals, with_nominated=False)
         if self._nominated:
-            at_nominated = fits & np.isin(rows, list(self._nominated))
-            with_nominated = self._fits_one_by_one(self._cross_node, rows, at_nominated, removals, with_nominated=True)
-            fits &= ~at_nominated | with_nominated
+            to_check = fits & np.isin(rows, list(self._nominated))
+            with_nominated = self._fits_one_by_one(self._cross_node, rows, to_check, removals, with_nominated=True)
+            fits &= ~to_check | with_nominated
         return fits
 
     def _fits_one_by_one(
         self,
         predicates: Sequence[Predicate],
         rows: Rows,
-        asked: BoolColumn,
+        to_check: BoolColumn,
         removals: HypotheticalRemovals,
         *,
         with_nominated: bool,
     ) -> BoolColumn:
-        """Tells the rows that the predicates, prepared anew for one node after another, let pass: bool[len(rows)].
+        """Returns bool[len(rows)]: True if all predicates, prepared again for each node, accept the row.
 
-        Rows that are not `asked`, bool[len(rows)], are not tried.
+        Only rows with `to_check`, bool[len(rows)], are checked.
         """
         fits = np.zeros(len(rows), np.bool_)
         removed = _by_row(self._table, removals.slots)
-        for position in np.flatnonzero(asked).tolist():
+        for position in np.flatnonzero(to_check).tolist():
             row = int(rows[position])
             nominated = self._nominated[row] if with_nominated else ()
             with self._table.hypothetically(placed=[(info, self._table.nodes.names[row]) for info in nominated]):
@@ -151,24 +154,25 @@ class DryRun:
         return fits
 
     def _passes(self, predicate: Predicate, row: int, removed: Sequence[int]) -> bool:
-        """Tells whether the predicate, prepared anew, lets the row pass without the pods in the slots `removed`."""
-        rows, slots = np.array([row], np.intp), np.array(removed, np.intp)
-        made = predicate.prepare(self._pod, self._table)
-        if isinstance(made, Check):
-            verdict = made.filter_with_pods_removed(rows, HypotheticalRemovals(self._table, slots))
+        """Returns True if the predicate, prepared again, accepts the row without the pods in the `removed` slots."""
+        rows = np.array([row], np.intp)
+        check = predicate.prepare(self._pod, self._table)
+        if isinstance(check, Check):
+            removals = HypotheticalRemovals(self._table, np.array(removed, np.intp))
+            verdict = check.filter_with_pods_removed(rows, removals)
             if verdict is not None:
-                return _lets_pass(verdict)
+                return _accepts_all(verdict)
         with self._table.hypothetically(removed=[self._table.pods.info(slot).uid for slot in removed]):
-            made = predicate.prepare(self._pod, self._table)
-            return made is None or (isinstance(made, Check) and _lets_pass(made.refuse(rows)))
+            check = predicate.prepare(self._pod, self._table)
+            return check is None or (isinstance(check, Check) and _accepts_all(check.refuse(rows)))
 
 
-def _lets_pass(verdict: Verdict) -> bool:
+def _accepts_all(verdict: Verdict) -> bool:
     return not any(mask.any() for mask, _ in verdict)
 
 
 def _by_row(table: Table, slots: Rows) -> dict[int, list[int]]:
-    """The slots of the pods on each row."""
+    """Returns the slots by row."""
     by_row: dict[int, list[int]] = {}
     for slot, row in zip(slots.tolist(), table.pods.row[slots].tolist(), strict=True):
         by_row.setdefault(row, []).append(slot)

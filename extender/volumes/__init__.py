@@ -1,6 +1,6 @@
-"""The volumes of pods: the claims of a pod, the persistent volumes they match, the capacity to provision more.
+"""The volumes of pods: their claims, the persistent volumes that match, and the capacity to provision more.
 
-In: a pod, a table and rows of nodes. Out: `PodVolumes`, the outcome for each node, which VolumeBinding filters, scores
-and binds by; `attachable_volumes`, which the volume limits count. What changes with every event (who uses and attaches
-which volume) stands in the table, `table.volumes`. Begin with `pod_volumes.PodVolumes`.
+In: a pod, a table and rows of nodes. Out: `PodVolumes`, the outcome for each node, with which VolumeBinding filters,
+scores and binds; `attachable_volumes`, which the volume limits count. State that changes with every event, like which
+pod uses which volume, is in `table.volumes`. Start with `pod_volumes.PodVolumes`.
 """

@@ -1,4 +1,4 @@
-"""The nodes that can access volumes, or the pools they are provisioned from; and the best one for each node."""
+"""Which nodes can access which volumes, or pools to provision from, and the best one for each node."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from extender.table.journal import TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn, Rows
 
 NONE = -1
-_KEPT = 65536
+_MAX_SELECTORS = 65536
 
 Picked = NDArray[np.intp]
 
 
 class Accessibility:
-    """The rows that can access each of a list of items, the best item first. Items of the same rows share a group."""
+    """The rows that can access each of a list of items, best item first. Items with equal rows share a group."""
 
     def __init__(self, group: NDArray[np.intp], rows: Sequence[Rows]) -> None:
-        """`group`: intp[item]: an index into `rows`, which holds the rows that can access the items of each group."""
+        """`group`: intp[item]: the item's group; `rows`: for each group, the rows that can access its items."""
         self._group = group
         self._groups = len(rows)
         self._edge_group = np.repeat(np.arange(len(rows)), [len(of_group) for of_group in rows])
         self._edge_row: Rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
 
     def pick(self, suitable: BoolColumn, taken: Sequence[Picked], capacity: int) -> Picked:
-        """The first suitable item that each row can access and that `taken`, earlier picks, did not give it.
+        """Returns the first suitable item that each row can access and did not get in an earlier pick.
 
         Args:
             suitable: bool[item].
-            taken: intp[capacity] each.
+            taken: the earlier picks, intp[capacity] each.
+
         Returns:
-            intp[capacity]: item, NONE where there is none.
+            intp[capacity]: the item, or NONE.
         """
         nothing = len(suitable)
         ranked = self._ranked(suitable, len(taken) + 1)
@@ -54,7 +55,7 @@ class Accessibility:
         return best
 
     def _ranked(self, suitable: BoolColumn, depth: int) -> NDArray[np.intp]:
-        """The first `depth` suitable items of each group, then a number past every item: intp[group, depth]."""
+        """Returns the first `depth` suitable items of each group, padded with len(suitable): intp[group, depth]."""
         ranked = np.full((self._groups, depth), len(suitable), np.intp)
         items = np.flatnonzero(suitable)
         items = items[np.argsort(self._group[items], kind="stable")]
@@ -66,29 +67,29 @@ class Accessibility:
 
 
 def values_picked(values: Scores, picked: Picked) -> Scores:
-    """The value of the item picked for each row: int64[n], 0 where there is none."""
-    return np.append(values, 0)[picked]  # NONE is the last
+    """Returns the value of each row's picked item, or 0 for NONE: int64[n]."""
+    return np.append(values, 0)[picked]  # NONE, -1, selects the 0 at the end
 
 
 def accessibility_by_node_selector(
     selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table
 ) -> Accessibility:
-    """Of persistent volumes: each is given by a key that is equal for equal ones, and its node affinity."""
+    """Returns the accessibility of persistent volumes, given as (key that is equal for equal selectors, affinity)."""
     return _accessibility(
         [(("volume", key), partial(nodes_with_access, selector)) for key, selector in selectors], table
     )
 
 
 def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Accessibility:
-    """Of pools, by the nodes' labels."""
+    """Returns the accessibility of storage pools, by the nodes' labels."""
     keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(_nodes_labelled, selector)) for selector in selectors]
     return _accessibility(keyed, table)
 
 
 def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
-    """Tells the rows that a volume's node affinity selects: bool[len(rows)] (component-helpers CheckNodeAffinity).
+    """Returns bool[len(rows)]: True if a volume's node affinity selects the node (CheckNodeAffinity).
 
-    It looks at labels alone; a term that asks for a node's name takes any.
+    It considers labels only; a term with only a node's name selects all nodes.
     """
     if selector is None:
         return np.ones(len(rows), np.bool_)
@@ -108,14 +109,14 @@ def _nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolCo
 
 
 class _SelectedRows:
-    """The rows that each selector selects, kept until a node comes, goes or gets other labels."""
+    """The rows that each selector selects, cached until a node is added or deleted or its labels change."""
 
     def __init__(self, table: Table) -> None:
         self._changes = Cursor(table.journal, TOPOLOGY)
         self._rows: dict[Hashable, Rows] = {}
 
-    def known(self) -> dict[Hashable, Rows]:
-        if self._changes.advance() or len(self._rows) > _KEPT:  # of volumes long gone
+    def current(self) -> dict[Hashable, Rows]:
+        if self._changes.advance() or len(self._rows) > _MAX_SELECTORS:  # may be of deleted volumes
             self._rows.clear()
         return self._rows
 
@@ -123,12 +124,12 @@ class _SelectedRows:
 def _accessibility(
     selections: Sequence[tuple[Hashable, Callable[[Table, Rows], BoolColumn]]], table: Table
 ) -> Accessibility:
-    """Evaluates each distinct selector once, and again only after a node has changed."""
-    known = table.reader(_SelectedRows).known()
+    """Evaluates each distinct selector once, and again after nodes have changed."""
+    rows_by_key = table.reader(_SelectedRows).current()
     index: dict[Hashable, int] = {}
     group = np.zeros(len(selections), np.intp)
     for item, (key, select) in enumerate(selections):
-        if key not in known:
-            known[key] = table.nodes.rows[select(table, table.nodes.rows)]
+        if key not in rows_by_key:
+            rows_by_key[key] = table.nodes.rows[select(table, table.nodes.rows)]
         group[item] = index.setdefault(key, len(index))
-    return Accessibility(group, [known[key] for key in index])
+    return Accessibility(group, [rows_by_key[key] for key in index])

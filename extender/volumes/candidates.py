@@ -1,4 +1,4 @@
-"""The volumes that claims may be bound to, and the storage that CSI drivers can still provision (KEP-1472).
+"""The volumes that claims may be bound to, and the capacity that CSI drivers report (KEP-1472).
 
 Source: component-helpers volume.FindMatchingVolume, upstream volumeBinder.hasEnoughCapacity.
 """
@@ -36,26 +36,26 @@ _UNKNOWN = -1
 
 
 class FreeVolumes:
-    """The free volumes of a class, the smallest first.
+    """The free volumes of a storage class, smallest first.
 
     Attributes:
         bytes: int64[volume]: their sizes.
-        access: the nodes that can access them.
+        access: which nodes can access them.
     """
 
     def __init__(self, class_name: str, table: Table) -> None:
-        self.volumes = sorted(table.storage.unbound.free(class_name), key=lambda each: each.nanos)
-        self.bytes: Scores = np.array([each.size_bytes for each in self.volumes], np.int64)
-        selectors = [(each.selector_key, each.volume.node_selector) for each in self.volumes]
+        self.volumes = sorted(table.storage.unbound.free(class_name), key=lambda volume: volume.nanos)
+        self.bytes: Scores = np.array([volume.size_bytes for volume in self.volumes], np.int64)
+        selectors = [(volume.selector_key, volume.volume.node_selector) for volume in self.volumes]
         self.access: Accessibility = accessibility_by_node_selector(selectors, table)
-        self._nanos = [each.nanos for each in self.volumes]
+        self._nanos = [volume.nanos for volume in self.volumes]
         index: dict[VolumeTraits, int] = {}
-        self._kind = np.array([index.setdefault(each.traits, len(index)) for each in self.volumes], np.intp)
-        self._kinds = list(index)
+        self._traits_id = np.array([index.setdefault(v.traits, len(index)) for v in self.volumes], np.intp)
+        self._traits = list(index)
 
     def suitable(self, claim: PersistentVolumeClaim) -> BoolColumn:
-        """Tells the volumes that the claim could be bound to, wherever they are: bool[volume]."""
-        suitable: BoolColumn = np.array([_suits(kind, claim) for kind in self._kinds], np.bool_)[self._kind]
+        """Returns bool[volume]: True if the claim could be bound to the volume, on whatever node."""
+        suitable: BoolColumn = np.array([_suits(traits, claim) for traits in self._traits], np.bool_)[self._traits_id]
         suitable[: bisect_left(self._nanos, claim.requested_nanos)] = False
         if claim.spec.selector is not None:
             selector = compile_selector(claim.spec.selector)
@@ -65,11 +65,12 @@ class FreeVolumes:
 
 
 class _FreeVolumesByClass:
-    """The free volumes of each class, kept until one of them, or a node, changes."""
+    """The free volumes of each class, cached until a volume of the class or a node changes."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._nodes, self._volumes = Cursor(table.journal, TOPOLOGY), Cursor(table.journal, FREE_VOLUMES)
+        self._nodes = Cursor(table.journal, TOPOLOGY)
+        self._volumes = Cursor(table.journal, FREE_VOLUMES)
         self._by_class: dict[str, FreeVolumes] = {}
 
     def of(self, class_name: str) -> FreeVolumes:
@@ -88,48 +89,49 @@ def free_volumes(class_name: str, table: Table) -> FreeVolumes:
 
 
 def reserved_volume(claim: PersistentVolumeClaim, table: Table) -> UnboundVolume | None:
-    """The volume whose claimRef names the claim, if there is one; then it is that one or none."""
-    return next((each for each in table.storage.unbound.reserved(claim.key) if _is_for(each, claim)), None)
+    """Returns the volume whose claimRef names the claim, if it fits; no other volume can be bound then."""
+    reserved = table.storage.unbound.reserved(claim.key)
+    return next((volume for volume in reserved if _is_for(volume, claim)), None)
 
 
-def _is_for(each: UnboundVolume, claim: PersistentVolumeClaim) -> bool:
+def _is_for(volume: UnboundVolume, claim: PersistentVolumeClaim) -> bool:
     return (
-        each.volume.is_bound_to(claim)
-        and each.volume.class_name == claim.class_name
-        and each.nanos >= claim.requested_nanos
-        and _same_form(each.traits, claim)
-        and not each.volume.terminating
+        volume.volume.is_bound_to(claim)
+        and volume.volume.class_name == claim.class_name
+        and volume.nanos >= claim.requested_nanos
+        and _same_form(volume.traits, claim)
+        and not volume.volume.terminating
     )
 
 
-def _suits(kind: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
-    return kind.available and _same_form(kind, claim) and kind.access_modes.issuperset(claim.spec.access_modes or ())
+def _suits(traits: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
+    has_modes = traits.access_modes.issuperset(claim.spec.access_modes or ())
+    return traits.available and _same_form(traits, claim) and has_modes
 
 
-def _same_form(kind: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
-    wanted = claim.spec.volume_mode or FILESYSTEM, claim.spec.volume_attributes_class_name or ""
-    return (kind.volume_mode, kind.attributes_class) == wanted
+def _same_form(traits: VolumeTraits, claim: PersistentVolumeClaim) -> bool:
+    form = claim.spec.volume_mode or FILESYSTEM, claim.spec.volume_attributes_class_name or ""
+    return (traits.volume_mode, traits.attributes_class) == form
 
 
 class StoragePools:
-    """The CSIStorageCapacity objects of one storage class. `bytes`: int64[pool]: the capacity left in each."""
+    """The CSIStorageCapacity objects of a storage class. `bytes`: int64[pool]: the capacity of each."""
 
     def __init__(self, capacities: Sequence[CSIStorageCapacity], table: Table) -> None:
         accessible = [capacity for capacity in capacities if capacity.node_topology is not None]
         self.bytes: Scores = np.array([units(capacity.capacity) for capacity in accessible], np.int64)
-        self._largest: Scores = np.array(
-            [_UNKNOWN if each.volume_limit is None else units(each.volume_limit) for each in accessible], np.int64
-        )
+        limits = [capacity.volume_limit for capacity in accessible]
+        self._largest: Scores = np.array([_UNKNOWN if limit is None else units(limit) for limit in limits], np.int64)
         selectors = [capacity.node_topology for capacity in accessible if capacity.node_topology is not None]
         self._access: Accessibility = accessibility_by_label_selector(selectors, table)
 
     def pick(self, size_bytes: int, nodes: int) -> Picked:
-        """A pool that each row can access with room for a volume of the size: intp[nodes], NONE without one."""
+        """Returns a pool for each row that it can access and that fits a volume of the size: intp[nodes], or NONE."""
         return self._access.pick(self._largest >= size_bytes, (), nodes)
 
 
 def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: Table) -> StoragePools | None:
-    """The pools for the claim's volume; None: its driver publishes none, or the claim requests no size."""
+    """Returns the pools for the claim's volume; None if its driver reports none or the claim requests no size."""
     driver = table.objects.get(CSIDriver, storage_class.provisioner)
     if claim.requested_storage is None or driver is None or not driver.spec.storage_capacity:
         return None
@@ -137,7 +139,7 @@ def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: 
 
 
 class _PoolsByClass:
-    """The pools, kept until a capacity or a node changes."""
+    """The pools of each class, cached until a capacity or a node changes."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

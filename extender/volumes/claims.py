@@ -1,4 +1,4 @@
-"""The claims behind a pod's volumes, and the CSI volumes that it needs attached to its node."""
+"""The claims of a pod's volumes, and the CSI volumes that must be attached to its node."""
 
 from __future__ import annotations
 
@@ -18,36 +18,43 @@ UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """The bound claims, and those whose binding is delayed until the pod has a node; in the order of its volumes."""
+    """The pod's bound claims, and those to bind once it has a node; each in the order of its volumes."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
 
 
 def pod_volume_claims(pod: PodInfo, table: Table) -> PodVolumeClaims | Refusal | None:
-    """The pod's claims, None if it has none; a Refusal if one is missing, lost, or of immediate binding and unbound."""
+    """Returns the pod's claims, or None if it has none.
+
+    Returns a Refusal if a claim is missing or lost, or is unbound and its class binds immediately.
+    """
     if not pod.claims:
         return None
-    found: list[PersistentVolumeClaim] = []
+    claims: list[PersistentVolumeClaim] = []
     for use in pod.claims:
         claim = _usable(use, table)
-        if isinstance(claim, str):
-            return unresolvable(NAME, claim)
-        found.append(claim)
-    return _by_state(found, table)
+        if isinstance(claim, Refusal):
+            return claim
+        claims.append(claim)
+    return _by_state(claims, table)
 
 
-def _usable(use: ClaimUse, table: Table) -> PersistentVolumeClaim | str:
-    """The claim, or the reason why the pod cannot use it."""
+def _usable(use: ClaimUse, table: Table) -> PersistentVolumeClaim | Refusal:
+    """Returns the claim, or a Refusal if the pod cannot use it."""
     claim = table.objects.get(PersistentVolumeClaim, use.key)
-    if claim is None:
+    if claim is None and use.owner is not None:
         waiting = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
-        return claim_not_found(use.name) if use.owner is None else waiting
+        return unresolvable(NAME, waiting)
+    if claim is None:
+        return unresolvable(NAME, claim_not_found(use.name))
     if claim.lost:
-        return f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+        volume = f'persistentvolume "{claim.spec.volume_name}"'
+        return unresolvable(NAME, f'persistentvolumeclaim "{use.name}" bound to non-existent {volume}')
     if claim.terminating:
-        return f'persistentvolumeclaim "{use.name}" is being deleted'
-    return use.objection(claim) or claim
+        return unresolvable(NAME, f'persistentvolumeclaim "{use.name}" is being deleted')
+    objection = use.objection(claim)
+    return claim if objection is None else unresolvable(NAME, objection)
 
 
 def _by_state(claims: list[PersistentVolumeClaim], table: Table) -> PodVolumeClaims | Refusal:
@@ -69,7 +76,7 @@ def _by_state(claims: list[PersistentVolumeClaim], table: Table) -> PodVolumeCla
 
 
 def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
-    """The volumeBindingMode of the claim's class; empty without a class."""
+    """Returns the volumeBindingMode of the claim's class; empty if the class does not exist."""
     storage_class = table.objects.get(StorageClass, claim.class_name) if claim.class_name else None
     if storage_class is None:
         return ""
@@ -79,7 +86,7 @@ def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
     return storage_class.volume_binding_mode
 
 
-# The API's words for an object that is missing, which the scheduler passes on as a reason.
+# The API's messages for missing objects, which kube-scheduler uses as reasons.
 
 
 def claim_not_found(name: str) -> str:
@@ -100,8 +107,8 @@ class AttachableVolumes:
 
     Attributes:
         by_driver: the volumes.
-        native_drivers: drivers of volumes that are not migrated in-tree ones; these count only on nodes with a CSINode.
-        errors: faults, each with True if it counts on nodes without a CSINode too; in the order of the volumes.
+        native_drivers: the drivers of CSI volumes that are not migrated in-tree ones.
+        errors: faults in the order of the volumes, each with True if it also counts on nodes without a CSINode.
     """
 
     by_driver: defaultdict[str, set[CSIVolume]] = field(default_factory=lambda: defaultdict(set))
@@ -113,11 +120,11 @@ def attachable_volumes(pod: PodInfo, table: Table) -> AttachableVolumes:
     """Resolves the pod's claims and inline volumes (upstream nodevolumelimits filterAttachableVolumes)."""
     volumes = AttachableVolumes()
     for source in pod.attachables:
-        found, migrated, _ = csi_volume_of(source, table.objects)
-        if isinstance(found, CSIVolume):
-            volumes.by_driver[found.driver].add(found)
+        resolved, migrated, _ = csi_volume_of(source, table.objects)
+        if isinstance(resolved, CSIVolume):
+            volumes.by_driver[resolved.driver].add(resolved)
             if not migrated:
-                volumes.native_drivers.add(found.driver)
-        elif found is not None:
-            volumes.errors.append((found, not migrated))
+                volumes.native_drivers.add(resolved.driver)
+        elif resolved is not None:
+            volumes.errors.append((resolved, not migrated))
     return volumes

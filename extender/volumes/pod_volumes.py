@@ -1,4 +1,4 @@
-"""The volumes a pod would get on each node: bound ones, matching ones, provisioned ones.
+"""The volumes that a pod would get on each node: bound ones, matching ones, and provisioned ones.
 
 Source: upstream volumeBinder.FindPodVolumes.
 """
@@ -27,12 +27,12 @@ from extender.volumes.claims import PodVolumeClaims
 
 @dataclass(frozen=True, slots=True)
 class StaticBinding:
-    """A claim and the volume it would be bound to on each row.
+    """A claim, and the volume that it would be bound to on each row.
 
     Attributes:
-        volumes: those to pick from.
+        volumes: the free volumes to choose from.
         picked: intp[n]: an index into `volumes`, or NONE.
-        bytes: int64[n]: the size of that volume, 0 where there is none.
+        bytes: int64[n]: the size of that volume, or 0.
     """
 
     claim: PersistentVolumeClaim
@@ -46,8 +46,8 @@ class DynamicProvision:
     """A claim whose volume would be provisioned.
 
     Attributes:
-        needed: bool[n]: the rows where.
-        bytes_left: int64[n]: the capacity of the pool; None: the driver does not publish it.
+        needed: bool[n]: the rows that need it.
+        bytes_left: int64[n]: the capacity of the pool; None if the driver does not report it.
     """
 
     claim: PersistentVolumeClaim
@@ -61,101 +61,106 @@ class PodVolumes:
     Attributes:
         node_conflict: bool[n]: a bound volume cannot be accessed from the node.
         volume_missing: bool[n]: a claim is bound to a volume that does not exist.
-        bind_conflict: bool[n]: a claim matches no volume, and none can be provisioned for it there.
-        not_enough_space: bool[n]: no pool has the room for a volume to be provisioned.
-        errors: the rows, bool[n], that fail with a message.
-        static_bindings, dynamic_provisions: to be done where none of the above holds.
+        bind_conflict: bool[n]: a claim matches no volume, and no volume can be provisioned for it.
+        not_enough_space: bool[n]: no pool has enough capacity for a volume to provision.
+        errors: (rows that fail, bool[n]; message).
+        static_bindings, dynamic_provisions: what to do on rows without any of the above.
     """
 
     def __init__(self, claims: PodVolumeClaims, table: Table, rows: Rows) -> None:
         self.rows = rows
         self._table = table
-        self.node_conflict, self.volume_missing, self.bind_conflict, self.not_enough_space = np.zeros(
-            (4, len(rows)), np.bool_
-        )
+        self.node_conflict = np.zeros(len(rows), np.bool_)
+        self.volume_missing = np.zeros(len(rows), np.bool_)
+        self.bind_conflict = np.zeros(len(rows), np.bool_)
+        self.not_enough_space = np.zeros(len(rows), np.bool_)
         self.errors: list[tuple[BoolColumn, str]] = []
         self.static_bindings: list[StaticBinding] = []
         self.dynamic_provisions: list[DynamicProvision] = []
-        self._taken: defaultdict[str, list[Picked]] = defaultdict(list)
-        self._given: set[str] = set()
+        self._picks_by_class: defaultdict[str, list[Picked]] = defaultdict(list)
+        self._bound_reserved: set[str] = set()
         self._check_bound(claims.bound)
         if claims.delayed:
             self._check_delayed(claims.delayed)
 
     def _check_bound(self, claims: Sequence[PersistentVolumeClaim]) -> None:
-        standing = np.ones(len(self.rows), np.bool_)
+        accessible = np.ones(len(self.rows), np.bool_)  # bool[n]: all volumes so far can be accessed
         for claim in claims:
             volume = self._table.objects.get(PersistentVolume, claim.spec.volume_name)
             if volume is None:
-                self.volume_missing |= standing
+                self.volume_missing |= accessible
                 return
-            accessible = self._accessible(volume, standing)
-            self.node_conflict |= standing & ~accessible
-            standing &= accessible
+            can_access = self._can_access(volume, accessible)
+            self.node_conflict |= accessible & ~can_access
+            accessible &= can_access
 
-    def _accessible(self, volume: PersistentVolume, asked: BoolColumn) -> BoolColumn:
-        """Tells the rows that can access the volume, by its CSI driver's view on nodes migrated to that: bool[n]."""
-        accessible = nodes_with_access(volume.node_selector, self._table, self.rows)
+    def _can_access(self, volume: PersistentVolume, to_check: BoolColumn) -> BoolColumn:
+        """Returns bool[n]: True if the node can access the volume; its CSI driver decides on migrated nodes.
+
+        Errors are recorded for rows with `to_check`, bool[n], only.
+        """
+        can_access = nodes_with_access(volume.node_selector, self._table, self.rows)
         plugin = in_tree_plugin(volume.spec)
         if plugin is None:
-            return accessible
+            return can_access
         migrated = self._table.storage.csi_nodes.migrated(plugin)[self.rows]
         selector = migrated_node_selector(volume, plugin)
         if isinstance(selector, Fault):
-            self.errors.append((asked & migrated, f"could not translate pv: {selector.message}"))
-            return accessible
-        return np.where(migrated, nodes_with_access(selector, self._table, self.rows), accessible)
+            self.errors.append((to_check & migrated, f"could not translate pv: {selector.message}"))
+            return can_access
+        return np.where(migrated, nodes_with_access(selector, self._table, self.rows), can_access)
 
     def _check_delayed(self, claims: Sequence[PersistentVolumeClaim]) -> None:
-        chosen = [claim for claim in claims if claim.selected_node is not None]
-        for claim in chosen:
+        with_node = [claim for claim in claims if claim.selected_node is not None]
+        for claim in with_node:
             self.bind_conflict |= self.rows != self._table.nodes.row_of.get(claim.selected_node or "", NONE)
-        standing = ~self.bind_conflict
-        needed = [(claim, standing) for claim in chosen]
+        possible = ~self.bind_conflict
+        to_provision = [(claim, possible) for claim in with_node]
         # The smallest claims choose first, so that each gets the smallest volume that fits.
-        for claim in sorted((c for c in claims if c.selected_node is None), key=lambda c: c.requested_nanos):
+        others = [claim for claim in claims if claim.selected_node is None]
+        for claim in sorted(others, key=lambda claim: claim.requested_nanos):
             binding = self._bind(claim)
             self.static_bindings.append(binding)
-            needed.append((claim, standing & (binding.picked == NONE)))
-        self._check_provisions(needed, standing)
+            to_provision.append((claim, possible & (binding.picked == NONE)))
+        self._check_provisions(to_provision, possible)
 
     def _bind(self, claim: PersistentVolumeClaim) -> StaticBinding:
         reserved = reserved_volume(claim, self._table)
         if reserved is None:
             return self._bind_free(claim)
-        accessible = nodes_with_access(reserved.volume.node_selector, self._table, self.rows)
-        if reserved.volume.name not in self._given:
-            self._given.add(reserved.volume.name)
-            return StaticBinding(
-                claim, (reserved,), np.where(accessible, 0, NONE), np.where(accessible, reserved.size_bytes, 0)
-            )
-        free = self._bind_free(claim)  # the pod names its claim twice: the second time its volume is taken
-        return replace(free, picked=np.where(accessible, free.picked, NONE), bytes=np.where(accessible, free.bytes, 0))
+        can_access = nodes_with_access(reserved.volume.node_selector, self._table, self.rows)
+        if reserved.volume.name not in self._bound_reserved:
+            self._bound_reserved.add(reserved.volume.name)
+            picked = np.where(can_access, 0, NONE)
+            return StaticBinding(claim, (reserved,), picked, np.where(can_access, reserved.size_bytes, 0))
+        # The pod names the claim twice, and its reserved volume is used up.
+        free = self._bind_free(claim)
+        return replace(free, picked=np.where(can_access, free.picked, NONE), bytes=np.where(can_access, free.bytes, 0))
 
     def _bind_free(self, claim: PersistentVolumeClaim) -> StaticBinding:
         free = free_volumes(claim.class_name, self._table)
-        taken = self._taken[claim.class_name]
-        picked = free.access.pick(free.suitable(claim), taken, self._table.nodes.capacity)
-        taken.append(picked)
-        here = picked[self.rows]
-        return StaticBinding(claim, free.volumes, here, values_picked(free.bytes, here))
+        earlier_picks = self._picks_by_class[claim.class_name]
+        picked = free.access.pick(free.suitable(claim), earlier_picks, self._table.nodes.capacity)
+        earlier_picks.append(picked)
+        picked_here = picked[self.rows]
+        return StaticBinding(claim, free.volumes, picked_here, values_picked(free.bytes, picked_here))
 
     def _check_provisions(
-        self, needed: Sequence[tuple[PersistentVolumeClaim, BoolColumn]], standing: BoolColumn
+        self, to_provision: Sequence[tuple[PersistentVolumeClaim, BoolColumn]], possible: BoolColumn
     ) -> None:
-        for claim, rows in needed:
-            here = rows & standing
+        for claim, rows in to_provision:
+            here = rows & possible
             if not here.any():
                 continue
             storage_class = self._table.objects.get(StorageClass, claim.class_name)
-            assert storage_class is not None  # else the claim would not wait
+            assert storage_class is not None, "only claims with a class are delayed"
             allowed = self._allowed(storage_class)
             self.bind_conflict |= here & ~allowed
             here &= allowed
             provision, has_room = self._provision(claim, storage_class, here)
             self.dynamic_provisions.append(provision)
             self.not_enough_space |= here & ~has_room
-            standing = standing & ~self.bind_conflict & ~self.not_enough_space
+            possible = possible & ~self.bind_conflict & ~self.not_enough_space
 
     def _allowed(self, storage_class: StorageClass) -> BoolColumn:
         if not storage_class.provisions:
@@ -179,7 +184,7 @@ class PodVolumes:
 
 
 def node_term(term: TopologySelectorTerm) -> NodeSelectorTerm:
-    """Returns the term of a StorageClass's allowed topologies as one that selects nodes."""
+    """Converts a term of a StorageClass's allowed topologies to a node selector term."""
     expressions = [
         NodeSelectorRequirement(key=expression.key, operator="In", values=expression.values)
         for expression in term.match_label_expressions or ()

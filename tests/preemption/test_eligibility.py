@@ -19,20 +19,20 @@ def leaving(priority: int = 0, reason: str = "PreemptionByScheduler", status: st
     ("pod", "other", "reason"),
     [
         pytest.param(preemptor().preemption_policy("Never"), leaving(), NEVER, id="by its own policy"),
-        pytest.param(preemptor().preemption_policy("PreemptLowerPriority"), leaving(), "", id="policy says yes"),
+        pytest.param(preemptor().preemption_policy("PreemptLowerPriority"), leaving(), None, id="policy says yes"),
         pytest.param(preemptor().nominated("n"), leaving(), WAITS_FOR_VICTIMS, id="its victims are leaving"),
-        pytest.param(preemptor().nominated("m"), leaving(), "", id="victims leave another node"),
-        pytest.param(preemptor().nominated("ghost"), leaving(), "", id="nominated to a node that is gone"),
+        pytest.param(preemptor().nominated("m"), leaving(), None, id="victims leave another node"),
+        pytest.param(preemptor().nominated("ghost"), leaving(), None, id="nominated to a node that is gone"),
         pytest.param(
-            preemptor().nominated("n"), leaving(reason="EvictionByEvictionAPI"), "", id="leaving of another cause"
+            preemptor().nominated("n"), leaving(reason="EvictionByEvictionAPI"), None, id="leaving of another cause"
         ),
-        pytest.param(preemptor().nominated("n"), leaving(status="False"), "", id="not evicted after all"),
-        pytest.param(preemptor().nominated("n"), leaving(100), "", id="a peer is leaving"),
-        pytest.param(preemptor("8").nominated("n"), leaving(), "", id="nominated to a node that can never do"),
-        pytest.param(preemptor().nominated("n"), victim("stays", "n", "2").obj(), "", id="nobody is leaving"),
+        pytest.param(preemptor().nominated("n"), leaving(status="False"), None, id="not evicted after all"),
+        pytest.param(preemptor().nominated("n"), leaving(100), None, id="a peer is leaving"),
+        pytest.param(preemptor("8").nominated("n"), leaving(), None, id="nominated to a node that can never do"),
+        pytest.param(preemptor().nominated("n"), victim("stays", "n", "2").obj(), None, id="nobody is leaving"),
     ],
 )
-def test_eligibility(pod: PodBuilder, other: Object, reason: str) -> None:
+def test_eligibility(pod: PodBuilder, other: Object, reason: str | None) -> None:
     objects = [node("n").obj(), node("m", "8").obj(), victim("filler", "m", "8").obj(), other]
     preemption = preempted(pod, *objects)
     assert preemption.reason == reason

@@ -104,7 +104,7 @@ NODE = node("n").obj()
 def test_victims_on_one_node(pod: PodBuilder, objects: list[Object], expected: tuple[list[str], int]) -> None:
     preemption = preempted(pod, NODE, *objects)
     assert chosen(preemption) == {"n": expected}
-    assert (preemption.nominated_node, preemption.reason) == ("n", "")
+    assert (preemption.nominated_node, preemption.reason) == ("n", None)
 
 
 @pytest.mark.parametrize(

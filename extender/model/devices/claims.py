@@ -1,4 +1,4 @@
-"""Claims to devices: what is asked for and what has been allocated (resource.k8s.io)."""
+"""Claims to devices, with what they request and what was allocated to them (resource.k8s.io)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from extender.model.devices.slices import DeviceSelector, DeviceToleration, Qual
 from extender.model.meta import Condition, Int64, NodeSelector, Object, Value
 from extender.model.quantity import Quantity
 
-EXACT_COUNT, ALL = "ExactCount", "All"
+EXACT_COUNT = "ExactCount"
+ALL = "All"
 EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 RESOURCE_CLAIM_FINALIZER = "resource.kubernetes.io/delete-protection"
 
@@ -33,13 +34,13 @@ class ExactDeviceRequest(Value, frozen=True):
 
 
 class DeviceSubRequest(ExactDeviceRequest, frozen=True):
-    """One of the alternatives of a prioritized list; the API has no admin access here."""
+    """An alternative in a prioritized list. The API allows no admin access here."""
 
     name: str = ""
 
 
 class DeviceRequest(Value, frozen=True):
-    """Exactly one of the two is set."""
+    """A request; either `exactly` or `first_available` is set."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -135,28 +136,28 @@ class ResourceClaim(Object, frozen=True):
 
     @property
     def is_for_extended_resources(self) -> bool:
-        """Is True if the scheduler has made it, for what a pod requests like cpu (KEP-5004)."""
+        """True if the scheduler created it for the pod's extended resources (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 
     def is_reserved_for(self, pod_uid: str) -> bool:
-        """Returns True if the pod may use it (upstream IsReservedForPod)."""
+        """Returns True if the pod may use the claim (upstream IsReservedForPod)."""
         return any(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
 
     def is_only_for(self, pod_uid: str) -> bool:
-        """Returns True if it is reserved for no other pod."""
+        """Returns True if the claim is reserved for no other pod."""
         return all(consumer.uid == pod_uid for consumer in self.status.reserved_for or ())
 
 
 class PendingClaim(ResourceClaim, frozen=True):
-    """A claim with an allocation that is decided but not yet seen back from the API server.
+    """A claim whose allocation is decided but not yet observed (upstream in-flight allocations).
 
-    No kind of the API: it stands beside the claim itself, under the same key, and its devices count as taken
-    (upstream in-flight allocations).
+    It is not a kind of the API. The table has it in addition to the claim, under the same key, and its devices count
+    as allocated.
     """
 
 
 class RequestMapping(NamedTuple):
-    """The request that serves a container's extended resource (the pod's status.extendedResourceClaimStatus)."""
+    """The request that provides a container's extended resource (status.extendedResourceClaimStatus of the pod)."""
 
     container_name: str
     resource_name: str

@@ -1,4 +1,4 @@
-"""Devices that drivers offer: slices of pools, device classes, taint rules (resource.k8s.io)."""
+"""Devices that drivers offer: resource slices, device classes and taint rules (resource.k8s.io)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QualifiedName = str  # "domain/identifier", or the bare identifier in the driver
 
 
 class DeviceAttribute(Value, frozen=True):
-    """Exactly one of the four is set."""
+    """An attribute; exactly one of the fields is set."""
 
     int_value: Int64 | None = msgspec.field(name="int", default=None)
     bool_value: bool | None = msgspec.field(name="bool", default=None)
@@ -29,7 +29,7 @@ class CapacityRange(Value, frozen=True):
 
 
 class CapacityRequestPolicy(Value, frozen=True):
-    """The shares of a capacity that may be taken (KEP-5075)."""
+    """The shares of a capacity that a claim may request (KEP-5075)."""
 
     default: Quantity = None
     valid_values: list[Quantity] | None = None
@@ -46,7 +46,7 @@ class Counter(Value, frozen=True):
 
 
 class CounterSet(Value, frozen=True):
-    """Counters that devices of a pool share (KEP-4815)."""
+    """Counters shared by the devices of a pool (KEP-4815)."""
 
     name: str = ""
     counters: dict[str, Counter] | None = None
@@ -121,7 +121,7 @@ class DeviceSelector(Value, frozen=True):
 
 
 class DeviceClassConfiguration(Value, frozen=True):
-    """`opaque` is handed to the driver as it is."""
+    """The configuration of a device class; `opaque` is passed to the driver unchanged."""
 
     opaque: dict[str, Any] | None = None
 
@@ -148,6 +148,6 @@ class DeviceTaintRuleSpec(Value, frozen=True):
 
 
 class DeviceTaintRule(Object, frozen=True):
-    """A taint that an administrator puts on devices from outside their slices."""
+    """A taint that an administrator adds to devices from outside their slices."""
 
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()

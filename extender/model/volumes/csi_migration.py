@@ -1,6 +1,6 @@
-"""In-tree volumes as the CSI drivers that have taken them over see them.
+"""Translates in-tree volumes to the CSI drivers that have replaced them.
 
-The plugins are those whose migration the scheduler counts with: AWS EBS, GCE PD, Azure Disk, Cinder and Portworx.
+Covers the plugins whose migration the scheduler considers: AWS EBS, GCE PD, Azure Disk, Cinder and Portworx.
 Source: k8s.io/csi-translation-lib; upstream isCSIMigrationOn.
 """
 
@@ -29,7 +29,7 @@ AZURE_DISK = "kubernetes.io/azure-disk"
 CINDER = "kubernetes.io/cinder"
 PORTWORX = "kubernetes.io/portworx-volume"
 
-# The in-tree provisioners whose volumes go through a CSI driver, with the driver.
+# The in-tree provisioners that CSI drivers have replaced, with the driver.
 MIGRATED_PLUGINS: Mapping[str, str] = {
     AWS_EBS: "ebs.csi.aws.com",
     GCE_PD: "pd.csi.storage.gke.io",
@@ -37,7 +37,7 @@ MIGRATED_PLUGINS: Mapping[str, str] = {
     CINDER: "cinder.csi.openstack.org",
     PORTWORX: "pxd.portworx.com",
 }
-# Those with a migration that the scheduler does not count with: their volumes are attached to nothing.
+# Migrated plugins that the scheduler does not consider: it counts no attachments for their volumes.
 UNCOUNTED_PLUGINS = frozenset(("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"))
 
 _TOPOLOGY_KEYS = {
@@ -49,20 +49,20 @@ _EBS_VOLUME_ID = re.compile(r"vol-[^/]*")
 
 
 class CSIVolume(NamedTuple):
-    """A volume as its driver knows it."""
+    """A volume as its CSI driver identifies it."""
 
     driver: str
     handle: str
 
 
 class Fault(NamedTuple):
-    """The reason why a volume cannot be told, in the scheduler's words."""
+    """The reason why a volume cannot be translated, in kube-scheduler's words."""
 
     message: str
 
 
 def in_tree_plugin(source: MigratableSources) -> str | None:
-    """The in-tree plugin of a pod's volume or a persistent volume, if it has been taken over by a CSI driver."""
+    """Returns the in-tree plugin of the source, if a CSI driver has replaced it."""
     sources = {
         AWS_EBS: source.aws_elastic_block_store,
         GCE_PD: source.gce_persistent_disk,
@@ -74,7 +74,7 @@ def in_tree_plugin(source: MigratableSources) -> str | None:
 
 
 def migrated_volume(source: MigratableSources, labels: Mapping[str, str] | None = None) -> CSIVolume | Fault | None:
-    """The CSI volume behind an in-tree source; None for any other source. `labels`: those of the persistent volume."""
+    """Returns the CSI volume of an in-tree source; None for others. `labels` are those of the persistent volume."""
     if source.aws_elastic_block_store is not None:
         return _named(AWS_EBS, _ebs_volume_id(source.aws_elastic_block_store))
     if source.gce_persistent_disk is not None:
@@ -91,7 +91,7 @@ def migrated_volume(source: MigratableSources, labels: Mapping[str, str] | None 
 
 
 def migrated_node_selector(pv: PersistentVolume, plugin: str) -> NodeSelector | Fault | None:
-    """Returns the nodes that reach the volume once `plugin` is migrated: by the driver's zone label, not ours."""
+    """Returns the nodes that can reach the volume if `plugin` is migrated: by the zone label of the driver."""
     volume = migrated_volume(pv.spec, pv.labels)
     if isinstance(volume, Fault):
         return volume
@@ -104,7 +104,7 @@ def _named(plugin: str, handle: str | Fault) -> CSIVolume | Fault:
 
 
 def _ebs_volume_id(disk: AWSElasticBlockStore) -> str | Fault:
-    """`aws://zone/vol-1` and `vol-1` name the same volume."""
+    """Returns the volume ID; `aws://zone/vol-1` and `vol-1` are the same volume."""
     if not disk.volume_id.startswith("aws://"):
         return disk.volume_id
     volume_id = urlsplit(disk.volume_id).path.strip("/")
@@ -139,7 +139,7 @@ def _azure_disk_uri(disk: AzureDisk) -> str | Fault:
 
 
 def _with_topology(pv: PersistentVolume, key: str) -> NodeSelector | None:
-    """Source: csi-translation-lib translateTopologyFromInTreeToCSI."""
+    """Replaces the zone label by the driver's topology key (csi-translation-lib translateTopologyFromInTreeToCSI)."""
     zone, region = _topology_labels(pv)
     renamed = {zone: key} if _values(pv, zone) else {}
     if region == BETA_REGION and _values(pv, region):
@@ -166,10 +166,10 @@ def _rewritten(
 
 def _topology_labels(pv: PersistentVolume) -> tuple[str, str]:
     keys = {expression.key for expression in _expressions(pv)}
-    for known in (keys, pv.labels):
-        if ZONE in known:
+    for present in (keys, pv.labels):
+        if ZONE in present:
             return ZONE, REGION
-        if BETA_ZONE in known:
+        if BETA_ZONE in present:
             return BETA_ZONE, BETA_REGION
     return ZONE, REGION
 

@@ -1,4 +1,4 @@
-"""A pod's volumes: the claims that it uses, the disks that clash, the volumes that are attached."""
+"""The volumes of a pod: the claims it uses, the disks that clash, and the volumes to attach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extender.model.volumes.storage import PersistentVolumeClaim
 
 
 class ClaimUse(NamedTuple):
-    """A claim as a pod uses it. `owner` is the pod of an ephemeral volume, the only one that may use the claim."""
+    """A pod's use of a claim. `owner` is the pod of an ephemeral volume, the only one that may use the claim."""
 
     namespace: str
     name: str
@@ -22,35 +22,35 @@ class ClaimUse(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def objection(self, claim: PersistentVolumeClaim) -> str | None:
-        """Returns why the pod may not use the claim: it is an ephemeral volume's and was made for something else."""
+        """Returns why the pod may not use the claim, if it is for an ephemeral volume but was not created for it."""
         if self.owner is None or (claim.controller is not None and claim.controller.uid == self.owner.uid):
             return None
         return f"PVC {self.key} was not created for pod {self.owner.key} (pod is not owner)"
 
 
 class Owner(NamedTuple):
-    """The pod that an ephemeral volume's claim was made for."""
+    """The pod whose ephemeral volume a claim is for."""
 
     uid: str
     key: str
 
 
 class Disk(NamedTuple):
-    """A disk that pods name inline; equal ones are the same disk."""
+    """A disk that pods name inline; equal values are the same disk."""
 
     kind: str
     identity: tuple[str, ...]
 
 
 class Mount(NamedTuple):
-    """The use of a disk by a pod. Two mounts of one disk clash unless both only read."""
+    """A pod's use of a disk. Two uses of a disk clash unless both are read-only."""
 
     disk: Disk
     read_only: bool
 
 
 class InlineVolume(NamedTuple):
-    """An in-tree volume that a pod names itself and a CSI driver attaches, or why that cannot be told."""
+    """An in-tree volume that a pod names inline, translated to its CSI driver, or why it cannot be translated."""
 
     volume: CSIVolume | Fault
 
@@ -59,28 +59,28 @@ Attachable = ClaimUse | InlineVolume
 
 
 def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
-    """The claims that the pod uses, in the order of its volumes, those of its ephemeral volumes included."""
+    """Returns the claims that the pod uses, in the order of its volumes, including those of ephemeral volumes."""
     return tuple(use for volume in pod.spec.volumes or () if (use := _claim(pod, volume)))
 
 
 def attachables_of(pod: Pod) -> tuple[Attachable, ...]:
-    """Returns the volumes that may have to be attached for the pod, in the order of its volumes."""
-    found: list[Attachable] = []
+    """Returns the volumes that may have to be attached for the pod, in order."""
+    attachables: list[Attachable] = []
     for volume in pod.spec.volumes or ():
         if use := _claim(pod, volume):
-            found.append(use)
+            attachables.append(use)
         elif inline := migrated_volume(volume):
-            found.append(InlineVolume(_in_words(volume, inline)))
-    return tuple(found)
+            attachables.append(InlineVolume(_with_volume_name(volume, inline)))
+    return tuple(attachables)
 
 
 def mounts_of(pod: Pod) -> tuple[Mount, ...]:
-    """The inline disks that not every two pods may share (upstream isVolumeConflict)."""
+    """Returns the inline disks that pods may be unable to share (upstream isVolumeConflict)."""
     return tuple(mount for volume in pod.spec.volumes or () for mount in _mounts(volume))
 
 
 def clash(mounts: Sequence[Mount], others: Sequence[Mount]) -> bool:
-    """Returns True if pods with these mounts cannot be on one node together."""
+    """Returns True if pods with these mounts cannot share a node."""
     return any(
         mount.disk == other.disk and not (mount.read_only and other.read_only) for mount in mounts for other in others
     )
@@ -94,7 +94,7 @@ def _claim(pod: Pod, volume: Volume) -> ClaimUse | None:
     return None
 
 
-def _in_words(volume: Volume, inline: CSIVolume | Fault) -> CSIVolume | Fault:
+def _with_volume_name(volume: Volume, inline: CSIVolume | Fault) -> CSIVolume | Fault:
     if isinstance(inline, CSIVolume):
         return inline
     return Fault(f"converting volume({volume.name}) from inline to csi: {inline.message}")
@@ -108,5 +108,5 @@ def _mounts(volume: Volume) -> Iterator[Mount]:
     if (iscsi := volume.iscsi) is not None:
         yield Mount(Disk("iscsi", (iscsi.iqn,)), iscsi.read_only)
     if (rbd := volume.rbd) is not None:
-        for monitor in rbd.monitors or ():  # images are the same if any monitor is
+        for monitor in rbd.monitors or ():  # two images are the same if they have a monitor in common
             yield Mount(Disk("rbd", (monitor, rbd.pool, rbd.image)), rbd.read_only)

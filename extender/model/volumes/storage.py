@@ -1,4 +1,4 @@
-"""Persistent volumes, claims, storage classes and what CSI drivers report, as far as the scheduler reads them."""
+"""Persistent volumes, claims, storage classes, and what CSI drivers report: the fields that scheduling reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PersistentVolumeSpec(MigratableSources, frozen=True):
 
 
 class VolumePhase(Value, frozen=True):
-    """The status of a volume, or of a claim."""
+    """The status of a volume or a claim."""
 
     phase: str = ""
 
@@ -54,7 +54,7 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def class_name(self) -> str:
-        """The storage class; the old annotation goes before the field (upstream GetPersistentVolumeClass)."""
+        """The storage class; the legacy annotation has precedence (upstream GetPersistentVolumeClass)."""
         return self.annotations.get(BETA_STORAGE_CLASS_ANNOTATION, self.spec.storage_class_name)
 
     @property
@@ -63,11 +63,11 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def node_selector(self) -> NodeSelector | None:
-        """Returns the selector of the nodes that reach the volume; None: all of them."""
+        """The selector of the nodes that can reach the volume; None: all can."""
         return self.spec.node_affinity.required if self.spec.node_affinity else None
 
     def is_bound_to(self, claim: PersistentVolumeClaim) -> bool:
-        """Returns True if it is reserved for `claim`, by the user or the controller (upstream IsVolumeBoundToClaim)."""
+        """Returns True if it is reserved for `claim`, by a user or the controller (upstream IsVolumeBoundToClaim)."""
         reference = self.spec.claim_ref
         if reference is None or (reference.namespace, reference.name) != (claim.namespace, claim.name):
             return False
@@ -94,12 +94,12 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def class_name(self) -> str:
-        """The storage class; the old annotation goes before the field (upstream GetPersistentVolumeClaimClass)."""
+        """The storage class; the legacy annotation has precedence (upstream GetPersistentVolumeClaimClass)."""
         return self.annotations.get(BETA_STORAGE_CLASS_ANNOTATION, self.spec.storage_class_name or "")
 
     @property
     def requested_storage(self) -> Quantity:
-        """Returns the size that it asks for; None: it does not say."""
+        """The requested size, or None."""
         resources = self.spec.resources
         return (resources.requests or {}).get(STORAGE) if resources else None
 
@@ -113,12 +113,12 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def fully_bound(self) -> bool:
-        """Bound, and both sides of the binding written (upstream isPVCFullyBound)."""
+        """True if both sides of the binding are written (upstream isPVCFullyBound)."""
         return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.annotations
 
     @property
     def selected_node(self) -> str | None:
-        """The node that a scheduler has already chosen for the volume to be provisioned on."""
+        """The node that a scheduler has already chosen for provisioning the volume."""
         return self.annotations.get(SELECTED_NODE_ANNOTATION)
 
 
@@ -138,7 +138,7 @@ class StorageClass(Object, frozen=True):
 
     @property
     def provisions(self) -> bool:
-        """Is True if volumes are made on demand."""
+        """True if volumes are provisioned on demand."""
         return self.provisioner not in ("", NO_PROVISIONER)
 
 
@@ -164,7 +164,7 @@ class CSINode(Object, frozen=True):
 
     @property
     def migrated_plugins(self) -> frozenset[str]:
-        """The in-tree plugins whose volumes the node leaves to CSI drivers."""
+        """The in-tree plugins that are migrated to CSI drivers on this node."""
         return frozenset(self.annotations.get(MIGRATED_PLUGINS_ANNOTATION, "").split(","))
 
 
@@ -178,7 +178,7 @@ class CSIDriver(Object, frozen=True):
 
 
 class CSIStorageCapacity(Object, frozen=True):
-    """The room of a driver for a class, on the nodes that `node_topology` selects (None: on none)."""
+    """The capacity of a driver for a storage class on the nodes that `node_topology` selects; None: no nodes."""
 
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""
@@ -187,7 +187,7 @@ class CSIStorageCapacity(Object, frozen=True):
 
     @property
     def volume_limit(self) -> Quantity:
-        """The largest volume that can be made; None: unknown."""
+        """The largest volume that can be provisioned; None if unknown."""
         return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
 
 

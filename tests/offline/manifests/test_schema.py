@@ -46,7 +46,7 @@ def pod(**spec: Any) -> dict[str, Any]:
         pytest.param(
             pod(containers=[{"resources": {"requests": {"cpu": "1 core"}}}]),
             "spec.containers[0].resources.requests.cpu: '1 core' is not a quantity: "
-            "want a number with an optional suffix, like 100m or 2Gi",
+            "expected a number with an optional suffix, like 100m or 2Gi",
             id="quantity",
         ),
         pytest.param(
