@@ -26,12 +26,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from extender.engine import Decision
     from extender.errors import ExtenderError
     from extender.framework.permit import Handle, Wait, WaitingPod
     from extender.model.node import Node
     from extender.model.pod import Pod
     from extender.offline.cluster import Cluster
-    from extender.offline.decision import Decision
     from extender.offline.recording.reading import Recording
     from extender.offline.recording.replay import replay
     from extender.offline.what_if.scenario import Scenario
@@ -73,7 +73,7 @@ _HOMES = {
     "MEMORY": "extender.table.nodes.columns",
     "PODS": "extender.table.nodes.columns",
     "Cluster": "extender.offline.cluster",
-    "Decision": "extender.offline.decision",
+    "Decision": "extender.engine",
     "ExtenderError": "extender.errors",
     "Node": "extender.model.node",
     "Pod": "extender.model.pod",

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from extender.cache.cache import Cache
-from extender.cache.changes import NODE, POD, Update
+from extender.cache.changes import POD, Update
 from extender.cache.placements import PodPlacement
+from extender.engine import DecisionLimit
 from extender.errors import (
     ClusterError,
     ConfigurationError,
@@ -24,10 +25,9 @@ from extender.errors import (
 )
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
-from extender.offline.cluster import Cluster, state_of
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.worlds import Rules
-from extender.offline.state import ClusterState, DecisionLimit
+from extender.offline.state import ClusterState
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.policy.policy import PROVIDERS
 from extender.runtime.clock import NO_LIMIT, TimeLimit
@@ -108,13 +108,13 @@ class CacheFollower:
         self._begin()
 
     def _begin(self) -> None:
-        self._cursor, self._late = BEGINNING, self._limit.late
+        self._cursor, self._late = BEGINNING, self._limit.unanswered
         self._state = ClusterState((), self._profiles, self._limit)
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
         """Returns the cluster as it is now."""
-        if self._limit.late is not self._late:
+        if self._limit.unanswered is not self._late:
             self._begin()  # a rule may look at the table still
         updates, cursor, everything = self._cache.view.updates_since(self._cursor)
         if everything:
@@ -130,10 +130,8 @@ class CacheFollower:
             self._take_in_pod(key, present)
         elif isinstance(present, Object):
             self._state.add(present)
-        elif kind == NODE:
-            self._state.table.remove_node(key)
         else:
-            self._state.table.remove_object(kind, key)
+            self._state.remove(kind, key)
 
     def _take_in_pod(self, uid: str, present: object) -> None:
         before = self._infos.pop(uid, None)
@@ -147,9 +145,9 @@ class CacheFollower:
             self._state.add_info(present)
 
 
-def look_at_cluster(cluster: Cluster, source: str, unread: Sequence[str]) -> LookOf:
+def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str]) -> LookOf:
     """Returns what shows the cluster; `source`: where it comes from, `unread`: what could not be read of it."""
-    look = Look(state_of(cluster), 0, source, _time(datetime.now(UTC).timestamp()), unread)
+    look = Look(state, 0, source, _time(datetime.now(UTC).timestamp()), unread)
     return lambda _: look
 
 
@@ -169,9 +167,9 @@ def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
     @lru_cache(maxsize=_STEPS_KEPT)
     def at(step: int) -> Look:
         timeline = Timeline(recording, step)
-        cluster = recording.cluster(step, judged_by)
+        state = ClusterState(recording.objects(step), judged_by)
         moment = _time(recording.steps[min(step, timeline.steps - 1)].at) if timeline.steps else ""
-        return Look(state_of(cluster), step, path.name, moment, (), timeline)
+        return Look(state, step, path.name, moment, (), timeline)
 
     def look(arguments: Arguments) -> Look:
         last, given = len(recording.steps), arguments.get("step")

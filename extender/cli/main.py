@@ -23,8 +23,8 @@ from extender.cli.processes import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status import status
 from extender.errors import ConfigurationError, ExtenderError
-from extender.offline.text import printable
 from extender.runtime.memory import GC_THRESHOLDS
+from extender.runtime.text import printable
 
 USAGE_ERROR, FAILURE = 2, 1
 _BY_SIGNAL = 128  # what shells add to a signal's number

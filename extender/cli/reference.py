@@ -9,7 +9,7 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
-from extender.offline.text import aligned
+from extender.runtime.text import aligned
 
 _VERB = "of k8s.io/kube-scheduler/extender/v1; --prefix and the verb's name are settings"
 _ROWS = (

@@ -13,7 +13,7 @@ import click
 import yaml
 
 from extender.errors import ConfigurationError, ExtenderError
-from extender.offline.text import age, aligned
+from extender.runtime.text import age, aligned
 
 SECTIONS = {
     "active": "about to be tried",

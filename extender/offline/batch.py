@@ -1,4 +1,4 @@
-"""Many decisions: one case a line in, one answer a line out."""
+"""Explanations of many cases: one case a line in, one answer a line out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import msgspec
 
 from extender.errors import ExtenderError
 from extender.framework.profile import Profiles
-from extender.offline.cluster import Cluster
-from extender.policy.loading import read as policy
+from extender.offline.explain.explanation import Explanation
+from extender.offline.manifests.objects import to_objects
+from extender.offline.state import ClusterState
+from extender.policy.loading import read as read_policy
 
 Answer = dict[str, Any]
 
@@ -22,7 +24,7 @@ class Items(msgspec.Struct):
 
 
 class Case(msgspec.Struct):
-    """A cluster, a pod to place in it, and a policy, if it is to be another than all other cases go by."""
+    """A cluster and a pod to place in it. `config` is a policy for this case alone."""
 
     cluster: Items
     pod: dict[str, Any]
@@ -30,10 +32,10 @@ class Case(msgspec.Struct):
 
 
 def answers(lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True) -> Iterator[Answer]:
-    """The answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
+    """Yields the answer to each line `{"name", "cluster": v1 List, "pod"}`, in order; blank lines are skipped.
 
-    A line may have a policy under "config"; all others are decided by `profiles`. An answer is an explanation, see
-    `Explanation.to_dict`, with the case's "name" before it. A line that is no case is answered by {"name", "error"}.
+    A line with a policy under "config" is decided by it, all others by `profiles`. An answer is the case's "name" and
+    an explanation (`Explanation.to_dict`), or {"name", "error"} if the line is not a valid case.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -43,13 +45,15 @@ def answers(lines: Iterable[bytes], profiles: Profiles | None = None, *, changes
 def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) -> Answer:
     name: object = f"line {number}"
     try:
-        given = msgspec.json.decode(line)
-        name = given.get("name", name) if isinstance(given, dict) else name
-        case = msgspec.convert(given, Case)
+        decoded = msgspec.json.decode(line)
+        name = decoded.get("name", name) if isinstance(decoded, dict) else name
+        case = msgspec.convert(decoded, Case)
         if case.config:
-            found = policy(case.config)
-            profiles = Profiles(found.profiles, found.features)
-        explanation = Cluster.from_objects(case.cluster.items or (), profiles).explain(case.pod)
+            policy = read_policy(case.config)
+            profiles = Profiles(policy.profiles, policy.features)
+        state = ClusterState(to_objects(case.cluster.items or ()), profiles)
+        admitted = state.admit(case.pod)
+        explanation = Explanation(state, admitted.pod, admitted.notes)
         return {"name": name, **explanation.to_dict(changes=changes)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}

@@ -1,4 +1,4 @@
-"""A cluster in memory that can be asked: where would this pod go, and why?"""
+"""The library's cluster: objects in memory, and questions about where pods would be placed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from extender.errors import Conflict, UnknownNode
+from extender.engine import Decision
+from extender.errors import Conflict
 from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.offline.claims.making import admit_new
-from extender.offline.decision import Decision
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.overview import PendingPod, pending_pods
-from extender.offline.manifests.objects import to_object, to_pod, with_defaults
+from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
@@ -29,21 +28,10 @@ from extender.policy.loading import read as read_policy
 CONFLICT = 409
 
 
-def state_of(cluster: Cluster) -> ClusterState:
-    """Returns what the answers about the cluster are made of; for this package alone."""
-    return cluster._state
-
-
-def explain_workload(cluster: Cluster, workload: Workload) -> Explanation:
-    """Explains the first pod of a workload, with the claims that will be made for it; for this package alone."""
-    state, admitted = admit_new(cluster._state, workload)
-    return Explanation(state, admitted.pod, admitted.notes)
-
-
 class Cluster:
-    """Nodes, pods and the other objects that scheduling looks at, as they are at one moment.
+    """Nodes, pods and the other objects that scheduling reads, as they are at one moment.
 
-    Nothing but `bind` changes it. One thread at a time may use it.
+    Only `bind` changes it. One thread at a time may use it.
 
         cluster = Cluster.load("cluster.yaml")
         decision = cluster.decide(cluster.pod("shop/web-0"))
@@ -51,11 +39,11 @@ class Cluster:
             cluster.bind(decision.pod, decision.best[0])
 
     Args:
-        objects: of the kinds in `extender.model.kinds`; finished pods hold nothing and are left out.
-        profiles: the rules to decide by; kube-scheduler's defaults unless given.
+        objects: of the kinds in `extender.model.kinds`. Finished pods take no resources and are left out.
+        profiles: the rules to decide by; by default kube-scheduler's.
 
     Raises:
-        MalformedCluster: an object states a quantity that is none.
+        MalformedCluster: an object has a malformed quantity.
     """
 
     def __init__(self, objects: Iterable[Object], profiles: Profiles | None = None) -> None:
@@ -63,58 +51,56 @@ class Cluster:
 
     @classmethod
     def load(cls, path: str | Path, profiles: Profiles | None = None) -> Self:
-        """The cluster in a file or directory: YAML or JSON as `kubectl get -o yaml` prints it.
+        """Loads a file or directory of YAML or JSON, as `kubectl get -o yaml` prints it.
 
         Raises:
-            MalformedCluster: with file and place.
+            MalformedCluster: with the file and the place in it.
             OSError: the file cannot be read.
         """
-        from extender.offline.manifests.files import load_snapshot  # YAML is not needed by who has the objects
+        from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
         return cls(load_snapshot(Path(path)), profiles)
 
     @classmethod
     def from_objects(cls, items: Iterable[Mapping[str, Any]], profiles: Profiles | None = None) -> Self:
-        """The cluster of these objects: dicts as `kubectl get -o json` has them under `items`.
+        """Makes a cluster of dicts, as `kubectl get -o json` prints them under `items`.
 
-        Kinds that scheduling does not look at are left out.
+        Kinds that scheduling does not read are left out.
 
         Raises:
             MalformedCluster: with the number of the item, and the path in it.
         """
-        found = (to_object(item, f"items[{number}]") for number, item in enumerate(items))
-        return cls(with_defaults([obj for obj in found if obj is not None]), profiles)
+        return cls(to_objects(items), profiles)
 
     @property
     def nodes(self) -> list[str]:
         """The names of all nodes."""
-        table = self._state.table
-        return table.nodes.names_of(table.nodes.rows)
+        return self._state.node_names()
 
     @property
     def pending(self) -> list[Pod]:
-        """The pods that stand on no node."""
+        """The pods that are on no node."""
         return [info.pod for info in self._state.pending]
 
     def pod(self, key: str) -> Pod:
-        """The pod `namespace/name`. Raises UnknownPod: there is none, or it has finished."""
+        """Returns the pod `namespace/name`. Raises UnknownPod: it does not exist, or has finished."""
         return self._state.info(key).pod
 
     def decide(self, pod: Pod | Mapping[str, Any]) -> Decision:
-        """Decides about the pod on every node. One that stands on a node is judged as if it did not.
+        """Decides about the pod on every node. A pod that is on a node is judged as if it were not.
 
-        A mapping is a manifest: it gets what an API server with these objects would fill in.
+        A mapping is a manifest; it gets what an API server with these objects would fill in.
 
         Raises:
-            MalformedCluster: `pod` is no pod, with the path of every fault, or states a quantity that is none.
-            RuleFailed: a rule of the user's raised.
+            MalformedCluster: the manifest is not a valid pod, with the path of every fault.
+            RuleFailed: a user's rule raised.
         """
-        return self._state.decide(self._state.admit(pod).pod)
+        return self._state.engine.decide(self._state.admit(pod).pod)
 
     def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
-        """Tells in numbers why the pod waits or where it would go, and the smallest change that would let it run.
+        """Explains why the pod is pending or where it would be placed, and finds the smallest change that lets it run.
 
-        `pod` may be `namespace/name` of one in the cluster. Raises as `decide` and `pod` do.
+        `pod` may be the `namespace/name` of a pod in the cluster. Raises as `decide` and `pod` do.
         """
         admitted = self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)
         return Explanation(self._state, admitted.pod, admitted.notes)
@@ -122,9 +108,9 @@ class Cluster:
     def explain_pending(
         self, namespace: str = "", progress: Callable[[int, int], None] | None = None
     ) -> list[PendingPod]:
-        """Returns every pod that waits, in one namespace or in all, with its blocker; the same causes together.
+        """Returns the pending pods of one namespace or of all with what blocks them, grouped by cause.
 
-        `progress` is told how many are done, and of how many.
+        `progress` is called with the number of pods judged so far and the number of all.
         """
         return pending_pods(self._state, namespace, progress)
 
@@ -134,16 +120,16 @@ class Cluster:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> SimulationResult:
-        """Places the pods that wait, after the scenario's changes, on a copy; the cluster itself stays as it is.
+        """Applies the scenario to a copy of the cluster and places all pending pods there.
 
         Raises:
-            UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario asks for what is not possible.
-            RuleFailed: a rule of the user's raised.
+            UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario is not possible.
+            RuleFailed: a user's rule raised.
         """
         return simulate(self._state, scenario or Scenario(), seed, None, progress)
 
     def drain(self, *nodes: str, seed: int = 0) -> SimulationResult:
-        """Finds new homes for the pods of these nodes, by name or `key=value`. Raises as `simulate`."""
+        """Simulates draining these nodes, given by name or by `key=value`. Raises as `simulate`."""
         return self.simulate(Scenario(drain=nodes), seed)
 
     def capacity(
@@ -153,13 +139,13 @@ class Cluster:
         most: int = MOST_PODS,
         progress: Progress | None = None,
     ) -> Capacity:
-        """Counts how many more pods of the templates fit: manifests of pods, or of what has a pod template.
+        """Counts how many more pods fit. The templates are manifests of pods, or of objects with a pod template.
 
         Raises:
-            MalformedCluster: a template would be refused by the API server.
+            MalformedCluster: the API server would refuse a template.
         """
-        read = [each if isinstance(each, Workload) else required_workload(each) for each in templates]
-        return capacity(self._state, read, weights, most, progress)
+        workloads = [each if isinstance(each, Workload) else required_workload(each) for each in templates]
+        return capacity(self._state, workloads, weights, most, progress)
 
     def compare(
         self,
@@ -168,32 +154,36 @@ class Cluster:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Comparison:
-        """Compares with the placements by `other`: a KubeSchedulerConfiguration or a Policy; None: the defaults.
+        """Compares with the placements under `other`, a KubeSchedulerConfiguration or a Policy; None: the defaults.
 
         Raises:
-            ConfigurationError: `other` has faults; else as `simulate`.
+            ConfigurationError: `other` has faults.
+            As `simulate` besides.
         """
-        second = Profiles(read_policy(other).profiles) if isinstance(other, Mapping) else other
-        second = second or Profiles([default_profile()])
+        if other is None:
+            second = Profiles([default_profile()])
+        elif isinstance(other, Profiles):
+            second = other
+        else:
+            second = Profiles(read_policy(other).profiles)
         return compare(self._state, self._state.profiles, second, scenario or Scenario(), seed, progress)
 
     def snapshot(self, *, redact: bool = False, compress: bool = False) -> bytes:
-        """Writes the cluster down as a v1 List in JSON, which `load` reads; `redact`: names become hashes."""
-        return write_snapshot(self._state.objects(), redact=redact, compress=compress)
+        """Returns the cluster as a v1 List in JSON, which `load` reads; `redact` replaces names by hashes."""
+        return write_snapshot(self._state.every_object(), redact=redact, compress=compress)
 
     def bind(self, pod: Pod | Mapping[str, Any], node: str) -> None:
-        """Puts the pod on the node, whether or not it fits. Bound there already is well.
+        """Places the pod on the node, whether or not it fits. Does nothing if it is there already.
 
         Raises:
-            UnknownNode: there is no such node.
-            Conflict: the pod stands on another one.
-            MalformedCluster: `pod` is a mapping, but no pod.
+            UnknownNode: the cluster has no such node.
+            Conflict: the pod is on another node.
+            MalformedCluster: `pod` is a mapping, but not a valid pod.
         """
-        known, table = to_pod(pod), self._state.table
-        if node not in table.nodes.row_of:
-            raise UnknownNode(f"no node {node} in this cluster")
-        standing = table.pods.slot_of.get(known.uid)
-        if standing is None:
-            self._state.add(known.placed_on(node))
-        elif table.pods.row[standing] != table.nodes.row_of[node]:
-            raise Conflict(f"pod {known.key} stands on another node than {node}", CONFLICT)
+        placed = to_pod(pod)
+        self._state.node(node)
+        current = self._state.node_of(placed)
+        if current is None:
+            self._state.add(placed.placed_on(node))
+        elif current != node:
+            raise Conflict(f"pod {placed.key} is already on node {current}, not {node}", CONFLICT)

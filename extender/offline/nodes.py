@@ -1,4 +1,4 @@
-"""The nodes of a cluster as documents: all of them in short, and one in full."""
+"""The nodes of a cluster as documents: a summary of all nodes, and one node in full."""
 
 from __future__ import annotations
 
@@ -7,66 +7,56 @@ from typing import Any
 
 from extender.framework.topology import ZONE
 from extender.offline.state import ClusterState
-from extender.table.nodes.columns import NONZERO_CPU, NONZERO_MEMORY
 
 
 def all_nodes(state: ClusterState) -> dict[str, Any]:
-    """{"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}, by name.
+    """Returns {"resources": [name, ...], "nodes": [{"name", "zone", "ready", "allocatable", "requested"}]}, by name.
 
-    `ready`: it takes new pods. Amounts are per resource, in its order: cpu in milli, the others in units.
+    `ready` means that the node takes new pods. Amounts are listed in the order of "resources": cpu in milli, the others
+    in units.
     """
-    nodes, rows = state.table.nodes, state.table.nodes.rows
-    indices = [at for at in nodes.resources.values() if at not in (NONZERO_CPU, NONZERO_MEMORY)]
-    offered = [at for at in indices if nodes.allocatable[at, rows].any()]
-    names = {at: name for name, at in nodes.resources.items()}
-    zones = nodes.labels[ZONE]
-    amounts = zip(
-        rows.tolist(),
-        nodes.allocatable[offered][:, rows].T.tolist(),
-        nodes.requested[offered][:, rows].T.tolist(),
-        strict=True,
-    )
-    told = [
+    offered = {name: columns for name, columns in state.resources().items() if columns[0].any()}
+    documents = [
         {
-            "name": nodes.names[row],
-            "zone": zones.values[zones.ids[row]] or "",
-            "ready": not nodes.unschedulable[row],
-            "allocatable": allocatable,
-            "requested": requested,
+            "name": node.name,
+            "zone": node.labels.get(ZONE, ""),
+            "ready": not node.spec.unschedulable,
+            "allocatable": [int(allocatable[position]) for allocatable, _ in offered.values()],
+            "requested": [int(requested[position]) for _, requested in offered.values()],
         }
-        for row, allocatable, requested in amounts
+        for position, node in enumerate(state.nodes())
     ]
-    return {"resources": [names[at] for at in offered], "nodes": sorted(told, key=lambda each: each["name"])}
+    return {"resources": list(offered), "nodes": sorted(documents, key=lambda document: document["name"])}
 
 
 def one_node(state: ClusterState, name: str) -> dict[str, Any]:
-    """{"name", "labels", "taints", "unschedulable", "resources": {name: {"allocatable", "requested"}}, "pods"}.
+    """Returns {"name", "labels", "taints", "unschedulable", "resources": {name: {"allocatable", "requested"}}, "pods"}.
 
     Raises UnknownNode.
     """
-    node, table = state.node(name), state.table
-    row = table.nodes.row_of[name]
-    resources = {
-        resource: {
-            "allocatable": int(table.nodes.allocatable[at, row]),
-            "requested": int(table.nodes.requested[at, row]),
-        }
-        for resource, at in table.nodes.resources.items()
-        if at not in (NONZERO_CPU, NONZERO_MEMORY) and table.nodes.allocatable[at, row] | table.nodes.requested[at, row]
+    node = state.node(name)
+    position = state.node_names().index(name)
+    amounts = {
+        resource: (int(allocatable[position]), int(requested[position]))
+        for resource, (allocatable, requested) in state.resources().items()
     }
     return {
         "name": name,
         "labels": dict(sorted(node.labels.items())),
         "taints": [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in node.taints],
         "unschedulable": bool(node.spec.unschedulable),
-        "resources": resources,
-        "pods": sorted(info.pod.key for info in state.standing_on(name)),
+        "resources": {
+            resource: {"allocatable": allocatable, "requested": requested}
+            for resource, (allocatable, requested) in amounts.items()
+            if allocatable or requested
+        },
+        "pods": sorted(info.pod.key for info in state.pods_on(name)),
     }
 
 
 def column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:
-    """(allocatable, requested) of one resource, in the order of the document's nodes; zeros where it has no such."""
+    """Returns (allocatable, requested) of one resource for each node of the document; zeros if it has no such."""
     if resource not in document["resources"]:
         return [(0, 0)] * len(document["nodes"])
-    at = document["resources"].index(resource)
-    return [(each["allocatable"][at], each["requested"][at]) for each in document["nodes"]]
+    position = document["resources"].index(resource)
+    return [(node["allocatable"][position], node["requested"][position]) for node in document["nodes"]]

@@ -1,4 +1,4 @@
-"""A user's rules tried on a cluster: what they refuse and prefer, what they cost, and where they fail."""
+"""A trial of users' rules on a cluster: what they refuse and prefer, what they cost, and where they fail."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from extender.errors import ConfigurationError
 from extender.framework.rules import Check, Predicate, Priority
-from extender.offline.cluster import Cluster, state_of
+from extender.offline.state import ClusterState
 from extender.plugins.users import PredicateFunction, PriorityFunction, RaisedFailures, ReserveFunction
 from extender.plugins.users.calls import described, is_ctrl_c
 from extender.table import PodInfo, Table
@@ -31,11 +32,11 @@ class RuleTrial:
 
     Attributes:
         kind: `predicate` or `priority`.
-        refused: the number of (pod, node) pairs by reason, of a predicate.
-        scores: lowest, median and highest score, of a priority.
+        refused: reason -> the number of (pod, node) pairs that a predicate refused.
+        scores: the lowest, the median and the highest score of a priority.
         differs: the number of pods for which the nodes do not all have the same score.
-        micros_per_node: microseconds a node and pod.
-        failure: where and why it raised, in one line; nothing else counts then.
+        micros_per_node: microseconds per pod and node.
+        failure: where and why the rule raised, in one line; the other numbers are then incomplete. None if it did not.
     """
 
     name: str
@@ -46,22 +47,44 @@ class RuleTrial:
     scores: tuple[int, int, int] | None = None
     differs: int = 0
     micros_per_node: float = 0.0
-    failure: str = ""
+    failure: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("name", "kind", "pods", "nodes", "differs", "failure")
-        told: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return told | {"microsPerNode": self.micros_per_node, "refused": dict(self.refused), "scores": self.scores}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "pods": self.pods,
+            "nodes": self.nodes,
+            "differs": self.differs,
+            "failure": self.failure or "",
+            "microsPerNode": self.micros_per_node,
+            "refused": dict(self.refused),
+            "scores": self.scores,
+        }
 
 
 def rules_in(path: Path) -> dict[str, Rule]:
-    """Returns the rules that a file of Python defines, by name.
+    """Returns the rules that a Python file defines, by name.
 
-    Raises ConfigurationError, with file and line, where the file cannot be imported or has no rule.
+    Raises ConfigurationError, with file and line: the file cannot be imported or defines no rule.
     """
+    module = _imported(path)
+    rules = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, PredicateFunction | PriorityFunction) and value.__module__ == module.__name__
+    }
+    if not rules and any(isinstance(value, ReserveFunction) for value in vars(module).values()):
+        raise ConfigurationError([f"{path}: rules of Reserve and Permit run only when a pod is bound, so not here"])
+    if not rules:
+        raise ConfigurationError([f"{path}: no function in it is decorated with @predicate or @priority"])
+    return rules
+
+
+def _imported(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigurationError([f"{path}: want a file of Python, rules.py"])
+        raise ConfigurationError([f"{path}: expected a Python file such as rules.py"])
     module = importlib.util.module_from_spec(spec)
     if str(path.parent.resolve()) not in sys.path:
         sys.path.append(str(path.parent.resolve()))
@@ -69,34 +92,24 @@ def rules_in(path: Path) -> dict[str, Rule]:
         spec.loader.exec_module(module)
     except FileNotFoundError as error:
         raise ConfigurationError([f"{path}: {error.strerror}"]) from None
-    except BaseException as error:  # importing runs it, and it may raise anything
+    except BaseException as error:  # importing runs the file's code, which may raise anything
         if is_ctrl_c(error):
             raise
         raise ConfigurationError([described(error)]) from None
-    found = {
-        name: value
-        for name, value in vars(module).items()
-        if isinstance(value, PredicateFunction | PriorityFunction) and value.__module__ == module.__name__
-    }
-    if not found and any(isinstance(value, ReserveFunction) for value in vars(module).values()):
-        raise ConfigurationError([f"{path}: rules of Reserve and Permit are asked where pods are bound, and not tried"])
-    if not found:
-        raise ConfigurationError([f"{path}: no function in it is decorated with @predicate or @priority"])
-    return found
+    return module
 
 
-def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], cluster: Cluster) -> RuleTrial:
-    """Returns what the rule makes of the pods that wait, else of all pods, of MOST_PODS at most.
+def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: ClusterState) -> RuleTrial:
+    """Runs the rule for the pending pods, or for all pods if none is pending; for MOST_PODS at most.
 
-    Raises ConfigurationError where it does not take these arguments.
+    Raises ConfigurationError: the rule does not take these arguments.
     """
     trial = RuleTrial(name, "predicate" if isinstance(rule, PredicateFunction) else "priority")
     try:
         valid = dict(rule.arguments.model_validate(arguments))
     except ValidationError as error:
-        faults = [f"{name}: {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        faults = [f"{name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise ConfigurationError([f"{fault}; give it as --arg NAME=VALUE" for fault in faults]) from None
-    state = state_of(cluster)
     pods = (state.pending or list(state.infos.values()))[:MOST_PODS]
     began = time.perf_counter()
     try:
@@ -104,9 +117,10 @@ def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], cluster: Cl
             _filter(trial, rule.rule(name, valid, RaisedFailures()), pods, state.table)
         else:
             _score(trial, rule.rule(name, valid, RaisedFailures()), pods, state.table)
-    except Exception as error:  # whatever a user's code may raise
+    except Exception as error:  # a user's code may raise anything
         trial.failure = described(error)
-    trial.pods, trial.nodes = len(pods), len(cluster.nodes)
+    trial.pods = len(pods)
+    trial.nodes = len(state.node_names())
     trial.micros_per_node = (time.perf_counter() - began) * 1e6 / max(1, trial.pods * trial.nodes)
     return trial
 
@@ -126,4 +140,4 @@ def _score(trial: RuleTrial, priority: Priority, pods: Sequence[PodInfo], table:
     if scores:
         values = np.concatenate(scores)
         trial.scores = (int(values.min()), int(np.median(values)), int(values.max()))
-        trial.differs = sum(bool(each.min() != each.max()) for each in scores)
+        trial.differs = sum(bool(pod_scores.min() != pod_scores.max()) for pod_scores in scores)

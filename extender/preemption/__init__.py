@@ -17,16 +17,21 @@ from extender.preemption.evaluator import (
     preempt,
     process_preemption,
 )
+from extender.preemption.fit_error import NO_NODES, fit_message, preemption_message, rows_per_refusal
 
 __all__ = [
     "NOT_HELPFUL",
+    "NO_NODES",
     "Candidate",
     "Candidates",
     "Preemption",
     "ProcessedPreemption",
     "candidates_of",
+    "fit_message",
     "pod_ineligible_to_preempt_others",
     "pod_terminating_by_preemption",
     "preempt",
+    "preemption_message",
     "process_preemption",
+    "rows_per_refusal",
 ]

@@ -25,7 +25,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.volume_binding import VolumeBindingFilter, VolumePlan, plan_volumes
-from extender.preemption import NOT_HELPFUL, Candidate, Preemption, preempt
+from extender.preemption import NO_NODES, NOT_HELPFUL, Candidate, Preemption, fit_message, preempt, preemption_message
 from extender.queue.queued_pod import ERROR, Rejection
 from extender.scheduler import diagnosis
 from extender.scheduler.extenders import Extenders
@@ -162,7 +162,7 @@ class SchedulingCycle:
             return Unfit(NO_POD_GROUPS, Rejection(unschedulable=frozenset((GANG_SCHEDULING,))))
         rows = table.nodes.rows
         if not len(rows):
-            return Unfit(diagnosis.NO_NODES, diagnosis.rejection_by_all(self.profile))
+            return Unfit(NO_NODES, diagnosis.rejection_by_all(self.profile))
         row = self._nominated_row(pod, table)
         if row is not None:
             return self._chosen(pod, table, row)
@@ -251,7 +251,7 @@ class SchedulingCycle:
         return unfit if idle is None else replace(unfit, idle_claim=idle)
 
     def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Unfit:
-        message, rejection = diagnosis.fit_message(fit), diagnosis.rejection(fit, self.profile)
+        message, rejection = fit_message(fit), diagnosis.rejection(fit, self.profile)
         limits = self.profile.preemption
         if limits is None:
             return Unfit(message, rejection)
@@ -263,7 +263,7 @@ class SchedulingCycle:
 
         found = self._timer.time_point(POST_FILTER, post_filter) if self._timer else post_filter()
         if found.nominated_node is None:
-            message = f"{message} {diagnosis.preemption_message(fit, found, pod, table)}"
+            message = f"{message} {preemption_message(fit, found, pod, table)}"
             return Unfit(message, rejection, nominated_node="" if found.reason == NOT_HELPFUL else None)
         plan = eviction_plan(self.profile, pod, table, found.candidates[found.nominated_node])
         return Unfit(message, rejection, plan, plan.node_name)

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from extender.cli.main import cli
 from extender.cli.status import SECTIONS
 from extender.errors import ConfigurationError, ExtenderError
-from extender.offline.text import age
+from extender.runtime.text import age
 from extender.scheduler.modeler import PodView, QueueStatus
 from extender.web.answers import Answer
 from extender.web.pages import PageServer

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from extender import Cluster
+from extender.engine import Decision
 from extender.framework.profile import Profiles
-from extender.offline.decision import Decision
 from extender.policy.loading import read as policy
 from tests.builders import Object
 from tests.conformance.judge import Difference, differences

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from extender.offline.decision import Decision, PluginScore
+from extender.engine import Decision, PluginScore
 from extender.preemption import Candidate
 from tests.builders import Object
 

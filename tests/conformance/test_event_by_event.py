@@ -17,11 +17,11 @@ import pytest
 from msgspec import structs
 
 from extender.cache.cache import Cache
+from extender.engine import Decision
 from extender.errors import ExtenderError, IllegalTransition, MalformedCluster, UnknownNode
 from extender.framework.profile import Profiles
 from extender.model.meta import Object as Known
 from extender.model.pod import Pod
-from extender.offline.decision import Decision
 from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as policy

@@ -59,7 +59,7 @@ def test_a_pod_is_bound_once() -> None:
     cluster = Cluster.from_objects(NODES)
     cluster.bind(small_pod(), "small")
     cluster.bind(small_pod(), "small")
-    with pytest.raises(Conflict, match="stands on another node than big"):
+    with pytest.raises(Conflict, match="is already on node small, not big"):
         cluster.bind(small_pod(), "big")
     assert cluster.pod("default/p").node_name == "small"
 

@@ -12,8 +12,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from extender import Cluster
 from extender.app.ui import look_at_cluster, providers
+from extender.offline.state import ClusterState
 from extender.ui.documents import Choices
 from extender.ui.site import Site
 from extender.web.pages import PageServer
@@ -75,7 +75,7 @@ def driver() -> Iterator[webdriver.Chrome]:
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     """Serves the example cluster as `extender view` does."""
-    look = look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ["what could not be read"])
+    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ["what could not be read"])
     with_pages = PageServer("127.0.0.1", 0, Site(look, Choices(others=providers())).pages())
     with_pages.start()
     yield f"http://127.0.0.1:{with_pages.port}/ui"

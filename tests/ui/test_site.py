@@ -10,9 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from extender import Cluster
 from extender.app.ui import LookOf, look_at_cluster, look_at_recording, providers
-from extender.offline.cluster import state_of
+from extender.offline.manifests.objects import to_objects
+from extender.offline.manifests.snapshot import write_snapshot
+from extender.offline.state import ClusterState
 from extender.ui.documents import Choices, half_time
 from extender.ui.site import Site
 from extender.web.access import UI
@@ -35,7 +36,7 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def example() -> Mapping[str, Page]:
-    return pages(look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ["what could not be read"]))
+    return pages(look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ["what could not be read"]))
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,7 @@ def test_what_is_not_there_is_said(example: Mapping[str, Page], address: str, st
 
 def test_all_nodes_are_listed_some_at_a_time() -> None:
     nodes = [make_node(f"n{number:03}").obj() for number in range(120)]
-    site = pages(look_at_cluster(Cluster.from_objects(nodes), "a cluster", ()))
+    site = pages(look_at_cluster(ClusterState(to_objects(nodes)), "a cluster", ()))
     listed, address = list[str](), "nodes?find=n"
     while address:
         links = Links(get(site, address)).found
@@ -172,14 +173,14 @@ def test_the_first_page_is_that_of_pending_pods(example: Mapping[str, Page]) -> 
 
 def test_what_has_not_changed_is_not_worked_out_again() -> None:
     done: list[int] = []
-    look = look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ())
+    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ())
     site = Site(look, Choices(progress=lambda at, _: done.append(at))).pages()
     assert get(site, "pending").body == get(site, "pending").body
     assert done == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_long_list_is_cut_where_calls_must_not_wait() -> None:
-    look = look_at_cluster(Cluster.load(EXAMPLE), "example.yaml", ())
+    look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ())
     site = Site(look, Choices(most_judged=2)).pages()
     document = json.loads(get(site, "pending.json").body)
     assert (len(document["pending"]), document["unjudged"]) == (2, 4)
@@ -196,10 +197,11 @@ def test_a_long_answer_rests_as_long_as_it_works() -> None:
 
 
 def test_pages_change_nothing() -> None:
-    cluster = Cluster.load(EXAMPLE)
-    before = cluster.snapshot()
-    site = pages(look_at_cluster(cluster, "example.yaml", ()))
+    state = ClusterState.load(EXAMPLE)
+    before = write_snapshot(state.every_object())
+    pending = [info.pod for info in state.pending]
+    site = pages(look_at_cluster(state, "example.yaml", ()))
     for page in PAGES:
         get(site, page)
-    assert cluster.snapshot() == before
-    assert [info.pod.key for info in state_of(cluster).pending] == [pod.key for pod in cluster.pending]
+    assert write_snapshot(state.every_object()) == before
+    assert [info.pod for info in state.pending] == pending

@@ -30,9 +30,9 @@ from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
-    from extender.offline.cluster import Cluster
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
+    from extender.offline.state import ClusterState
 
 FAILURE = 1
 _DECISIONS, _OK, _NOT_FOUND = "/debug/decisions", 200, 404
@@ -115,7 +115,7 @@ def explain(
 
 
 def _past(server: str, key: str | None, output: str) -> None:
-    from extender.offline.text import aligned
+    from extender.runtime.text import aligned
 
     path = f"{_DECISIONS}?{urlencode({'pod': key})}" if key else _DECISIONS
     status, body = answered(server, path, "--from", "`extender serve` or `schedule`")
@@ -142,10 +142,10 @@ def _past(server: str, key: str | None, output: str) -> None:
 
 
 def _list(source: Source, namespace: str, output: str) -> None:
-    from extender.offline.explain.overview import as_text
+    from extender.offline.explain.overview import as_text, pending_pods
 
-    cluster, unread = source.load(namespace=namespace, needs_nodes=False)
-    pods = cluster.explain_pending(namespace, Progress("pending pods"))
+    state, unread = source.load(namespace=namespace, needs_nodes=False)
+    pods = pending_pods(state, namespace, Progress("pending pods"))
     document = {"pending": [each.to_dict() for each in pods]}
     print_answer(as_text(pods, datetime.now(UTC)), document, unread, output, "pending.html")
 
@@ -161,9 +161,9 @@ def _explain(
 ) -> int:
     workloads = source.workloads([filename]) if filename else []
     key = pod_key(pod, source.default_namespace()) if pod else ""
-    cluster, unread = source.load(namespace=key.partition("/")[0], needs_nodes=bool(node))
+    state, unread = source.load(namespace=key.partition("/")[0], needs_nodes=bool(node))
     explanations = []
-    for number, explanation in enumerate(_explanations(cluster, key, workloads)):
+    for number, explanation in enumerate(_explanations(state, key, workloads)):
         explanation.notes = [*explanation.notes, *unread]
         explanations.append(explanation)
         if output in ("json", "yaml", "html"):
@@ -189,26 +189,25 @@ def _status(explanations: Sequence[Explanation]) -> int:
     return 0 if all(each.fits for each in explanations) else DOES_NOT_FIT
 
 
-def _explanations(cluster: Cluster, key: str, workloads: Sequence[Workload]) -> Iterable[Explanation]:
-    if key:
-        yield cluster.explain(known_key(cluster, key))
-        return
-    from extender.offline.cluster import explain_workload
+def _explanations(state: ClusterState, key: str, workloads: Sequence[Workload]) -> Iterable[Explanation]:
+    from extender.offline.explain.explanation import Explanation, explain_workload
 
+    if key:
+        yield Explanation(state, state.info(known_key(state, key)).pod)
     for workload in workloads:
-        yield explain_workload(cluster, workload)
+        yield explain_workload(state, workload)
 
 
 def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: bool) -> Iterable[str]:
-    from extender.offline.explain import text
+    from extender.offline.explain import terminal
 
     if node:
-        yield from text.summary(explanation, changes=False)
-        yield from text.one_node(node, explanation.on_node(node))
+        yield from terminal.summary(explanation, changes=False)
+        yield from terminal.one_node(node, explanation.on_node(node))
         return
-    yield from text.summary(explanation, changes=changes)
+    yield from terminal.summary(explanation, changes=changes)
     if nodes:
-        yield from text.nodes(explanation)
+        yield from terminal.nodes(explanation)
 
 
 def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool) -> int:

@@ -53,8 +53,10 @@ def snapshot(source: Source, output: Path, redact: bool) -> None:
       extender snapshot -o cluster.json.gz --redact --context production
       extender explain --cluster cluster.json.gz
     """
-    cluster, unread = source.load()
-    data = cluster.snapshot(redact=redact, compress=output.suffix == ".gz")
+    from extender.offline.manifests.snapshot import write_snapshot
+
+    state, unread = source.load()
+    data = write_snapshot(state.every_object(), redact=redact, compress=output.suffix == ".gz")
     if str(output) == "-":
         if (stdout := answer_stream()) is None:
             raise ConfigurationError(["-o -: standard output is closed, give a file with -o FILE"])

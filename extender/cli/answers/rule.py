@@ -15,7 +15,7 @@ import yaml
 
 from extender.cli.answers.sources import Source, say, show, source_options
 from extender.errors import ConfigurationError
-from extender.offline.text import printable
+from extender.runtime.text import printable
 
 if TYPE_CHECKING:
     from extender.offline.rule_trial import RuleTrial
@@ -112,9 +112,9 @@ def test(source: Source, file: Path, arguments: tuple[str, ...], output: str) ->
     known = {name for each in rules.values() for name in each.arguments.model_fields}
     if unknown := sorted(given.keys() - known):
         raise ConfigurationError([f"--arg {name}: no rule in {file} takes it" for name in unknown])
-    cluster, _ = source.load()
+    state, _ = source.load()
     trials = [
-        try_rule(name, each, {k: v for k, v in given.items() if k in each.arguments.model_fields}, cluster)
+        try_rule(name, each, {k: v for k, v in given.items() if k in each.arguments.model_fields}, state)
         for name, each in rules.items()
     ]
     if output == "text":

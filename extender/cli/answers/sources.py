@@ -20,8 +20,8 @@ from extender.runtime.near_names import nearest
 
 if TYPE_CHECKING:  # NumPy takes longer to load than --help may take
     from extender.framework.profile import Profiles
-    from extender.offline.cluster import Cluster
     from extender.offline.manifests.templates import Workload
+    from extender.offline.state import ClusterState
 
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -48,7 +48,7 @@ class Source:
         """The rules to decide by. Raises ConfigurationError."""
         return profiles_of(self.policy, self.kubeconfig)
 
-    def load(self, *, namespace: str = "", needs_nodes: bool = True) -> tuple[Cluster, list[str]]:
+    def load(self, *, namespace: str = "", needs_nodes: bool = True) -> tuple[ClusterState, list[str]]:
         """The cluster, and what could not be read of it.
 
         Args:
@@ -59,22 +59,22 @@ class Source:
             ConfigurationError: it is not said which, or the kubeconfig cannot be used.
             ClusterError: the API server cannot be reached, or lets nobody see what is needed.
         """
-        from extender.offline.cluster import Cluster, state_of
+        from extender.offline.state import ClusterState
 
         if self.cluster is not None and self.context is not None:
             raise ConfigurationError(["--context names a context of a kubeconfig: give it or --cluster"])
         if self.cluster is not None and self.kubeconfig is None:
-            return Cluster.load(self.cluster, self.profiles()), []
+            return ClusterState.load(self.cluster, self.profiles()), []
         if self.cluster is None:
             from extender.app.live import look_at
 
             look = look_at(self.kubeconfig_file(), self.context, namespace or self.default_namespace())
             if look.nodes_unread and needs_nodes:
                 raise ClusterError(f"{look.nodes_unread}: without them only `extender explain POD` has an answer")
-            cluster = Cluster(look.objects, self.profiles())
-            state = state_of(cluster)
-            state.nodes_unread, state.pods_unread = bool(look.nodes_unread), look.pods_unread
-            return cluster, look.notes
+            state = ClusterState(look.objects, self.profiles())
+            state.nodes_unread = bool(look.nodes_unread)
+            state.pods_unread = look.pods_unread or None
+            return state, look.notes
         raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
 
     def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
@@ -188,22 +188,20 @@ def pod_key(given: str, namespace: str) -> str:
     return f"{named[-1] if named else namespace}/{name}"
 
 
-def known_key(cluster: Cluster, key: str) -> str:
+def known_key(state: ClusterState, key: str) -> str:
     """The key, if the cluster has such a pod.
 
     Raises:
         UnknownPod: with the nearest name.
         ClusterError: not all pods may be read, and it is none of those that may.
     """
-    from extender.offline.cluster import state_of
-
     try:
-        cluster.pod(key)
+        state.info(key)
     except UnknownPod as error:
-        if why := state_of(cluster).pods_unread:
+        if why := state.pods_unread:
             told = f"no pod {key} among what may be read: {why}; explain its manifest with -f FILE"
             raise ClusterError(told) from None
-        name, keys = key.partition("/")[2], {pod.key.partition("/")[2]: pod.key for pod in cluster.pending}
+        name, keys = key.partition("/")[2], {info.pod.key.partition("/")[2]: info.pod.key for info in state.pending}
         near = next((each for each in keys if each.startswith(f"{name}-")), "") or nearest(name, keys)
         raise UnknownPod(f"{error}{f' (did you mean {keys[near]}?)' if near else ''}") from None
     return key

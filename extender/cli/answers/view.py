@@ -53,8 +53,8 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     if recording is not None:
         look = look_at_recording(recording, source.profiles())
     else:
-        cluster, unread = source.load()
-        look = look_at_cluster(cluster, str(source.cluster) if source.cluster else "live cluster", unread)
+        state, unread = source.load()
+        look = look_at_cluster(state, str(source.cluster) if source.cluster else "live cluster", unread)
     compared = {path.name: profiles for path in others if (profiles := profiles_of(path))}
     name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
     run(

@@ -88,9 +88,10 @@ def simulate(source: Source, seed: int, output: str, **changes: Any) -> None:
     input, 1 failure.
     """
     from extender.offline.what_if.result import as_text
+    from extender.offline.what_if.result import simulate as run
 
-    cluster, unread = source.load()
-    result = cluster.simulate(_scenario(source, **changes), seed, Progress("pods placed"))
+    state, unread = source.load()
+    result = run(state, _scenario(source, **changes), seed, progress=Progress("pods placed"))
     print_answer(
         as_text(result, every=output == "wide"), result.to_dict(), unread, output, "simulation.html", maps=result.maps()
     )
@@ -125,14 +126,15 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
     Exit status: 0 answered, 2 wrong usage or input, 1 failure.
     """
     from extender.offline.what_if.capacity import MOST_PODS, as_text
+    from extender.offline.what_if.capacity import capacity as count_pods
 
     workloads = source.workloads(filenames)
     if not workloads:
         raise ConfigurationError(["give a template with -f FILE"])
     if weights and len(weights) != len(workloads):
         raise ConfigurationError([f"give as many --weight as templates: {len(workloads)}, not {len(weights)}"])
-    cluster, unread = source.load()
-    found = cluster.capacity(workloads, weights, most or MOST_PODS, Progress("pods placed"))
+    state, unread = source.load()
+    found = count_pods(state, workloads, weights, most or MOST_PODS, Progress("pods placed"))
     print_answer(as_text(found, every=output == "wide"), found.to_dict(), unread, output, "capacity.html")
 
 
@@ -169,11 +171,15 @@ def compare(
 
     Exit status: 0 compared, and within the limits; 3 beyond a limit, 2 wrong usage or input, 1 failure.
     """
+    from extender.framework.profile import Profiles
     from extender.offline.what_if.comparison import as_text
+    from extender.offline.what_if.comparison import compare as run
+    from extender.plugins.registry import default_profile
 
     first, second = _both(policies, other)
-    cluster, unread = replace(source, policy=first).load()
-    found = cluster.compare(profiles_of(second), _scenario(source, **changes), seed, Progress("pods placed"))
+    state, unread = replace(source, policy=first).load()
+    other_profiles = profiles_of(second) or Profiles([default_profile()])
+    found = run(state, state.profiles, other_profiles, _scenario(source, **changes), seed, Progress("pods placed"))
     names = (first.name if first else "defaults", second.name)
     lines = as_text(found, names, every=output == "wide")
     print_answer(

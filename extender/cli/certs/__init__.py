@@ -14,7 +14,7 @@ import click
 import yaml
 
 from extender.errors import ConfigurationError
-from extender.offline.text import aligned
+from extender.runtime.text import aligned
 
 
 @click.command()

@@ -1,5 +1,5 @@
-"""The claims of pods, as the controllers beside the API server make them and take them away.
+"""The claims of pods, as controllers create them, reserve them and delete them.
 
-In: a ClusterState that may be changed, and a pod. `making` makes claims of templates as a pod is made; `using` reserves
-them as it is placed, and frees them when it goes. Nothing is ever written to a cluster.
+Everything here changes a ClusterState, never a cluster. `creation` makes a pod's claims from templates when the pod is
+created. `usage` reserves them when it is placed, and frees them when it is deleted.
 """

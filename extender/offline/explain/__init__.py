@@ -1,6 +1,6 @@
-"""Explanations: the reasons why a pod waits, in numbers, and the smallest change that would let it run.
+"""Explanations: why a pod is pending in numbers, and the smallest change that would let it run.
 
-In comes a ClusterState and a pod; out comes an Explanation, which has its verdict, the reasons with details, the
-changes (each decided again before it is named), the scores and the preemption as values, as JSON and as text. Begin
-reading at `explanation`; `details` has the numbers behind each plugin's reason, `changes` the search for what helps.
+An `Explanation` is made of a ClusterState and a pod. It has the verdict, the reasons with details, the suggested
+changes, the scores and the preemption: as values, as JSON and as text. Start reading at `explanation`. `overview` lists
+all pending pods, `choice` compares the best nodes, and `changes` searches for what would help.
 """

@@ -1,4 +1,4 @@
-"""The choice between nodes: the winner's scores beside the runner-up's, and the rule that picks whom to preempt."""
+"""The choice between nodes: the scores of the two best, and the rule that chose the node to preempt on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from extender.offline.decision import Decision
+from extender.engine import Decision
 from extender.preemption import Candidate, Preemption
 
 
@@ -21,17 +21,17 @@ class ScoreLine:
 
     @property
     def difference(self) -> int:
-        """By how much it is for the winner."""
+        """The points by which the plugin prefers the winner."""
         return self.winner - self.runner_up
 
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """The scores of the best node and the next, plugin by plugin, the greatest difference first.
+    """The scores of the best node and the next best, plugin by plugin, the greatest difference first.
 
     Attributes:
-        ties: how many nodes have the highest total; the scheduler takes one of them at random.
-        runner_up: the best of the others; empty where there is none.
+        ties: the number of nodes with the highest total. The scheduler picks one of them at random.
+        runner_up: the best node with a lower total; empty if there is none.
     """
 
     winner: str
@@ -42,15 +42,15 @@ class Waterfall:
     lines: Sequence[ScoreLine]
 
     def to_dict(self) -> dict[str, Any]:
-        """{"winner", "total", "ties", "runnerUp", "runnerUpTotal", "plugins": {plugin: {"weight", "winner", ...}}}."""
+        """Returns {"winner", "total", "ties", "runnerUp", "runnerUpTotal", "plugins": {plugin: {"weight", ...}}}."""
         plugins = {
-            each.plugin: {
-                "weight": each.weight,
-                "winner": each.winner,
-                "runnerUp": each.runner_up,
-                "difference": each.difference,
+            line.plugin: {
+                "weight": line.weight,
+                "winner": line.winner,
+                "runnerUp": line.runner_up,
+                "difference": line.difference,
             }
-            for each in self.lines
+            for line in self.lines
         }
         return {
             "winner": self.winner,
@@ -63,54 +63,58 @@ class Waterfall:
 
 
 def waterfall(decision: Decision) -> Waterfall | None:
-    """The comparison of the first two nodes; None where no node can take the pod.
+    """Compares the two best nodes; None if no node can take the pod.
 
-    Of nodes with the same total the first by name wins; the runner-up is the best of those with less.
+    Among nodes with the same total the first by name is the winner. The runner-up is the best node with a lower total.
     """
     if not decision.feasible:
         return None
-    total = decision.total.tolist()
-    order = sorted(range(len(total)), key=lambda at: (-total[at], decision.feasible[at]))
+    totals = decision.total.tolist()
+    order = sorted(range(len(totals)), key=lambda position: (-totals[position], decision.feasible[position]))
     best = order[0]
-    behind = [at for at in order if total[at] < total[best]]
-    other = behind[0] if behind else None
+    lower = [position for position in order if totals[position] < totals[best]]
+    second = lower[0] if lower else None
     lines = [
-        ScoreLine(name, score.weight, int(score.weighted[best]), 0 if other is None else int(score.weighted[other]))
+        ScoreLine(name, score.weight, int(score.weighted[best]), 0 if second is None else int(score.weighted[second]))
         for name, score in decision.scores.items()
     ]
-    lines.sort(key=lambda each: (-abs(each.difference), each.plugin))
+    lines.sort(key=lambda line: (-abs(line.difference), line.plugin))
     return Waterfall(
         decision.feasible[best],
-        total[best],
-        len(order) - len(behind),
-        "" if other is None else decision.feasible[other],
-        0 if other is None else total[other],
+        totals[best],
+        len(order) - len(lower),
+        "" if second is None else decision.feasible[second],
+        0 if second is None else totals[second],
         lines,
     )
 
 
-# Upstream preemption.pickOneNodeForPreemption, in its order: the lowest wins.
+# The rules of upstream preemption.pickOneNodeForPreemption, in its order. The lowest cost wins.
 _RULES: Sequence[tuple[str, Callable[[Candidate], float]]] = (
-    ("the fewest violations of PodDisruptionBudgets", lambda each: each.num_pdb_violations),
-    ("the lowest of the highest victims' priorities", lambda each: each.victims[0].priority),
-    ("the lowest sum of priorities", lambda each: sum(victim.priority + 2**31 for victim in each.victims)),
-    ("the fewest victims", lambda each: len(each.victims)),
-    ("the latest start of the most important victim", lambda each: -each.victims[0].started_seconds),
+    ("it violates the fewest PodDisruptionBudgets", lambda candidate: candidate.num_pdb_violations),
+    ("its most important victim has the lowest priority", lambda candidate: candidate.victims[0].priority),
+    (
+        "the sum of its victims' priorities is the lowest",
+        lambda candidate: sum(victim.priority + 2**31 for victim in candidate.victims),
+    ),
+    ("it has the fewest victims", lambda candidate: len(candidate.victims)),
+    ("its most important victim started last", lambda candidate: -candidate.victims[0].started_seconds),
 )
+_EQUAL = "it comes first among equal nodes"
 
 
 def decided_by(preemption: Preemption) -> str:
-    """The rule by which the nominated node was preferred to the last of the others; empty without a choice."""
-    left = list(preemption.candidates.values())
-    if preemption.nominated_node is None or len(left) < 2:
+    """Returns why the nominated node was chosen over the last of the others; empty if there was no choice."""
+    remaining = list(preemption.candidates.values())
+    if preemption.nominated_node is None or len(remaining) < 2:
         return ""
-    decisive = "the order of nodes, for they are equal"
+    reason = _EQUAL
     for rule, cost in _RULES:
-        costs = [cost(each) for each in left]
-        kept = [each for each, its in zip(left, costs, strict=True) if its == min(costs)]
-        if len(kept) < len(left):
-            decisive = rule
-        left = kept
-        if len(left) == 1:
+        costs = [cost(candidate) for candidate in remaining]
+        cheapest = [each for each, its_cost in zip(remaining, costs, strict=True) if its_cost == min(costs)]
+        if len(cheapest) < len(remaining):
+            reason = rule
+        remaining = cheapest
+        if len(remaining) == 1:
             break
-    return decisive
+    return reason

@@ -1,4 +1,4 @@
-"""Everything about one pod: verdict, reasons in numbers, what would help, the choice between nodes."""
+"""Everything about one pod: the verdict, the reasons in numbers, what would help, the choice between nodes."""
 
 from __future__ import annotations
 
@@ -7,37 +7,31 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from extender.framework.rules import Predicate
-from extender.framework.status import Refusal
+from extender.engine import Decision
 from extender.model.pod import Pod
-from extender.offline.decision import Decision, fit_of
-from extender.offline.explain.changes import SuggestedChange, pod_changes
+from extender.offline.claims.creation import admit_new
+from extender.offline.explain.changes.search import suggested_changes
+from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
-from extender.offline.explain.cluster_changes import CLAIMS, claim_and_pod_changes, cluster_changes
-from extender.offline.explain.details import detail
 from extender.offline.html import rendering
+from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
-from extender.offline.state import ClusterState, rule_errors
+from extender.offline.state import ClusterState
 from extender.preemption import Candidate
-from extender.scheduler import diagnosis
-from extender.table import PodInfo
-from extender.table.labels import Rows
 
 _MOST_EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason, over all nodes that gave it.
+    """One reason, with all nodes that gave it.
 
     Attributes:
-        plugin: who said so; empty: plugins have named the nodes that can do at all, and these were none of them.
+        plugin: the plugin that gave it; empty if plugins had already limited the pod to other nodes.
         reason: in the scheduler's words.
-        nodes: how many nodes gave it; `examples` are some of them.
+        nodes: the number of nodes; `examples` are some of them.
         detail: the numbers behind it.
-        final: no eviction would help.
+        final: True if no eviction would help.
     """
 
     plugin: str
@@ -48,13 +42,13 @@ class Reason:
     examples: Sequence[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """{"plugin", "reason", "nodes", "detail", "final", "examples": [node, ...]}."""
+        """Returns {"plugin", "reason", "nodes", "detail", "final", "examples": [node, ...]}."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """One filter's verdict on one node by itself. `reasons` are empty where it lets the pod pass."""
+    """The verdict of one filter on one node. `reasons` are empty if the pod passes."""
 
     plugin: str
     reasons: tuple[str, ...] = ()
@@ -62,95 +56,89 @@ class FilterVerdict:
 
 
 class Explanation:
-    """The answer to "why does this pod wait, or where would it go".
+    """The answer to "why is this pod pending, or where would it be placed".
 
-    Everything is decided when the explanation is made, but for `changes`, which are looked for when first read, in the
-    cluster as it is then.
+    The pod is judged when the explanation is made. Only `changes` are searched later, when they are first read, in the
+    cluster as it is at that time.
 
     Attributes:
-        pod: as it was judged.
-        decision: the engine's own.
-        notes: what is to be known first: gates, another scheduler, a nomination, defaults that were filled in.
-        held: whether a note says that no scheduler tries the pod at all, whatever the nodes.
-        is_known: False where nodes may not be read, and nothing about the pod itself gives a verdict either.
+        pod: the pod as it was judged.
+        decision: the engine's decision.
+        notes: what to know first: gates, another scheduler, a nomination, defaults that were filled in.
+        is_excluded: True if no scheduler tries the pod at all, whatever the nodes; a note says why.
+        is_known: False if the nodes could not be read and nothing about the pod itself gives a verdict.
     """
 
     def __init__(self, state: ClusterState, pod: Pod, notes: Sequence[str] = ()) -> None:
         self._state = state
-        self.decision, self._bound = state.decide(pod), bool(pod.node_name)
+        self._is_bound = bool(pod.node_name)
+        self.decision = state.engine.decide(pod)
         self.pod = self.decision.pod
-        status, self.held = status_notes(pod, state)
-        self.notes = [*status, *notes]
+        own_notes, self.is_excluded = status_notes(pod, state)
+        self.notes = [*own_notes, *notes]
         self.is_known = True
-        with state.table.hypothetically(removed=[self.pod.uid]):
-            self.reasons = _reasons(self.decision, state)
-            self.message = _message(self.decision, state)
+        self.reasons = _reasons(self.decision, state)
+        self.message = self.decision.message
         if state.nodes_unread:
-            word = own_word(pod)
-            self.message, self.is_known = (
-                word or "no verdict: no scheduler has written one into its conditions",
-                bool(word) or self.held,
-            )
+            message = own_message(pod)
+            self.is_known = bool(message) or self.is_excluded
+            self.message = message or "no verdict: no scheduler has written one into the pod's conditions"
 
     def __repr__(self) -> str:
         return f"Explanation({self.pod.key}: {self.message})"
 
     @property
     def fits(self) -> bool:
-        """True if a scheduler would place the pod now; without nodes: if one has."""
-        placed = self._state.nodes_unread and self._bound
-        return bool(self.decision.feasible or placed) and not self.held
+        """True if a scheduler would place the pod now; if nodes could not be read, True if one has."""
+        placed = self._state.nodes_unread and self._is_bound
+        return bool(self.decision.feasible or placed) and not self.is_excluded
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
-        """The changes that would let the pod run, the smallest first, each decided again; none where it fits."""
-        if self.decision.feasible or not len(self._state.table.nodes.rows):
+        """The changes that would let the pod run, the smallest first; none if it fits."""
+        if self.decision.feasible or not self.decision.nodes:
             return []
-        of_pod, of_cluster = list(pod_changes(self._state, self.pod)), list(cluster_changes(self._state, self.pod))
-        found = of_pod + of_cluster
-        if not of_pod and not any(change.kind in CLAIMS for change in of_cluster):
-            found += claim_and_pod_changes(self._state, self.pod)
-        return sorted(found, key=lambda change: change.size)
+        return suggested_changes(self._state, self.pod)
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """The winner beside the runner-up; None where no node can take the pod."""
+        """The winner beside the runner-up; None if no node can take the pod."""
         return waterfall(self.decision)
 
     @cached_property
     def preemption_decided_by(self) -> str:
-        """The rule that chose between the nodes to preempt on; empty without a choice."""
+        """Why preemption chose its node over the others; empty if there was no choice."""
         return decided_by(self.decision.preemption) if self.decision.preemption else ""
 
     def on_node(self, name: str) -> list[FilterVerdict]:
-        """Returns every filter's verdict on the node, not the first refusal alone. Raises UnknownNode."""
+        """Returns the verdict of every filter on the node, not only the first refusal. Raises UnknownNode."""
         self._state.node(name)
-        rows = self._state.rows_of([name])
-        profile, info = self._state.profile(self.pod), self._state.as_if_waiting(self.pod)
-        with rule_errors(), self._state.table.hypothetically(removed=[info.uid]):
-            verdicts = []
-            for predicate in profile.predicates:
-                refusal = _alone(predicate, self._state, info, rows)
-                told = detail(refusal.plugin, refusal.reasons[0], info, self._state.table, rows) if refusal else ""
-                verdicts.append(FilterVerdict(predicate.name, refusal.reasons if refusal else (), told))
-            return verdicts
+        engine, verdicts = self._state.engine, []
+        for plugin in engine.filters(self.pod):
+            refusal = engine.filter_by(plugin, self.pod, [name]).get(name)
+            if refusal is None:
+                verdicts.append(FilterVerdict(plugin))
+            else:
+                detail = engine.detail(refusal.plugin, refusal.reasons[0], self.pod, [name])
+                verdicts.append(FilterVerdict(plugin, refusal.reasons, detail))
+        return verdicts
 
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:
-        """The documented form: see docs/why-pending.md. It is ready for JSON."""
-        made = self.decision
+        """Returns the documented form, ready for JSON: see docs/why-pending.md."""
+        decision = self.decision
         return {
             "pod": self.pod.key,
             "fits": self.fits,
             "message": self.message,
             "notes": list(self.notes),
-            "feasible": made.feasible,
-            "best": made.best,
-            "nodes": refusals(made),
+            "feasible": decision.feasible,
+            "best": decision.best,
+            "nodes": refusals(decision),
             "reasons": [reason.to_dict() for reason in self.reasons],
-            "scores": weighted_scores(made),
-            "total": totals(made),
+            "scores": weighted_scores(decision),
+            "total": totals(decision),
             "waterfall": self.waterfall.to_dict() if self.waterfall else None,
-            "preemption": preemption(made, self.preemption_decided_by),
+            "preemption": preemption(decision, self.preemption_decided_by),
             "changes": [change.to_dict() for change in self.changes] if changes else [],
         }
 
@@ -158,87 +146,70 @@ class Explanation:
         return rendering.part("pod.html", self.to_dict(), nodes=None)
 
     def to_html(self, *, changes: bool = True) -> str:
-        """Returns a page with a map of the nodes, in one file that needs no other."""
+        """Returns a page with a map of the nodes, in one self-contained file."""
         return rendering.file("pod.html", self.to_dict(changes=changes), nodes=all_nodes(self._state))
 
 
+def explain_workload(state: ClusterState, workload: Workload) -> Explanation:
+    """Explains the first pod of a workload, on a copy of the cluster with the claims that would be created for it."""
+    with_claims, admitted = admit_new(state, workload)
+    return Explanation(with_claims, admitted.pod, admitted.notes)
+
+
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
-    """Returns what the pod's own state says before any node is asked, and whether no scheduler tries it for that."""
+    """Returns notes on the pod's own state, and True if no scheduler tries the pod because of it."""
     notes = []
     if pod.terminating:
-        notes.append("it is being deleted: no scheduler tries it any more")
+        notes.append("it is being deleted: no scheduler tries it again")
     if pod.finished:
-        notes.append(f"it has finished ({pod.status.phase}): no scheduler tries it any more")
+        notes.append(f"it has finished ({pod.status.phase}): no scheduler tries it again")
     if pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         notes.append(f"it is gated by {gates}: no scheduler tries it until its scheduling gates are removed")
-    held = bool(notes)
-    name, known = pod.spec.scheduler_name, state.profiles.names
-    if name and name not in known:
-        judged = "" if state.nodes_unread else f", judged here by the rules of {known[0]}"
-        notes.append(f"it is for the scheduler {name}{judged}")
-    if pod.node_name and pod.uid in state.table.pods.slot_of and not state.nodes_unread:
+    is_excluded = bool(notes)
+    name, profiles = pod.spec.scheduler_name, state.profiles.names
+    if name and name not in profiles:
+        judged = "" if state.nodes_unread else f"; it is judged here by the rules of {profiles[0]}"
+        notes.append(f"its schedulerName is {name}{judged}")
+    if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
         notes.append(f"it is bound to {pod.node_name}, and judged as if it were not")
     if pod.status.nominated_node_name:
-        notes.append(f"it is nominated to {pod.status.nominated_node_name}, where it waits for room")
-    return notes, held
+        notes.append(f"it is nominated to {pod.status.nominated_node_name}, where it waits for its victims to leave")
+    return notes, is_excluded
 
 
-def own_word(pod: Pod) -> str:
-    """Returns where the pod is bound, or what its scheduler has written into its conditions; empty: nothing."""
+def own_message(pod: Pod) -> str:
+    """Returns where the pod is bound, or what its scheduler has written into its conditions; empty if neither."""
     if pod.node_name:
         return f"it is bound to {pod.node_name}"
-    found = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
-    return (found.message or found.reason) if found else ""
-
-
-def _message(decision: Decision, state: ClusterState) -> str:
-    """The verdict as the scheduler writes it into the pod's condition, or where the pod would go."""
-    if decision.feasible:
-        return f"{len(decision.feasible)}/{len(decision.nodes)} nodes are available"
-    if not decision.nodes:
-        return diagnosis.NO_NODES
-    told = diagnosis.fit_message(fit_of(decision))
-    if decision.preemption is not None:
-        info = state.as_if_waiting(decision.pod)
-        told += f" {diagnosis.preemption_message(fit_of(decision), decision.preemption, info, state.table)}"
-    return told.strip()
+    scheduled = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    return (scheduled.message or scheduled.reason) if scheduled else ""
 
 
 def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
-    fit, info, table = fit_of(decision), state.as_if_waiting(decision.pod), state.table
-    by_reason: dict[tuple[str, str], tuple[list[Rows], bool]] = {}
-    for index, refusal in enumerate(fit.refusals):
-        rows = fit.rows[fit.cause == index]
-        for reason in refusal.reasons if len(rows) else ():
-            found, final = by_reason.setdefault((refusal.plugin, reason), ([], True))
-            found.append(rows)
-            by_reason[refusal.plugin, reason] = found, final and not refusal.may_be_preempted
-    made = []
-    for (plugin, reason), (parts, final) in by_reason.items():
-        rows = np.sort(np.concatenate(parts))
-        names = table.nodes.names_of(rows[:_MOST_EXAMPLES])
-        told = detail(plugin or (fit.narrowed_by[0] if fit.narrowed_by else ""), reason, info, table, rows)
-        made.append(Reason(plugin, reason, len(rows), told, final, names))
-    return sorted(made, key=lambda each: (-each.nodes, each.reason))
-
-
-def _alone(predicate: Predicate, state: ClusterState, info: PodInfo, rows: Rows) -> Refusal | None:
-    with state.deciding():
-        made = predicate.prepare(info, state.table)
-        if made is None or isinstance(made, Refusal):
-            return made
-        for mask, refusal in made.refuse(rows):
-            if mask.any():
-                return refusal
-    return None
+    """Returns the reasons with their numbers, the one that most nodes gave first."""
+    nodes_by_reason: dict[tuple[str, str], list[str]] = {}
+    helpful: set[tuple[str, str]] = set()
+    for refusal, nodes in decision.refused_nodes:
+        for text in refusal.reasons:
+            nodes_by_reason.setdefault((refusal.plugin, text), []).extend(nodes)
+            if refusal.may_be_preempted:
+                helpful.add((refusal.plugin, text))
+    position = {name: i for i, name in enumerate(decision.nodes)} if nodes_by_reason else {}
+    reasons = []
+    for (plugin, text), nodes in nodes_by_reason.items():
+        nodes.sort(key=position.__getitem__)
+        explaining = plugin or next(iter(decision.limited_by), "")
+        detail = state.engine.detail(explaining, text, decision.pod, nodes)
+        reasons.append(Reason(plugin, text, len(nodes), detail, (plugin, text) not in helpful, nodes[:_MOST_EXAMPLES]))
+    return sorted(reasons, key=lambda reason: (-reason.nodes, reason.reason))
 
 
 # ---- the parts of a decision, ready for JSON
 
 
 def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
-    """Node -> {"plugin", "code", "reasons"}."""
+    """Returns node -> {"plugin", "code", "reasons"}."""
     return {
         node: {"plugin": refusal.plugin, "code": refusal.code.title, "reasons": list(refusal.reasons)}
         for node, refusal in decision.refusals.items()
@@ -246,7 +217,7 @@ def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
 
 
 def weighted_scores(decision: Decision) -> dict[str, dict[str, int]]:
-    """Node -> plugin -> what it adds to the total."""
+    """Returns node -> plugin -> the points that it adds to the total."""
     by_plugin = {plugin: score.weighted.tolist() for plugin, score in decision.scores.items()}
     return {
         node: {plugin: weighted[i] for plugin, weighted in by_plugin.items()}
@@ -255,25 +226,25 @@ def weighted_scores(decision: Decision) -> dict[str, dict[str, int]]:
 
 
 def totals(decision: Decision) -> dict[str, int]:
-    """Node -> the sum over all plugins."""
+    """Returns node -> the sum over all plugins."""
     return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
 
 
-def preemption(decision: Decision, by_rule: str = "") -> dict[str, Any]:
-    """Returns the candidates with their victims, the node chosen and by which rule, or the reason for none."""
-    made = decision.preemption
-    candidates = made.candidates if made else {}
+def preemption(decision: Decision, chosen_because: str = "") -> dict[str, Any]:
+    """Returns the candidates with their victims, the chosen node and why, or the reason why there is none."""
+    result = decision.preemption
+    candidates = result.candidates if result else {}
     return {
         "candidates": {
-            node: {"victims": victims(each), "numPDBViolations": each.num_pdb_violations}
-            for node, each in candidates.items()
+            node: {"victims": victims(candidate), "numPDBViolations": candidate.num_pdb_violations}
+            for node, candidate in candidates.items()
         },
-        "nominatedNode": made.nominated_node if made else None,
-        "decidedBy": by_rule,
-        "reason": made.reason if made else "",
+        "nominatedNode": result.nominated_node if result else None,
+        "decidedBy": chosen_because,
+        "reason": result.reason if result else "",
     }
 
 
 def victims(candidate: Candidate) -> list[str]:
-    """The keys of the pods that would go, the most important first."""
+    """Returns the keys of the pods that would have to leave, the most important first."""
     return [victim.pod.key for victim in candidate.victims]

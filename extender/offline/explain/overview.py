@@ -1,7 +1,8 @@
-"""All pods that wait, one line each, those with the same cause together."""
+"""All pending pods, one line each, grouped by cause."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -9,20 +10,21 @@ from typing import Any
 
 from extender.offline.explain.explanation import Explanation
 from extender.offline.state import ClusterState
-from extender.offline.text import age, aligned, printable
+from extender.runtime.text import age, aligned, counted, printable
 
-FITS = "a node would take it now"
+FITS = "fits on a node now"
+NOTHING = "nothing, it fits now"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pod that waits.
+    """One pending pod.
 
     Attributes:
-        since: when it was made; None: its object does not say.
-        cause: what stands in its way on the most nodes, without numbers; `blocker` is the same with them.
-        available: on how many of `nodes` it could run now.
-        preempts: the node where it would make room for itself; empty: nowhere.
+        since: when it was created; None if its object does not say.
+        cause: the reason that most nodes gave, without numbers; `blocker` is the same with numbers.
+        available: the number of nodes, out of `nodes`, on which it could run now.
+        preempts: the node on which preemption would make room for it; empty if on none.
     """
 
     namespace: str
@@ -36,13 +38,13 @@ class PendingPod:
 
     @property
     def verdict(self) -> str:
-        """`0/20`, and where preemption helps the node; `-` without nodes."""
+        """`0/20`, then the node if preemption helps; `-` if there are no nodes."""
         if not self.nodes:
             return "-"
-        return f"{self.available}/{self.nodes}" + (f" preempts on {self.preempts}" if self.preempts else "")
+        return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """{"namespace", "name", "since", "cause", "blocker", "available", "nodes", "preempts"}."""
+        """Returns {"namespace", "name", "since", "cause", "blocker", "available", "nodes", "preempts"}."""
         since = self.since.isoformat() if self.since else None
         return {**asdict(self), "since": since, "preempts": self.preempts or None}
 
@@ -53,54 +55,55 @@ def pending_pods(
     progress: Callable[[int, int], None] | None = None,
     most: int | None = None,
 ) -> list[PendingPod]:
-    """The pods that wait, in one namespace or in all; the most frequent cause first, the oldest pod first.
+    """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
-    `progress` is told how many are done, and of how many. No more than `most` are judged.
+    `progress` is called with the number of pods judged so far and the number of all. At most `most` pods are judged.
     """
-    waiting = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
-    found = []
-    for number, pod in enumerate(waiting, 1):
-        found.append(_summary(Explanation(state, pod)))
+    pending = [info.pod for info in state.pending if not namespace or info.pod.namespace == namespace][:most]
+    summaries = []
+    for number, pod in enumerate(pending, 1):
+        summaries.append(_summary(Explanation(state, pod)))
         if progress:
-            progress(number, len(waiting))
-    sizes: dict[str, int] = {}
-    for each in found:
-        sizes[each.cause] = sizes.get(each.cause, 0) + 1
-    return sorted(found, key=lambda each: (-sizes[each.cause], each.cause, str(each.since), each.namespace, each.name))
+            progress(number, len(pending))
+    frequency = Counter(each.cause for each in summaries)
+    return sorted(
+        summaries, key=lambda each: (-frequency[each.cause], each.cause, str(each.since), each.namespace, each.name)
+    )
 
 
 def _summary(explanation: Explanation) -> PendingPod:
-    pod, made = explanation.pod, explanation.decision
-    if explanation.held:
-        blocker = explanation.notes[0].partition(":")[0]
-        cause = blocker
-    elif made.feasible:
-        cause = blocker = FITS
+    pod, decision = explanation.pod, explanation.decision
+    if explanation.is_excluded:
+        cause = blocker = explanation.notes[0].partition(":")[0]
+    elif decision.feasible:
+        cause, blocker = FITS, NOTHING
     elif explanation.reasons:
-        most = explanation.reasons[0]
-        cause, blocker = most.reason, f"{most.reason}{f' ({most.detail})' if most.detail else ''}"
+        first = explanation.reasons[0]
+        cause = first.reason
+        blocker = f"{first.reason} ({first.detail})" if first.detail else first.reason
     else:
         cause = blocker = explanation.message
-    preempts = made.preemption.nominated_node if made.preemption else None
+    preempts = decision.preemption.nominated_node if decision.preemption else None
     since = pod.metadata.creation_timestamp
     return PendingPod(
-        pod.namespace, pod.name, since, cause, blocker, len(made.feasible), len(made.nodes), preempts or ""
+        pod.namespace, pod.name, since, cause, blocker, len(decision.feasible), len(decision.nodes), preempts or ""
     )
 
 
 def as_text(pods: Sequence[PendingPod], now: datetime) -> Iterator[str]:
-    """A heading for each cause, its pods below."""
+    """Yields a heading for each cause, with its pods below."""
     if not pods:
-        yield "no pod is pending"
+        yield "no pods are pending"
         return
-    causes = list(dict.fromkeys(each.cause for each in pods))
-    yield f"{len(pods)} pods are pending, of {len(causes)} cause{'s' if len(causes) > 1 else ''}"
-    for cause in causes:
-        those = [each for each in pods if each.cause == cause]
+    by_cause: dict[str, list[PendingPod]] = {}
+    for pod in pods:
+        by_cause.setdefault(pod.cause, []).append(pod)
+    yield f"{counted(len(pods), 'pending pod')}, {counted(len(by_cause), 'cause')}"
+    for cause, its_pods in by_cause.items():
         yield ""
-        yield printable(f"{len(those)} x {cause}")
-        lines = [("  NAMESPACE", "NAME", "SINCE", "NODES", "BLOCKER")]
-        for each in those:
-            since = age(max((now - each.since).total_seconds(), 0)) if each.since else "?"
-            lines.append((f"  {each.namespace}", each.name, since, each.verdict, each.blocker))
+        yield printable(f"{cause}: {counted(len(its_pods), 'pod')}")
+        lines = [("  NAMESPACE", "NAME", "AGE", "NODES", "BLOCKED BY")]
+        for pod in its_pods:
+            created = age(max((now - pod.since).total_seconds(), 0)) if pod.since else "<unknown>"
+            lines.append((f"  {pod.namespace}", pod.name, created, pod.verdict, pod.blocker))
         yield from aligned(lines)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from extender.offline.nodes import column
-from extender.offline.text import rounded
+from extender.runtime.text import rounded
 
 _CELL, _GAP = 10, 1
 _SHADES = 9

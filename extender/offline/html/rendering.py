@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from extender.offline.html.charts import by_free_resource, by_verdict, waterfall_steps
-from extender.offline.text import printable, rounded
+from extender.runtime.text import printable, rounded
 
 _HERE = Path(__file__).parent
 _LONG = 20_000

@@ -61,6 +61,18 @@ def to_object(item: Mapping[str, Any], place: str) -> Object | None:
     return _identified(obj) if isinstance(obj, Pod) else obj
 
 
+def to_objects(items: Iterable[Mapping[str, Any]]) -> list[Object]:
+    """Returns the objects in dicts, as `kubectl get -o json` prints them under `items`, with defaults filled in.
+
+    Kinds that scheduling does not read are left out.
+
+    Raises:
+        MalformedCluster: with the number of the item, and the path in it.
+    """
+    objects = (to_object(item, f"items[{number}]") for number, item in enumerate(items))
+    return with_defaults([obj for obj in objects if obj is not None])
+
+
 def to_pod(pod: Pod | Mapping[str, Any], place: str = "pod") -> Pod:
     """The pod, with namespace and UID filled in where a file written by hand leaves them out.
 

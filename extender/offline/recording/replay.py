@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from extender.engine import rule_errors
 from extender.errors import ConfigurationError
 from extender.offline.html import rendering
 from extender.offline.recording.differences import (
@@ -25,9 +26,8 @@ from extender.offline.recording.lines import AttemptLine, CallLine, CheckpointLi
 from extender.offline.recording.reading import Recording, present_of
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
-from extender.offline.state import rule_errors
-from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
 from extender.runtime.clock import LATE
+from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, listed, printable
 from extender.verbs.verb import DECIDED
 
 ATTEMPT = "attempt"

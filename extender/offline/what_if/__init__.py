@@ -1,6 +1,6 @@
-"""Simulations: the production queue, cycle and preemption run on a copy of a cluster, until nothing moves.
+"""Simulations: the scheduler's own queue, cycle and preemption run on a copy of a cluster until nothing changes.
 
-In comes a ClusterState and a Scenario (nodes to drain or add, workloads to scale or create); out comes a Simulation's
-result with placements, evictions, what is left over, and the balance before and after. Nothing is written to a cluster.
-Begin reading at `simulation`; `capacity` and `comparison` are questions asked by means of it.
+A `Scenario` (nodes to drain or add, workloads to scale or create) is applied to a copy of a ClusterState. The result
+has the placements, the evictions, the pods left over, and the balance before and after. Nothing is written to a real
+cluster. Start reading at `simulation`. `capacity`, `comparison` and `hypothetical` ask questions with it.
 """

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, as the eviction API goes by them and their controller counts.
+"""PodDisruptionBudgets, as the eviction API applies them and the disruption controller counts them.
 
 Sources: upstream pkg/registry/core/pod/storage/eviction.go, pkg/controller/disruption.
 """
@@ -8,46 +8,41 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from extender.model.pod import Pod
-from extender.model.workloads import PodDisruptionBudget
-from extender.table import PodInfo, Table
+from extender.offline.state import ClusterState
+from extender.table import PodInfo
 
 NOT_ALLOWED = "a PodDisruptionBudget does not allow its eviction"
-SEVERAL = "it has more than one PodDisruptionBudget, which the eviction API does not support"
+SEVERAL = "more than one PodDisruptionBudget covers it, which the eviction API does not support"
 
 
-def objection(info: PodInfo, table: Table) -> str:
-    """Returns why the eviction API does not let the pod go now; empty where it does."""
-    budgets = _covering(info, table)
+def objection(info: PodInfo, state: ClusterState) -> str | None:
+    """Returns why the eviction API would refuse to evict the pod now; None if it would evict it."""
+    budgets = state.budgets_of(info)
     if not budgets or info.pod.terminating or info.pod.status.phase == "Pending":
-        return ""
+        return None
     if len(budgets) > 1:
         return SEVERAL
     spec, status = budgets[0].spec, budgets[0].status
     if _is_unready(info.pod):
         enough = status.current_healthy >= status.desired_healthy > 0
         if enough or spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
-            return ""
-    return "" if status.disruptions_allowed > 0 else NOT_ALLOWED
+            return None
+    return None if status.disruptions_allowed > 0 else NOT_ALLOWED
 
 
-def count(info: PodInfo, by: int, table: Table) -> None:
-    """Counts one healthy pod more or less; one that is not ready was not counted."""
-    for budget in [] if _is_unready(info.pod) else _covering(info, table):
+def count_healthy(info: PodInfo, change: int, state: ClusterState) -> None:
+    """Adds `change` to the healthy pods of the pod's budgets, unless the pod was not ready and so not counted."""
+    for budget in [] if _is_unready(info.pod) else state.budgets_of(info):
         status = budget.status
-        healthy = max(status.current_healthy + by, 0)
-        # A budget that is written by hand may say nothing but how many disruptions it allows.
-        allowed = healthy - status.desired_healthy if status.desired_healthy else status.disruptions_allowed + by
-        counted = replace(status, current_healthy=healthy, disruptions_allowed=max(allowed, 0))
-        table.set_object(type(budget).__name__, replace(budget, status=counted))
-
-
-def _covering(info: PodInfo, table: Table) -> list[PodDisruptionBudget]:
-    budgets = table.objects.all(PodDisruptionBudget)
-    return [budgets[key] for key in table.budgets.covering(info.group)]
+        healthy = max(status.current_healthy + change, 0)
+        # A budget written by hand may state nothing but the number of allowed disruptions.
+        allowed = healthy - status.desired_healthy if status.desired_healthy else status.disruptions_allowed + change
+        updated = replace(status, current_healthy=healthy, disruptions_allowed=max(allowed, 0))
+        state.add(replace(budget, status=updated))
 
 
 def _is_unready(pod: Pod) -> bool:
-    """Returns True if its kubelet says so; of a pod that has no conditions nobody has said anything."""
+    """Returns True if the pod is reported as not ready. A pod without conditions counts as ready."""
     return pod.status.phase == "Pending" or any(
-        each.type == "Ready" and each.status != "True" for each in pod.status.conditions or ()
+        condition.type == "Ready" and condition.status != "True" for condition in pod.status.conditions or ()
     )

@@ -1,4 +1,4 @@
-"""The room that there is for more pods of some templates, and what runs out first."""
+"""How many more pods of some templates fit, where, and what runs out first."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.model.devices.slices import DeviceClass
 from extender.model.pod import Pod
-from extender.offline.claims.making import missing_templates, replica, with_claims
+from extender.model.requests import is_counted
+from extender.offline.claims.creation import missing_templates, replica, with_claims
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.html import rendering
+from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
-from extender.offline.text import MOST_ROWS, aligned, cut, printable
 from extender.offline.what_if.simulation import Progress, Simulation
-from extender.plugins.inter_pod_affinity import terms_against
-from extender.plugins.pod_topology_spread.spread import DO_NOT_SCHEDULE
-from extender.plugins.registry import IN_TREE
+from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
 from extender.table import PodInfo
-from extender.table.nodes.columns import NONZERO_CPU, NONZERO_MEMORY
 
 MOST_PODS = 100_000
 
 
 class Capacity(msgspec.Struct, frozen=True, rename="camel"):
-    """The room that a cluster has for some templates at once.
+    """The number of pods of some templates that a cluster can still take, together.
 
     Attributes:
         pods: template -> how many of its pods fit.
-        by_node: template -> node -> how many of them there.
-        by_zone: zone ("" for nodes without one) -> pods of all templates there.
-        exhausted: template -> the reasons why one more does not fit, the most frequent first; those with room left out.
-        limited: the search ended at its limit, and more may fit.
+        by_node: template -> node -> how many of them fit there.
+        by_zone: zone ("" for nodes without one) -> how many pods of all templates fit there.
+        exhausted: template -> why one more pod does not fit, the most frequent reason first. Templates that still have
+            room are left out.
+        limited: True if the search ended at its limit, so that more pods may fit.
         notes: what was filled in.
     """
 
@@ -54,15 +52,15 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
         return sum(self.pods.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """{"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes"}."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+        """Returns {"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes"}."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
 
     def _repr_html_(self) -> str:
         return rendering.part("capacity.html", self.to_dict())
 
     def to_html(self) -> str:
-        """Returns the page in one file that needs no other."""
+        """Returns the page in one self-contained file."""
         return rendering.file("capacity.html", self.to_dict())
 
 
@@ -73,45 +71,56 @@ def capacity(
     most: int = MOST_PODS,
     progress: Progress | None = None,
 ) -> Capacity:
-    """Fills a copy of the cluster with pods of the templates until the next one does not fit.
+    """Fills a copy of the cluster with pods of the templates until the next pod does not fit.
 
-    Several templates take turns: in each round every one gets as many pods as its weight (1 unless given), until none
-    has room. Nobody is preempted, and pods that wait already are left aside.
+    Several templates take turns: in each round every template gets as many pods as its weight (1 by default), until
+    none has room. Pods that are pending already are ignored, and no pod is preempted.
 
     Raises:
-        MalformedCluster: a template would be refused by the API server.
-        ConfigurationError: two templates are of one kind, namespace and name.
+        MalformedCluster: the API server would refuse a template.
+        ConfigurationError: two templates have the same kind, namespace and name.
     """
     copied = state.copy()
     for info in copied.pending:
         copied.remove_pod(info)
-    admitted = {}
-    for workload in workloads:
-        if workload.source in admitted:
-            raise ConfigurationError([f"{workload.source} is given twice: give each template a name of its own"])
-        if workload.owner is not None:
-            copied.add(workload.owner)
-        admitted[workload.source] = copied.admit(workload.pod(*workload.names(1)))
+    admitted = _admitted(copied, workloads)
     pods = {
         name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
     }
-    only = next(iter(pods.values()))
-    counts = _by_arithmetic(copied, only, most) if len(pods) == 1 and _independent(only, copied) else None
+    first = next(iter(pods.values()))
+    counts = _by_arithmetic(copied, first, most) if len(pods) == 1 and _is_independent(first, copied) else None
     if counts is None:
         turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
-        filled, roomy = _in_turns(copied, pods, turns, most, progress)
+        by_node, with_room = _in_turns(copied, pods, turns, most, progress)
     else:
-        filled, roomy = dict.fromkeys(pods, counts), list(pods) if sum(counts.values()) == most else []
-    names = {name: sum(nodes.values()) for name, nodes in filled.items()}
+        by_node = dict.fromkeys(pods, counts)
+        with_room = list(pods) if sum(counts.values()) == most else []
     exhausted = {
         name: Explanation(copied, with_claims(copied, _nth(pod, -1))).reasons
         for name, pod in pods.items()
-        if name not in roomy
+        if name not in with_room
     }
     for each in admitted.values():
-        each.notes += missing_templates(each.pod, copied.table.objects)
-    notes = [f"{name}: {note}" for name, each in admitted.items() for note in each.notes]
-    return Capacity(names, filled, _zones(copied, filled), exhausted, bool(roomy), notes)
+        each.notes += missing_templates(each.pod, copied.objects)
+    return Capacity(
+        pods={name: sum(nodes.values()) for name, nodes in by_node.items()},
+        by_node=by_node,
+        by_zone=_zones(copied, by_node),
+        exhausted=exhausted,
+        limited=bool(with_room),
+        notes=[f"{name}: {note}" for name, each in admitted.items() for note in each.notes],
+    )
+
+
+def _admitted(state: ClusterState, workloads: Sequence[Workload]) -> dict[str, Admitted]:
+    admitted: dict[str, Admitted] = {}
+    for workload in workloads:
+        if workload.source in admitted:
+            raise ConfigurationError([f"{workload.source} is given twice: give each template its own name"])
+        if workload.owner is not None:
+            state.add(workload.owner)
+        admitted[workload.source] = state.admit(workload.pod(*workload.names(1)))
+    return admitted
 
 
 def _nth(pod: Pod, number: int) -> Pod:
@@ -119,95 +128,99 @@ def _nth(pod: Pod, number: int) -> Pod:
     return replica(pod, name, f"capacity/{pod.namespace}/{name}")
 
 
-def _independent(pod: Pod, state: ClusterState) -> bool:
-    """Returns True if one such pod changes nothing for another, but for the resources of its own node."""
-    info, spec, table = PodInfo(pod), pod.spec, state.table
-    hard = any(each.when_unsatisfiable == DO_NOT_SCHEDULE for each in spec.topology_spread_constraints or ())
-    terms = info.required_affinity or info.required_anti_affinity or terms_against(info, table)
-    rules_of_users = any(each.name not in IN_TREE for each in state.profile(pod).predicates)
-    devices = spec.resource_claims or table.objects.all(DeviceClass)
-    return not (hard or terms or info.host_ports or info.volumes or devices or table.nominated or rules_of_users)
+def _is_independent(pod: Pod, state: ClusterState) -> bool:
+    """Returns True if one such pod affects another only by the resources it takes from its own node."""
+    info = PodInfo(pod)
+    devices = pod.spec.resource_claims or state.objects.all(DeviceClass)
+    return not (info.volumes or devices or state.has_nominations) and state.engine.depends_on_resources_only(info)
 
 
 def _by_arithmetic(state: ClusterState, pod: Pod, most: int) -> dict[str, int] | None:
-    """Returns how often the request goes into what is free on each node, and makes the nodes that full.
+    """Returns how many pods fit into what each node has free, and counts their requests on the nodes.
 
-    None where the profile overlooks a resource, so that it cannot be worked out.
+    Simulating them one by one gives the same numbers, but takes minutes for a large cluster. None if the profile does
+    not check some resource, so that division does not give the answer.
     """
-    nodes, rows = state.table.nodes, state.fit(pod).feasible
-    footprint = nodes.vector(PodInfo(pod).footprint)
-    counted = footprint > 0
-    counted[[NONZERO_CPU, NONZERO_MEMORY]] = False
-    free = (nodes.allocatable - nodes.requested)[: len(footprint)][:, rows]
-    room = (free[counted] // footprint[counted][:, np.newaxis]).min(axis=0)
-    if (room < 1).any():
+    info = PodInfo(pod)
+    nodes = state.engine.feasible(info)
+    room = dict.fromkeys(nodes, most)
+    requests = [(resource, amount) for resource, amount in info.footprint.requests if is_counted(resource)]
+    for resource, amount in (*requests, ("pods", 1)):
+        for name, free in zip(nodes, state.engine.free_for(info, resource, nodes).tolist(), strict=True):
+            room[name] = min(room[name], free // amount)
+    if any(count < 1 for count in room.values()):
         return None
-    counts = _cut({nodes.names[row]: count for row, count in zip(rows.tolist(), room.tolist(), strict=True)}, most)
+    counts = _cut(room, most)
     for name, count in counts.items():
-        nodes.request(nodes.row_of[name], footprint * count)
+        state.request(name, info, count)
     return counts
 
 
 def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
-    left, kept = most, dict[str, int]()
+    """Returns the counts of the first nodes, up to `most` in total."""
+    remaining = most
+    cut_counts: dict[str, int] = {}
     for name, count in counts.items():
-        if left > 0:
-            kept[name] = min(count, left)
-            left -= kept[name]
-    return kept
+        if remaining > 0:
+            cut_counts[name] = min(count, remaining)
+            remaining -= cut_counts[name]
+    return cut_counts
 
 
 def _in_turns(
     state: ClusterState, pods: Mapping[str, Pod], weights: Mapping[str, int], most: int, progress: Progress | None
 ) -> tuple[Mapping[str, Mapping[str, int]], Sequence[str]]:
-    """Returns template -> node -> pods, and the templates that had room still when there were so many pods."""
+    """Returns template -> node -> pods, and the templates that still had room when the limit was reached."""
     simulation = Simulation(state, progress=progress)
-    filled: dict[str, Counter[str]] = {name: Counter() for name in pods}
-    open_names = list(pods)
-    while open_names:
-        for name in list(open_names):
+    by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
+    with_room = list(pods)
+    while with_room:
+        for name in list(with_room):
             for _ in range(weights[name]):
                 if len(simulation.log.placements) == most:
-                    return filled, open_names
+                    return by_node, with_room
                 info = PodInfo(_nth(pods[name], simulation.log.attempts + 1))
                 simulation.add([info])
                 simulation.run()
-                placed = simulation.log.placements.get(info.pod.key)
-                if placed is None:
+                placement = simulation.log.placements.get(info.pod.key)
+                if placement is None:
                     simulation.remove(info)
-                    open_names.remove(name)
+                    with_room.remove(name)
                     break
-                filled[name][placed.node] += 1
-    return filled, open_names
+                by_node[name][placement.node] += 1
+    return by_node, with_room
 
 
-def _zones(state: ClusterState, filled: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     zones: Counter[str] = Counter()
-    for nodes in filled.values():
+    for nodes in by_node.values():
         for name, count in nodes.items():
             zones[state.node(name).labels.get(ZONE, "")] += count
     return dict(sorted(zones.items()))
 
 
-def as_text(found: Capacity, *, every: bool = False) -> Iterator[str]:
-    """Pods by template, zone and node, and what runs out; `every`: uncut."""
-    yield f"room for {'at least ' if found.limited else ''}{found.total} more pods"
-    yield from (printable(f"note: {note}") for note in found.notes)
+def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
+    """Yields the pods by template, zone and node, and what runs out; `every`: without cutting the lists."""
+    yield f"{'at least ' if capacity.limited else ''}{counted(capacity.total, 'more pod')} would fit"
+    yield from (printable(f"note: {note}") for note in capacity.notes)
     yield ""
     yield from aligned(
-        [("TEMPLATE", "PODS", "NODES"), *((n, str(c), str(len(found.by_node[n]))) for n, c in found.pods.items())]
+        [
+            ("TEMPLATE", "PODS", "NODES"),
+            *((name, str(pods), str(len(capacity.by_node[name]))) for name, pods in capacity.pods.items()),
+        ]
     )
-    if found.by_zone:
-        yield printable(
-            "by zone: " + ", ".join(f"{zone or 'no zone'} {count}" for zone, count in found.by_zone.items())
-        )
-    for name, reasons in found.exhausted.items():
+    if capacity.by_zone:
+        zones = ", ".join(f"{zone or '<no zone>'} {count}" for zone, count in capacity.by_zone.items())
+        yield printable(f"by zone: {zones}")
+    for name, reasons in capacity.exhausted.items():
         if reasons:
             yield ""
-            yield printable(f"one more of {name} does not fit:")
-            yield from aligned([("NODES", "REASON", "DETAIL"), *((str(r.nodes), r.reason, r.detail) for r in reasons)])
-    for name, nodes in found.by_node.items() if every or len(found.pods) == 1 else ():
-        ranked = sorted(nodes.items(), key=lambda each: (-each[1], each[0]))
+            yield printable(f"one more pod of {name} does not fit:")
+            rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in reasons]
+            yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+    for name, nodes in capacity.by_node.items() if every or len(capacity.pods) == 1 else ():
+        ranked = sorted(nodes.items(), key=lambda item: (-item[1], item[0]))
         if ranked:
             yield ""
             lines = [("NODE", f"PODS OF {name}"), *((node, str(count)) for node, count in ranked)]

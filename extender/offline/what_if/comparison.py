@@ -1,4 +1,4 @@
-"""The same work under two configurations: the pods that move or stay pending, and the plugins that make it so."""
+"""The same pods placed under two configurations: which pods move or stay pending, and which plugins are behind it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from extender.framework.profile import Profiles
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
-from extender.offline.text import MOST_ROWS, Cells, aligned, cut, printable
-from extender.offline.what_if.result import SimulationResult, simulate
+from extender.offline.what_if.result import MEASURES, SimulationResult, simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
+from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, printable
 
 _MOST_SCORED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A pod whose place differs; empty: it stays pending there."""
+    """A pod that ends on different nodes. An empty name means that it stays pending."""
 
     pod: str
     first: str
@@ -32,9 +32,9 @@ class Comparison:
     """Two simulations with one seed.
 
     Attributes:
-        moved: the pods that end elsewhere.
-        plugins: plugin -> by how much, on average over the pods that moved, it is for the second configuration's node
-            and against the first's, by the second configuration, on the cluster as it is at the beginning.
+        moved: the pods that end on different nodes.
+        plugins: plugin -> how many points more it gives, by the second configuration, to the second node of a moved pod
+            than to the first; the mean over these pods, on the cluster as it is before anything is placed.
     """
 
     first: SimulationResult
@@ -43,7 +43,7 @@ class Comparison:
     plugins: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """{"first", "second": see SimulationResult, "moved": [{"pod", "first", "second"}], "plugins"}."""
+        """Returns {"first", "second": see SimulationResult, "moved": [{"pod", "first", "second"}], "plugins"}."""
         return {
             "moved": [{"pod": m.pod, "first": m.first or None, "second": m.second or None} for m in self.moved],
             "plugins": dict(self.plugins),
@@ -52,9 +52,9 @@ class Comparison:
         }
 
     def maps(self, names: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
-        """The nodes before, and after by each configuration, for maps of them on a page."""
+        """Returns the nodes before, and after under each configuration, for maps on a page."""
         after = [
-            (f"by {name}", result.after.nodes) for name, result in zip(names, (self.first, self.second), strict=True)
+            (f"under {name}", result.after.nodes) for name, result in zip(names, (self.first, self.second), strict=True)
         ]
         return [("before", self.first.before.nodes), *after]
 
@@ -62,7 +62,7 @@ class Comparison:
         return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=(), maps=())
 
     def to_html(self, names: tuple[str, str] = ("first", "second")) -> str:
-        """Returns the page in one file that needs no other; `names` of the configurations."""
+        """Returns the page in one self-contained file; `names` of the configurations."""
         return rendering.file("comparison.html", self.to_dict(), names=names, choices=(), maps=self.maps(names))
 
 
@@ -70,57 +70,57 @@ def compare(
     state: ClusterState,
     first: Profiles,
     second: Profiles,
-    scenario: Scenario = Scenario(),  # noqa: B008  frozen
+    scenario: Scenario,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Places the same pods under both configurations. Raises as `simulate` does."""
+    """Simulates the scenario under both configurations. Raises as `simulate`."""
     results = [simulate(state, scenario, seed, profiles, progress) for profiles in (first, second)]
-    homes = [{each.pod: each.node for each in result.placements} for result in results]
-    pods = dict.fromkeys((*homes[0], *homes[1], *results[0].remaining, *results[1].remaining))
-    moved = [
-        Moved(pod, homes[0].get(pod, ""), homes[1].get(pod, ""))
-        for pod in pods
-        if homes[0].get(pod, "") != homes[1].get(pod, "")
-    ]
-    return Comparison(results[0], results[1], moved, _decisive(state.copy(second), moved))
+    nodes = [{placement.pod: placement.node for placement in result.placements} for result in results]
+    pods = dict.fromkeys((*nodes[0], *nodes[1], *results[0].remaining, *results[1].remaining))
+    outcomes = [Moved(pod, nodes[0].get(pod, ""), nodes[1].get(pod, "")) for pod in pods]
+    moved = [outcome for outcome in outcomes if outcome.first != outcome.second]
+    return Comparison(results[0], results[1], moved, _decisive_plugins(state.copy(second), moved))
 
 
-def _decisive(state: ClusterState, moved: Sequence[Moved]) -> dict[str, float]:
-    """Plugin -> mean weighted score of the second node less that of the first."""
-    sums, counted = Counter[str](), 0
-    for each in moved[:_MOST_SCORED]:
-        info = state.infos.get(each.pod)
-        if info is None or not (each.first and each.second):
+def _decisive_plugins(state: ClusterState, moved: Sequence[Moved]) -> dict[str, float]:
+    """Returns plugin -> its mean weighted score for the second node minus that for the first."""
+    sums: Counter[str] = Counter()
+    pods = 0
+    for outcome in moved[:_MOST_SCORED]:
+        info = state.infos.get(outcome.pod)
+        if info is None or not (outcome.first and outcome.second):
             continue
-        decision = state.decide(info.pod)
-        if each.first in decision.feasible and each.second in decision.feasible:
-            one, other = decision.feasible.index(each.first), decision.feasible.index(each.second)
-            counted += 1
+        decision = state.engine.decide(info.pod)
+        if outcome.first in decision.feasible and outcome.second in decision.feasible:
+            first, second = decision.feasible.index(outcome.first), decision.feasible.index(outcome.second)
+            pods += 1
             for name, score in decision.scores.items():
-                sums[name] += int(score.weighted[other]) - int(score.weighted[one])
-    means = {name: round(total / counted, 2) for name, total in sums.items() if total} if counted else {}
-    return dict(sorted(means.items(), key=lambda each: -abs(each[1])))
+                sums[name] += int(score.weighted[second]) - int(score.weighted[first])
+    means = {name: round(total / pods, 2) for name, total in sums.items() if total} if pods else {}
+    return dict(sorted(means.items(), key=lambda item: -abs(item[1])))
 
 
-def as_text(found: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
-    """The two outcomes side by side, the pods that differ, and the plugins behind it; `every`: uncut."""
-    lines: list[Cells] = [("", *names)]
-    both = (found.first, found.second)
-    lines.append(("pods placed", *(str(len(each.placements)) for each in both)))
-    lines.append(("left over", *(str(len(each.remaining)) for each in both)))
-    lines.append(("evicted", *(str(len(each.evictions)) for each in both)))
-    for measure in ("utilisation", "imbalance", "zoneImbalance", "fragmentation"):
+def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = False) -> Iterator[str]:
+    """Yields both outcomes side by side, the moved pods, and the plugins behind it; `every`: without cutting lists."""
+    both = (comparison.first, comparison.second)
+    lines: list[Cells] = [
+        ("", *names),
+        ("pods placed", *(str(len(result.placements)) for result in both)),
+        ("pods left over", *(str(len(result.remaining)) for result in both)),
+        ("pods evicted", *(str(len(result.evictions)) for result in both)),
+    ]
+    for measure, title in MEASURES.items():
         for resource in ("cpu", "memory"):
-            shares = (each.after.to_dict()[measure][resource] for each in both)
-            lines.append((f"{measure} of {resource}", *(f"{share:.1%}" for share in shares)))
+            shares = (result.after.to_dict()[measure][resource] for result in both)
+            lines.append((f"{resource} {title}", *(f"{share:.1%}" for share in shares)))
     yield from aligned(lines)
     yield ""
-    if not found.moved:
+    if not comparison.moved:
         yield "every pod ends on the same node under both"
         return
-    lines = [("POD", *names), *((m.pod, m.first or "pending", m.second or "pending") for m in found.moved)]
-    yield from cut(lines, None if every else MOST_ROWS)
-    if found.plugins:
-        told = ", ".join(f"{name} {value:+g}" for name, value in found.plugins.items())
-        yield printable(f"scores for the second node against the first, on average: {told}")
+    lines = [("POD", *names), *((m.pod, m.first or "pending", m.second or "pending") for m in comparison.moved)]
+    yield from cut(lines, None if every else MOST_ROWS, " pods")
+    if comparison.plugins:
+        points = ", ".join(f"{name} {value:+g}" for name, value in comparison.plugins.items())
+        yield printable(f"mean score of the second node minus the first, by plugin: {points}")

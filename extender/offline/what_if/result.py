@@ -8,25 +8,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
-from extender.offline.text import MOST_ROWS, Cells, aligned, cut, listed, printable
 from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation, in_order
-from extender.table.labels import ABSENT, Rows
+from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 
 _MEASURED = ("cpu", "memory")
-_MEASURES = {
+MEASURES = {
     "utilisation": "utilisation",
-    "imbalance": "deviation of nodes",
-    "zoneImbalance": "deviation of zones",
+    "imbalance": "deviation between nodes",
+    "zoneImbalance": "deviation between zones",
     "fragmentation": "fragmentation",
 }
+"""Key of `Balance.to_dict` -> its title."""
+
+Amounts = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,11 @@ class Balance:
     """Measures over all nodes, each a share between 0 and 1, by resource.
 
     Attributes:
-        utilisation: what is requested of all that is offered.
+        utilisation: the requested part of everything that is allocatable.
         imbalance: the standard deviation of the nodes' utilisation.
-        zone_imbalance: the same of the zones'.
-        fragmentation: the part of what is free that lies on nodes which cannot take one more pod of mean size.
-        nodes: the nodes themselves, see `offline.nodes.all_nodes`; for maps, and not in `to_dict`.
+        zone_imbalance: the standard deviation of the zones' utilisation.
+        fragmentation: the part of the free resources that is on nodes with no room for one more pod of mean size.
+        nodes: the nodes, see `offline.nodes.all_nodes`; for maps, and not in `to_dict`.
     """
 
     utilisation: dict[str, float]
@@ -48,7 +51,7 @@ class Balance:
     nodes: Mapping[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """{"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}."""
+        """Returns {"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}."""
         return {
             "utilisation": self.utilisation,
             "imbalance": self.imbalance,
@@ -58,34 +61,41 @@ class Balance:
 
 
 def balance_of(state: ClusterState) -> Balance:
-    """The measures of the cluster as it is; empty clusters measure 0."""
-    nodes, rows = state.table.nodes, state.table.nodes.rows
-    offered = {name: nodes.allocatable[nodes.resources[name]][rows].astype(float) for name in _MEASURED}
-    asked = {name: nodes.requested[nodes.resources[name]][rows].astype(float) for name in _MEASURED}
-    free = {name: np.maximum(offered[name] - asked[name], 0) for name in _MEASURED}
-    pods = max(int(nodes.requested[nodes.resources["pods"]][rows].sum()), 1)
-    mean = {name: asked[name].sum() / pods for name in _MEASURED}
-    full = np.zeros(len(rows), np.bool_)
+    """Measures the cluster as it is now. All measures of an empty cluster are 0."""
+    resources = state.resources()
+    allocatable = {name: resources[name][0].astype(float) for name in _MEASURED}
+    requested = {name: resources[name][1].astype(float) for name in _MEASURED}
+    free = {name: np.maximum(allocatable[name] - requested[name], 0) for name in _MEASURED}
+    allocatable_pods, placed_pods = resources["pods"]
+    pods = max(int(placed_pods.sum()), 1)
+    full = allocatable_pods - placed_pods < 1
     for name in _MEASURED:
-        full |= free[name] < mean[name]
-    full |= (nodes.allocatable - nodes.requested)[nodes.resources["pods"]][rows] < 1
+        full |= free[name] < requested[name].sum() / pods
+    zones = _zone_of_each_node(state)
     return Balance(
-        {name: _share(asked[name].sum(), offered[name].sum()) for name in _MEASURED},
-        {name: _spread(asked[name], offered[name]) for name in _MEASURED},
-        {name: _spread(*_by_zone(state, rows, asked[name], offered[name])) for name in _MEASURED},
+        {name: _share(requested[name].sum(), allocatable[name].sum()) for name in _MEASURED},
+        {name: _deviation(requested[name], allocatable[name]) for name in _MEASURED},
+        {name: _deviation(_by_zone(zones, requested[name]), _by_zone(zones, allocatable[name])) for name in _MEASURED},
         {name: _share(free[name][full].sum(), free[name].sum()) for name in _MEASURED},
         all_nodes(state),
     )
 
 
-def _by_zone(state: ClusterState, rows: Rows, *columns: Any) -> list[Any]:
-    zone = state.table.nodes.labels[ZONE].ids[rows]
-    return [np.bincount(zone[zone != ABSENT], weights=column[zone != ABSENT]) for column in columns]
+def _zone_of_each_node(state: ClusterState) -> Sequence[int]:
+    """Returns a number for each node, equal for nodes of one zone; -1 for nodes without a zone."""
+    numbers: dict[str, int] = {}
+    zones = (node.labels.get(ZONE) for node in state.nodes())
+    return [-1 if zone is None else numbers.setdefault(zone, len(numbers)) for zone in zones]
 
 
-def _spread(asked: Any, offered: Any) -> float:
-    some = offered > 0
-    return round(float(np.std(asked[some] / offered[some])), 4) if some.any() else 0.0
+def _by_zone(zones: Sequence[int], amounts: Amounts) -> Amounts:
+    zone = np.array(zones, np.intp)
+    return np.bincount(zone[zone >= 0], weights=amounts[zone >= 0]).astype(float)
+
+
+def _deviation(requested: Amounts, allocatable: Amounts) -> float:
+    offering = allocatable > 0
+    return round(float(np.std(requested[offering] / allocatable[offering])), 4) if offering.any() else 0.0
 
 
 def _share(part: float, whole: float) -> float:
@@ -97,14 +107,14 @@ class SimulationResult:
     """The outcome for every pod that was to be placed.
 
     Attributes:
-        placements: pods that found a node, in the order in which they did.
-        remaining: pods that found none -> the reason, as the scheduler words it.
-        evictions: pods that had to leave, in order; those with a new home are among `placements`.
-        lost: evicted pods that nobody makes again.
-        kept: pods that stay on a drained node, for no PodDisruptionBudget lets them go -> the node.
+        placements: the pods that found a node, in that order.
+        remaining: pods that found none -> the reason, in the scheduler's words.
+        evictions: the pods that had to leave, in that order; those placed again are also in `placements`.
+        lost: the evicted pods that no controller recreates.
+        kept: pods that stay on a drained node because no PodDisruptionBudget allows their eviction -> the node.
         notes: what was filled in.
         before, after: the balance of the cluster.
-        zones: node -> zone, of the nodes of `placements`.
+        zones: node -> zone, for the nodes in `placements`.
     """
 
     placements: Sequence[Placement]
@@ -118,7 +128,7 @@ class SimulationResult:
 
     @property
     def lost(self) -> list[str]:
-        return [each.pod for each in self.evictions if not each.comes_back]
+        return [eviction.pod for eviction in self.evictions if not eviction.comes_back]
 
     @property
     def complete(self) -> bool:
@@ -126,7 +136,7 @@ class SimulationResult:
         return not self.remaining and not self.lost
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented form: see docs/what-if.md. It is ready for JSON."""
+        """Returns the documented form, ready for JSON: see docs/what-if.md."""
         return {
             "placements": [{"pod": p.pod, "node": p.node, "previous": p.previous or None} for p in self.placements],
             "remaining": dict(self.remaining),
@@ -141,14 +151,14 @@ class SimulationResult:
         }
 
     def maps(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """The nodes at both moments, for maps of them on a page."""
+        """Returns the nodes before and after, for maps on a page."""
         return [("before", self.before.nodes), ("after", self.after.nodes)]
 
     def _repr_html_(self) -> str:
         return rendering.part("simulation.html", self.to_dict(), maps=())
 
     def to_html(self) -> str:
-        """Returns the page in one file that needs no other."""
+        """Returns the page in one self-contained file."""
         return rendering.file("simulation.html", self.to_dict(), maps=self.maps())
 
 
@@ -159,11 +169,11 @@ def simulate(
     profiles: Profiles | None = None,
     progress: Progress | None = None,
 ) -> SimulationResult:
-    """Places what waits, and what the scenario makes wait, on a copy of the cluster, until nothing moves.
+    """Applies the scenario to a copy of the cluster, and places all pending pods until nothing changes.
 
     Raises:
-        UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario asks for what is not possible.
-        RuleFailed: a rule of the user's raised.
+        UnknownNode, UnknownPod, MalformedCluster, ConfigurationError: the scenario is not possible.
+        RuleFailed: a user's rule raised.
     """
     simulation = Simulation(state.copy(profiles), seed, progress)
     before = balance_of(simulation.state)
@@ -174,58 +184,74 @@ def simulate(
 
 
 def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()) -> SimulationResult:
-    """The outcome so far."""
+    """Returns the outcome so far."""
     state, log = simulation.state, simulation.log
-    nodes = {each.node for each in log.placements.values()}
-    zones = {name: state.node(name).labels.get(ZONE, "") for name in nodes if state.table.nodes.has(name)}
-    remaining = {info.pod.key: log.reasons.get(info.pod.key, "") for info in in_order(state.pending)}
-    placements = list(log.placements.values())
+    nodes = {placement.node for placement in log.placements.values()}
     return SimulationResult(
-        placements, remaining, list(log.evictions), log.kept, notes, before, balance_of(state), zones
+        placements=list(log.placements.values()),
+        remaining={info.pod.key: log.reasons.get(info.pod.key, "") for info in in_order(state.pending)},
+        evictions=list(log.evictions),
+        kept=log.kept,
+        notes=notes,
+        before=before,
+        after=balance_of(state),
+        zones={name: state.node(name).labels.get(ZONE, "") for name in nodes if state.has_node(name)},
     )
 
 
 def summary(result: SimulationResult) -> str:
-    told = f"{len(result.placements)} pods placed, {len(result.remaining)} left over, {len(result.evictions)} evicted"
-    return f"{told}, {len(result.lost)} lost" if result.lost else told
+    """Returns `12 pods placed, 1 left over, 3 evicted`, and how many were lost."""
+    placed = counted(len(result.placements), "pod")
+    lost = f", {len(result.lost)} lost" if result.lost else ""
+    return f"{placed} placed, {len(result.remaining)} left over, {len(result.evictions)} evicted{lost}"
 
 
 def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
-    """Placements, what is left with reasons, evictions with new homes, and the balance; `every`: uncut."""
+    """Yields placements, pods left over, evictions and the balance; `every`: without cutting the lists."""
     yield summary(result)
     yield from (printable(f"note: {note}") for note in result.notes)
     most = None if every else MOST_ROWS
-    moved = [each for each in result.placements if not each.previous]
-    if moved:
+    new = [placement for placement in result.placements if not placement.previous]
+    if new:
         yield ""
-        yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in moved)], most)
-        by_zone = Counter(result.zones.get(each.node) or "no zone" for each in moved)
+        yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in new)], most, " pods")
+        by_zone = Counter(result.zones.get(each.node) or "<no zone>" for each in new)
         yield printable("by zone: " + ", ".join(f"{zone} {count}" for zone, count in sorted(by_zone.items())))
     if result.remaining:
-        reasons = Counter(result.remaining.values())
-        examples = {reason: [pod for pod, its in result.remaining.items() if its == reason] for reason in reasons}
-        lines = [(str(count), listed(examples[reason], 2), reason) for reason, count in reasons.most_common()]
         yield ""
-        yield from cut([("LEFT OVER", "PODS", "REASON"), *lines], most)
+        yield from cut(_left_over(result.remaining), most, " reasons")
     if result.evictions:
-        homes = {each.pod: each.node for each in result.placements}
-        left = [(e.pod, e.node, e.cause, _home(e, homes)) for e in result.evictions]
+        nodes = {placement.pod: placement.node for placement in result.placements}
+        rows = [(each.pod, each.node, each.cause, _new_node(each, nodes)) for each in result.evictions]
         yield ""
-        yield from cut([("EVICTED", "FROM", "BY", "NEW HOME"), *left], most)
+        yield from cut([("EVICTED POD", "FROM", "BECAUSE OF", "NEW NODE"), *rows], most, " pods")
     if result.kept:
+        rows_kept = [(pod, node, NOT_ALLOWED) for pod, node in result.kept.items()]
         yield ""
-        yield from cut([("STAYS", "ON", "FOR"), *((pod, node, NOT_ALLOWED) for pod, node in result.kept.items())], most)
+        yield from cut([("POD THAT STAYS", "ON", "BECAUSE"), *rows_kept], most, " pods")
     yield from _balance(result)
 
 
-def _home(eviction: Eviction, homes: Mapping[str, str]) -> str:
-    return homes.get(eviction.pod, "none yet") if eviction.comes_back else "lost: no controller makes it again"
+def _left_over(remaining: Mapping[str, str]) -> list[Cells]:
+    pods: dict[str, list[str]] = {}
+    for pod, reason in remaining.items():
+        pods.setdefault(reason, []).append(pod)
+    most_first = sorted(pods.items(), key=lambda item: -len(item[1]))
+    return [
+        ("LEFT OVER", "PODS", "REASON"),
+        *((str(len(names)), listed(names, 2), reason) for reason, names in most_first),
+    ]
+
+
+def _new_node(eviction: Eviction, nodes: Mapping[str, str]) -> str:
+    return nodes.get(eviction.pod, "none yet") if eviction.comes_back else "lost: no controller recreates it"
 
 
 def _balance(result: SimulationResult) -> Iterator[str]:
     before, after = result.before.to_dict(), result.after.to_dict()
     lines: list[Cells] = [("", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER")]
-    for key, name in _MEASURES.items():
-        lines.append((name, *(f"{at[key][resource]:.1%}" for resource in ("cpu", "memory") for at in (before, after))))
+    for key, title in MEASURES.items():
+        shares = [f"{moment[key][resource]:.1%}" for resource in _MEASURED for moment in (before, after)]
+        lines.append((title, *shares))
     yield ""
     yield from aligned(lines)

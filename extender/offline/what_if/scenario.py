@@ -1,4 +1,4 @@
-"""Changes to a cluster before pods are placed: nodes drained, added or removed, workloads scaled, made or deleted."""
+"""Changes to make before pods are placed: nodes drained, added or removed; workloads scaled, created or deleted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
-from extender.model.selectors import Requirement
-from extender.offline.claims.making import add_claims_like, is_of_stateful_set, replica
-from extender.offline.explain.cluster_changes import with_cordon
-from extender.offline.explain.new_nodes import copy_of, daemons_for, like, pinned_to
+from extender.offline.claims.creation import add_claims_like, is_of_stateful_set, replica
+from extender.offline.explain.changes.new_nodes import copy_of, daemons_for, like, pinned_to
+from extender.offline.explain.changes.taints import with_cordon
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
@@ -23,7 +22,7 @@ from extender.offline.what_if.simulation import Simulation, in_order
 from extender.table import PodInfo
 from extender.table.pods.templates import twin
 
-# The names that workloads go by -> the kind that owns their pods.
+# kubectl's names of workloads -> the kind that owns their pods.
 KINDS = {
     "deploy": "ReplicaSet",
     "deployment": "ReplicaSet",
@@ -40,16 +39,16 @@ MOST_NEW = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The changes to make first. Nodes are named, or selected by `key=value`.
+    """The changes to make first. A node is given by its name, or several by a label `key=value`.
 
     Attributes:
         cordon: nodes that take no new pods.
-        drain: nodes that are cordoned, and whose pods are evicted as far as PodDisruptionBudgets allow.
-        add_nodes: (a node of the cluster to copy, or a manifest; how many).
-        remove_nodes: nodes that are gone, whatever stands on them.
+        drain: nodes to cordon, and whose pods to evict as far as PodDisruptionBudgets allow.
+        add_nodes: (the name of a node to copy, or a manifest; how many).
+        remove_nodes: nodes to remove with everything on them.
         scale: (NAMESPACE/KIND/NAME, replicas).
         delete: NAMESPACE/NAME of pods, or NAMESPACE/KIND/NAME of workloads.
-        create: manifests of pods or of what has a pod template, and how many replicas; None: as many as it says.
+        create: (a manifest of a pod or of an object with a pod template, replicas); None: as many as it says.
     """
 
     cordon: Sequence[str] = ()
@@ -62,116 +61,127 @@ class Scenario:
 
 
 def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
-    """Makes the changes, and has pods wait that are new or have lost their place.
+    """Makes the changes. Pods that are new, or have lost their node, wait in the simulation's queue.
 
     Returns:
-        What was filled in, for people.
+        Notes for people on what was filled in.
 
     Raises:
-        UnknownNode, UnknownPod: the cluster has nothing of that name.
-        MalformedCluster: a workload to create would be refused by the API server.
-        ConfigurationError: more than MOST_NEW pods or nodes of one kind, or less than none.
+        UnknownNode, UnknownPod: the cluster has no object of that name.
+        MalformedCluster: the API server would refuse a workload.
+        ConfigurationError: a number of pods or nodes is negative or more than MOST_NEW.
     """
-    state, notes = simulation.state, list[str]()
-    # Selected before there are new nodes: a copy has the labels of the node that it is to replace.
+    state = simulation.state
+    notes: list[str] = []
+    # Nodes are selected before new ones are added, because a copy has the labels of the node it may replace.
     removed = _selected(state, scenario.remove_nodes)
-    # What is removed has lost its pods before there is anything to drain.
     drained = [name for name in _selected(state, scenario.drain) if name not in removed]
     cordoned = [*_selected(state, scenario.cordon), *drained]
-    for wanted, count in scenario.add_nodes:
-        _add_nodes(state, wanted, _sensible("new nodes", count))
+    for template, count in scenario.add_nodes:
+        _add_nodes(state, template, _checked_count("new nodes", count))
     for name in cordoned:
         state.add(with_cordon(state.node(name), unschedulable=True))
     for name in removed:
-        movable = _movable(state, name)
-        for info in state.standing_on(name):
-            simulation.remove(info) if info not in movable else simulation.evict(info, f"node {name} removed")
-        state.table.remove_node(name)
+        _remove_node(simulation, name)
     for target in scenario.delete:
         for info in _pods_of(state, target):
             simulation.remove(info)
     for target, count in scenario.scale:
-        simulation.add(_scaled(simulation, target, _sensible(target, count)))
-    for given, replicas in scenario.create:
-        workload = given if isinstance(given, Workload) else required_workload(given)
+        simulation.add(_scaled(simulation, target, _checked_count(target, count)))
+    for template_or_manifest, replicas in scenario.create:
+        if isinstance(template_or_manifest, Workload):
+            workload = template_or_manifest
+        else:
+            workload = required_workload(template_or_manifest)
         simulation.add(_created(simulation, workload, replicas, notes))
-    # Pods that wait already come first: they are older than what the changes have made.
+    # Pods that were pending already go first: they are older than those that the drain will evict.
     if drained:
         simulation.run()
         notes += drain(simulation, drained)
     return notes
 
 
-def _sensible(what: str, count: int) -> int:
+def _checked_count(what: str, count: int) -> int:
     if 0 <= count <= MOST_NEW:
         return count
-    raise ConfigurationError([f"{what}: {count} of them: want 0 to {MOST_NEW}"])
+    raise ConfigurationError([f"{what}: expected a number from 0 to {MOST_NEW}, got {count}"])
+
+
+def _remove_node(simulation: Simulation, name: str) -> None:
+    state = simulation.state
+    for info in state.pods_on(name):
+        if is_pinned(info.pod):
+            simulation.remove(info)
+        else:
+            simulation.evict(info, f"node {name} removed")
+    state.remove(Node.__name__, name)
 
 
 def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
-    """Evicts the pods of cordoned nodes in rounds: a budget allows more once those evicted stand again.
+    """Evicts the pods of cordoned nodes in rounds: a budget allows more once evicted pods run again.
 
     Returns:
-        Why pods stay that will never be let go, for people.
+        Notes for people on pods that can never be evicted.
     """
-    leaving, table = True, simulation.state.table
-    while leaving:
-        movable = [info for name in names for info in _movable(simulation.state, name)]
-        leaving = False
+    state = simulation.state
+    any_evicted = True
+    while any_evicted:
+        movable = [info for name in names for info in _movable(state, name)]
+        any_evicted = False
         for info in in_order(movable):
-            if not budgets.objection(info, table):
+            if budgets.objection(info, state) is None:
                 simulation.evict(info, "drain")
-                leaving = True
+                any_evicted = True
         simulation.run()
-    kept = [info for name in names for info in _movable(simulation.state, name)]
-    simulation.log.kept = {info.pod.key: info.pod.node_name for info in kept}
-    several = [info for info in kept if budgets.objection(info, table) == budgets.SEVERAL]
+    staying = [info for name in names for info in _movable(state, name)]
+    simulation.log.kept = {info.pod.key: info.pod.node_name for info in staying}
+    several = [info for info in staying if budgets.objection(info, state) == budgets.SEVERAL]
     return [f"pod {info.pod.key} stays on {info.pod.node_name}: {budgets.SEVERAL}" for info in several]
 
 
 def _movable(state: ClusterState, name: str) -> list[PodInfo]:
-    return [info for info in state.standing_on(name) if not is_pinned(info.pod)]
+    return [info for info in state.pods_on(name) if not is_pinned(info.pod)]
 
 
-def _selected(state: ClusterState, wanted: Sequence[str]) -> list[str]:
-    """The names of the nodes that are named, or have the label `key=value`."""
+def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:
+    """Returns the names of the nodes that are named, or that have the label `key=value`."""
     names: dict[str, None] = {}
-    for each in wanted:
-        key, is_label, value = each.partition("=")
+    for selection in selections:
+        key, is_label, value = selection.partition("=")
         if not is_label:
-            names[state.node(each).name] = None
+            names[state.node(selection).name] = None
             continue
-        rows = state.table.nodes.rows
-        having = state.table.nodes.labels.satisfying(Requirement(key, "In", frozenset((value,))), rows)
-        if not having.any():
-            raise UnknownNode(f"no node has the label {each}")
-        names.update(dict.fromkeys(state.table.nodes.names_of(rows[having])))
+        labelled = [node.name for node in state.nodes() if node.labels.get(key) == value]
+        if not labelled:
+            raise UnknownNode(f"no node has the label {selection}")
+        names.update(dict.fromkeys(labelled))
     return list(names)
 
 
-def _add_nodes(state: ClusterState, wanted: str | Node, count: int) -> None:
-    template = state.node(wanted) if isinstance(wanted, str) else wanted
-    free = (name for number in itertools.count(1) if not state.table.nodes.has(name := f"{template.name}-new-{number}"))
+def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> None:
+    is_copy = isinstance(name_or_node, str)
+    template = state.node(name_or_node) if isinstance(name_or_node, str) else name_or_node
+    free = (name for number in itertools.count(1) if not state.has_node(name := f"{template.name}-new-{number}"))
     names = list(itertools.islice(free, count))
-    # Of a node type that is not there yet none can tell but the pods themselves.
-    daemons = daemons_for(state, copy_of(template, names[0])) if names and not isinstance(wanted, str) else []
+    # A new type of node has no daemons to copy: the DaemonSets' own pods show where they may run.
+    daemons = daemons_for(state, copy_of(template, names[0])) if names and not is_copy else []
     for name in names:
-        if isinstance(wanted, str):
-            node, others = like(state, template, name)
+        if is_copy:
+            node, companions = like(state, template, name)
         else:
             node = copy_of(template, name)
-            others = [pinned_to(node, each) for each in daemons]
-        for obj in (node, *others):
+            companions = [pinned_to(node, pod) for pod in daemons]
+        for obj in (node, *companions):
             state.add(obj)
 
 
 def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
-    """The pods of a workload, or one pod. Raises UnknownPod where there are none."""
+    """Returns the pods of a workload, or one pod. Raises UnknownPod if there are none."""
     namespace, *kind, name = target.split("/")
     if not kind:
         return [state.info(target)]
     if len(kind) > 1 or kind[0].lower() not in KINDS:
-        raise ConfigurationError([f"{target}: want NAMESPACE/KIND/NAME, the kind one of {', '.join(KINDS)}"])
+        raise ConfigurationError([f"{target}: expected NAMESPACE/KIND/NAME with a kind of {', '.join(KINDS)}"])
     owner_kind = KINDS[kind[0].lower()]
     is_deployment = kind[0].lower().startswith("deploy")
 
@@ -181,68 +191,69 @@ def _pods_of(state: ClusterState, target: str) -> list[PodInfo]:
             return False
         return (owner.name.rpartition("-")[0] if is_deployment else owner.name) == name
 
-    found = [info for info in state.infos.values() if owns(info.pod)]
-    if not found:
-        raise UnknownPod(f"no pod of {target} is in this cluster, so there is none to copy or delete")
-    return found
+    infos = [info for info in state.infos.values() if owns(info.pod)]
+    if not infos:
+        raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted")
+    return infos
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
-    """The new pods, if there are to be more; surplus ones are taken away, first those that wait, then the youngest.
+    """Returns the pods to add. Surplus pods are removed: pending ones first, then the youngest.
 
-    Of a StatefulSet the highest ordinals go, and those come that are missing.
+    A StatefulSet loses its highest ordinals, and gets those that are missing.
     """
-    there = in_order(_pods_of(simulation.state, target))
-    last = there[-1].pod
-    surplus, names = _by_ordinal(there, count) or (
-        sorted(there, key=lambda info: (bool(info.pod.node_name), -there.index(info)))[: max(len(there) - count, 0)],
-        [f"{last.name}-{number}" for number in range(1, count - len(there) + 1)],
+    infos = in_order(_pods_of(simulation.state, target))
+    last = infos[-1].pod
+    surplus, names = _by_ordinal(infos, count) or (
+        sorted(infos, key=lambda info: (bool(info.pod.node_name), -infos.index(info)))[: max(len(infos) - count, 0)],
+        [f"{last.name}-{number}" for number in range(1, count - len(infos) + 1)],
     )
     pod = replace(last.placed_on(""), metadata=replace(last.metadata, deletion_timestamp=None), status=PodStatus())
-    made = _replicas(pod, names)
-    add_claims_like(simulation.state, last, [info.pod for info in made])
+    new = _replicas(pod, names)
+    add_claims_like(simulation.state, last, [info.pod for info in new])
     for info in surplus:
         simulation.remove(info)
-    return made
+    return new
 
 
-def _by_ordinal(there: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
-    """The surplus replicas of a StatefulSet, and the names of those to come; None where the names are not its own."""
+def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
+    """Returns a StatefulSet's surplus replicas and the names of the missing ones; None if its pods have other names."""
     ordinals: dict[int, PodInfo] = {}
     base = ""
-    for info in there:
+    for info in infos:
         base, _, ordinal = info.pod.name.rpartition("-")
         owner = info.pod.controller
         if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or not ordinal.isdecimal():
             return None
         ordinals[int(ordinal)] = info
-    wanted = range(min(ordinals), min(ordinals) + count)  # the lowest that is there is spec.ordinals.start
-    surplus = [ordinals[number] for number in sorted(ordinals) if number not in wanted]
-    return surplus, [f"{base}-{number}" for number in wanted if number not in ordinals]
+    first = min(ordinals)  # spec.ordinals.start
+    expected = range(first, first + count)
+    surplus = [ordinals[number] for number in sorted(ordinals) if number not in expected]
+    return surplus, [f"{base}-{number}" for number in expected if number not in ordinals]
 
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
     state = simulation.state
     if workload.owner is not None:
         state.add(workload.owner)
-    wanted = replicas if replicas is not None else workload.replicas
-    count = len(state.table.nodes.rows) if wanted is None else _sensible(workload.source, wanted)
+    requested = replicas if replicas is not None else workload.replicas
+    count = len(state.node_names()) if requested is None else _checked_count(workload.source, requested)
     if not count:
         return []
     names = workload.names(count)
     first = state.admit(workload.manifest if count == 1 else workload.pod(names[0]))
     notes += [f"{workload.source}: {note}" for note in first.notes]
-    made = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
-    for info in made:
+    new = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
+    for info in new:
         if info.pod.key in state.infos:
-            raise ConfigurationError([f"{workload.source}: there is a pod {info.pod.key} in the cluster already"])
-    return made
+            raise ConfigurationError([f"{workload.source}: a pod {info.pod.key} already exists in the cluster"])
+    return new
 
 
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
-    made = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
+    pods = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
     if is_of_stateful_set(pod):
-        return [PodInfo(each) for each in made]  # each has labels of its own
+        return [PodInfo(each) for each in pods]  # their labels differ, so they share nothing
     first = PodInfo(pod)
     first.precompute()
-    return [twin(first, each) for each in made]
+    return [twin(first, each) for each in pods]

@@ -1,4 +1,4 @@
-"""Pods scheduled on a copy of a cluster by the production queue, cycle and preemption, one after another."""
+"""Pods scheduled one after another on a copy of a cluster, by the scheduler's own queue, cycle and preemption."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from random import Random
 
 from msgspec.structs import replace
 
+from extender.engine import quantities_of, rule_errors
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod, PodStatus
-from extender.offline.claims.making import missing_templates, with_claims
-from extender.offline.claims.using import release, reserve
-from extender.offline.state import ClusterState, naming, rule_errors
+from extender.offline.claims.creation import missing_templates, with_claims
+from extender.offline.claims.usage import release, reserve
+from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
@@ -32,16 +33,17 @@ from extender.table.pods.templates import twin
 REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"
 GATED = "it is gated: no scheduler tries it until its scheduling gates are removed"
-LEAVING = "it is being deleted: no scheduler tries it any more"
-_MOST_ATTEMPTS_EACH = 50
+TERMINATING = "it is being deleted: no scheduler tries it again"
+_MOST_ATTEMPTS_PER_POD = 50
 _ARRIVAL_SECONDS = 1e-6
 
 Progress = Callable[[int, int], None]
+"""Called with the number of pods that are done and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod that came to stand on `node`; `previous`: where it stood before, empty: nowhere."""
+    """A pod that was placed on `node`. `previous` is the node it was on before; empty if it was on none."""
 
     pod: str
     node: str
@@ -50,9 +52,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that had to leave `node`; `cause`: "drain", or "preemption by NAMESPACE/NAME".
+    """A pod that had to leave `node`. `cause` is "drain", "node NAME removed" or "preemption by NAMESPACE/NAME".
 
-    `comes_back`: its controller makes it anew, so that it waits again. Others are lost.
+    `comes_back` says that its controller recreates it, so that it is scheduled again. Other pods are lost.
     """
 
     pod: str
@@ -63,7 +65,15 @@ class Eviction:
 
 @dataclass(slots=True)
 class Log:
-    """The events so far, in order. `kept`: pods that no budget lets leave a drained node -> the node."""
+    """What has happened so far.
+
+    Attributes:
+        placements: by the pod's key, in order.
+        evictions: in order.
+        reasons: the pod's key -> why it is pending.
+        kept: pods that no budget lets leave a drained node -> the node.
+        attempts: the number of scheduling attempts.
+    """
 
     placements: dict[str, Placement] = field(default_factory=dict)
     evictions: list[Eviction] = field(default_factory=list)
@@ -73,32 +83,35 @@ class Log:
 
 
 class Simulation:
-    """A cluster of its own in which time passes only as pods are tried.
+    """A cluster in which time passes only while pods are tried.
 
     Args:
-        state: is changed; give it a copy.
-        seed: chooses between nodes of the same score.
-        progress: is told how many pods are placed, and how many there are to place.
+        state: the cluster, which is changed; pass a copy.
+        seed: decides between nodes with the same score.
+        progress: called with the number of placed pods and the number to place.
     """
 
     def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
-        self.state, self.log = state, Log()
-        self._random, self._progress = Random(seed), progress  # noqa: S311  ties between nodes
+        self.state = state
+        self.log = Log()
+        self._random = Random(seed)  # noqa: S311  breaks ties between nodes
+        self._progress = progress
         self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
         self._queue = PriorityQueue(Telemetry(), self._clock, INTERESTS, (SchedulingGates(),), Backoff(max_seconds=0.0))
-        self._came_from: dict[str, str] = {}
+        self._previous_nodes: dict[str, str] = {}
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
-        self._made_anew = self._expected = 0
+        self._recreated = 0
+        self._to_place = 0
 
     def add(self, infos: Iterable[PodInfo]) -> None:
-        """Has pods wait to be placed, in this order; among those of one priority the first goes first."""
-        for given in infos:
-            info = self._with_claims(given)
+        """Adds pods to the queue. Among pods of one priority, those added first are tried first."""
+        for without_claims in infos:
+            info = self._with_claims(without_claims)
             self.state.add_info(info)
-            self._expected += 1
+            self._to_place += 1
             if info.pod.terminating:
-                self.log.reasons[info.pod.key] = LEAVING
+                self.log.reasons[info.pod.key] = TERMINATING
                 continue
             if info.pod.spec.scheduling_gates:
                 self.log.reasons[info.pod.key] = GATED
@@ -106,46 +119,46 @@ class Simulation:
             self._queue.add(info)
 
     def run(self) -> None:
-        """Tries pods until nothing moves.
+        """Tries pods until nothing changes.
 
         Raises:
-            RuleFailed: a rule of the user's raised.
-            MalformedCluster: a pod states a quantity that is none.
+            RuleFailed: a user's rule raised.
+            MalformedCluster: a pod has a malformed quantity.
         """
-        most = self.log.attempts + _MOST_ATTEMPTS_EACH * (self._expected + 10)
+        most = self.log.attempts + _MOST_ATTEMPTS_PER_POD * (self._to_place + 10)
         while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
             self.log.attempts += 1
-            decided = self._decide(queued.info)
-            if isinstance(decided, Chosen):
-                self._place(queued.info, decided)
+            outcome = self._decide(queued.info)
+            if isinstance(outcome, Chosen):
+                self._place(queued.info, outcome)
             else:
-                self._refuse(queued, decided)
+                self._refuse(queued, outcome)
 
     def evict(self, info: PodInfo, cause: str) -> None:
-        """Takes a pod off its node; where it has a controller it waits again, as a new pod of the same name."""
+        """Takes a pod off its node. If it has a controller, a new pod of the same name is queued."""
         pod, owner = info.pod, info.pod.controller
         comes_back = owner is not None and owner.kind != "Node"
         self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
-        budgets.count(info, -1, self.state.table)
-        self._take_away(info)
+        budgets.count_healthy(info, -1, self.state)
+        self._take_off(info)
         self.log.placements.pop(pod.key, None)
         if comes_back:
-            self._came_from.setdefault(pod.key, pod.node_name)
-            self.add([PodInfo(self._anew(pod))])
+            self._previous_nodes.setdefault(pod.key, pod.node_name)
+            self.add([PodInfo(self._as_recreated(pod))])
 
     def remove(self, info: PodInfo) -> None:
-        """Takes a pod out of the cluster for good, whether it stands or waits."""
+        """Deletes a pod, whether it is on a node or pending."""
         self._queue.delete(info.uid)
-        self._take_away(info)
+        self._take_off(info)
         self.log.reasons.pop(info.pod.key, None)
 
     def _with_claims(self, info: PodInfo) -> PodInfo:
-        """The pod with the claims that controllers make for it."""
+        """Returns the pod with the claims that controllers create for it."""
         pod = info.pod if info.pod.terminating else with_claims(self.state, info.pod)
         return info if pod is info.pod else twin(info, pod)
 
-    def _take_away(self, info: PodInfo) -> None:
-        """Takes the pod off its node, and what goes with it; pods wait again for what that leaves."""
+    def _take_off(self, info: PodInfo) -> None:
+        """Removes the pod and its claims, and wakes the pods that this may help."""
         pod = self.state.infos.get(info.pod.key, info).pod
         self.state.remove_pod(info)
         changes = release(self.state, pod)
@@ -155,38 +168,39 @@ class Simulation:
             self._queue.move(change)
 
     def _decide(self, info: PodInfo) -> Chosen | Unfit:
+        table = self.state.table
         try:
-            with self.state.limit.begin(self.state.table):
-                return self._cycle(info.pod).schedule_pod(info, self.state.table)
+            with self.state.engine.limit.begin(table):
+                return self._cycle(info.pod).schedule_pod(info, table)
         except Exception:
-            with naming(info.pod), rule_errors():
+            with quantities_of(info.pod), rule_errors():
                 raise
 
     def _cycle(self, pod: Pod) -> SchedulingCycle:
-        profile = self.state.profile(pod)
+        profile = self.state.profiles.of(pod)
         if profile.name not in self._cycles:
             self._cycles[profile.name] = SchedulingCycle(profile, self._random)
         return self._cycles[profile.name]
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         reserve(self.state, info.pod, chosen)
-        standing = self._standing(info, chosen.node_name)
-        self.state.add_info(standing)
+        placed = self._placed(info, chosen.node_name)
+        self.state.add_info(placed)
         key = info.pod.key
-        self.log.placements[key] = Placement(key, chosen.node_name, self._came_from.get(key, ""))
+        self.log.placements[key] = Placement(key, chosen.node_name, self._previous_nodes.get(key, ""))
         self.log.reasons.pop(key, None)
         self._queue.done(info.uid)
-        self._queue.move(Change(ASSIGNED_POD_ADD, None, standing))
-        if key in self._came_from:
-            budgets.count(standing, +1, self.state.table)
+        self._queue.move(Change(ASSIGNED_POD_ADD, None, placed))
+        if key in self._previous_nodes:
+            budgets.count_healthy(placed, +1, self.state)
         if self._progress:
-            self._progress(len(self.log.placements), self._expected)
+            self._progress(len(self.log.placements), self._to_place)
 
     def _refuse(self, queued: QueuedPod, unfit: Unfit) -> None:
         pod, plan = queued.info.pod, unfit.preemption
-        missing = missing_templates(pod, self.state.table.objects)
+        missing = missing_templates(pod, self.state.objects)
         self.log.reasons[pod.key] = unfit.message + (f" ({'; '.join(missing)})" if missing else "")
-        if not unfit.rejection.rules:  # an error: it would be the same again
+        if not unfit.rejection.rules:  # an error, which another attempt would only repeat
             self._queue.done(pod.uid)
             return
         if unfit.nominated_node is not None and unfit.nominated_node != pod.status.nominated_node_name:
@@ -200,8 +214,8 @@ class Simulation:
         for victim in plan.victims if plan else ():
             self.evict(victim, f"{PREEMPTION} by {pod.key}")
 
-    def _standing(self, info: PodInfo, node_name: str) -> PodInfo:
-        """The pod on the node, with the labels of its zone and region (upstream PodTopologyLabelsAdmission)."""
+    def _placed(self, info: PodInfo, node_name: str) -> PodInfo:
+        """Returns the pod on the node, with the labels of its zone and region (upstream PodTopologyLabelsAdmission)."""
         pod = info.pod.placed_on(node_name)
         if pod.status.nominated_node_name:
             pod = pod.nominated_to("")
@@ -213,25 +227,25 @@ class Simulation:
             labelled = {**pod.labels, **dict(topology)}
             self._labelled[info.group, topology] = labelled, Group(pod.namespace, frozenset(labelled.items()))
         labelled, group = self._labelled[info.group, topology]
-        standing = twin(info, replace(pod, metadata=replace(pod.metadata, labels=labelled)))
-        standing.group = group
-        return standing
+        placed = twin(info, replace(pod, metadata=replace(pod.metadata, labels=labelled)))
+        placed.group = group
+        return placed
 
-    def _anew(self, pod: Pod) -> Pod:
-        """The pod as its controller makes it again."""
-        self._made_anew += 1
+    def _as_recreated(self, pod: Pod) -> Pod:
+        """Returns the pod as its controller recreates it."""
+        self._recreated += 1
         labels = {key: value for key, value in pod.labels.items() if key not in (ZONE, REGION)}
         metadata = replace(
-            pod.metadata, uid=f"{pod.uid}~{self._made_anew}", labels=labels or None, deletion_timestamp=None
+            pod.metadata, uid=f"{pod.uid}~{self._recreated}", labels=labels or None, deletion_timestamp=None
         )
         return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
 
 
 def in_order(infos: Iterable[PodInfo]) -> Sequence[PodInfo]:
-    """The pods as they came, the oldest first."""
+    """Returns the pods in the order of their creation, the oldest first."""
 
-    def came(info: PodInfo) -> tuple[float, str]:
-        created = info.pod.metadata.creation_timestamp
-        return created.timestamp() if created else 0.0, info.pod.key
+    def created(info: PodInfo) -> tuple[float, str]:
+        timestamp = info.pod.metadata.creation_timestamp
+        return timestamp.timestamp() if timestamp else 0.0, info.pod.key
 
-    return sorted(infos, key=came)
+    return sorted(infos, key=created)

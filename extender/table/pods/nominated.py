@@ -91,6 +91,11 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         row = self._nodes.row_of.get(node_name, -1)
         self._columns.add(info, row, 0, 0)
 
+    def of(self, uid: str) -> tuple[PodInfo, str] | None:
+        """Returns the pod with this UID and the node that it is nominated to; None if it is not nominated."""
+        node_name = self._node_of.get(uid)
+        return None if node_name is None else (self._by_node[node_name][uid], node_name)
+
     def withdraw(self, uid: str) -> None:
         node_name = self._node_of.pop(uid, None)
         if node_name is None:

@@ -48,7 +48,7 @@ def test_a_pod_that_fits_nowhere(cluster: str) -> None:
 def test_all_pods_that_wait(cluster: str) -> None:
     told = extender("explain", "--cluster", cluster)
     assert told.returncode == 0
-    assert told.stdout.startswith("2 pods are pending, of 2 causes\n")
+    assert told.stdout.startswith("2 pending pods, 2 causes\n")
     of_shop = extender("explain", "--cluster", cluster, "-n", "shop", "-o", "json")
     assert [each["name"] for each in json.loads(of_shop.stdout)["pending"]] == ["huge"]
 

@@ -28,7 +28,7 @@ def extender(*arguments: str, given: str | None = None) -> Result:
         pytest.param(make_pod("p").status(conditions=[VERDICT]), 3, "0/2 nodes are available", id="refused"),
         pytest.param(make_pod("p").gate("example.com/wait"), 3, "it is gated by example.com/wait", id="gated"),
         pytest.param(make_pod("p").node("n"), 0, "pod default/p: it is bound to n", id="bound"),
-        pytest.param(make_pod("p").scheduler("kueue"), 1, "it is for the scheduler kueue\n", id="of another scheduler"),
+        pytest.param(make_pod("p").scheduler("kueue"), 1, "its schedulerName is kueue\n", id="of another scheduler"),
         pytest.param(make_pod("p"), 1, "pod default/p: no verdict", id="new"),
     ],
 )
@@ -41,7 +41,7 @@ def test_without_nodes_the_pod_itself_tells(pod: PodBuilder, status: int, told: 
         listed = extender("explain", "--kubeconfig", config)
     assert (found.exit_code, told in found.stdout) == (status, True)
     assert "note: nodes could not be read (403: no): none can be judged" in found.stdout
-    assert (listed.exit_code, "no pod is pending" in listed.stdout) == (0, status == 0)
+    assert (listed.exit_code, "no pods are pending" in listed.stdout) == (0, status == 0)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_standard_output_and_redaction(cluster: str) -> None:
     told = extender("snapshot", "--cluster", cluster, "--redact", "-o", "-")
     assert "secret" not in told.stdout
     again = extender("explain", "--cluster", "-", given=told.stdout)
-    assert "Insufficient cpu: wants 9" in again.stdout.replace("Insufficient cpu (cpu:", "Insufficient cpu:")
+    assert "Insufficient cpu (requests 9; " in again.stdout
 
 
 def test_a_place_that_cannot_be_written(cluster: str) -> None:

@@ -35,7 +35,7 @@ def pod(tmp_path: Path) -> str:
 def test_what_waits_is_placed(cluster: str) -> None:
     told = extender("simulate", "--cluster", cluster)
     assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith("1 pods placed, 0 left over, 0 evicted\n")
+    assert told.stdout.startswith("1 pod placed, 0 left over, 0 evicted\n")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_new_pods_and_a_new_node_of_a_file(cluster: str, pod: str, tmp_path: Pat
 def test_room_for_more(cluster: str, pod: str) -> None:
     told = extender("capacity", "--cluster", cluster, "-f", pod)
     assert told.returncode == 0
-    assert told.stdout.startswith("room for 7 more pods\n")
+    assert told.stdout.startswith("7 more pods would fit\n")
     assert json.loads(extender("capacity", "--cluster", cluster, "-f", pod, "-o", "json").stdout)["pods"] == {
         "Pod default/new": 7
     }
@@ -91,7 +91,7 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
     [
         pytest.param(["simulate", "--drain", "three"], "no node three", id="node"),
         pytest.param(["simulate", "--scale", "web"], "--scale web: want [NAMESPACE/]KIND/NAME=N", id="scale"),
-        pytest.param(["simulate", "--scale", "deploy/x=2"], "no pod of default/deploy/x", id="workload"),
+        pytest.param(["simulate", "--scale", "deploy/x=2"], "default/deploy/x has no pods", id="workload"),
         pytest.param(["simulate", "-f", "/none"], "/none", id="no file"),
         pytest.param(["simulate", "--replicas", "5"], "--replicas says how many", id="replicas of none"),
         pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: want NODE=N", id="no number"),

@@ -8,7 +8,7 @@ import pytest
 
 from extender import Cluster
 from extender.errors import UnknownNode, UnknownPod
-from extender.offline.explain import text
+from extender.offline.explain import terminal
 from extender.offline.explain.explanation import Explanation
 from tests.builders import Object, make_node, make_pod
 
@@ -25,7 +25,7 @@ def explained(pod: Object, *objects: Object) -> Explanation:
 
 
 def lines(pod: Object, *objects: Object) -> list[str]:
-    return list(text.summary(explained(pod, *objects)))
+    return list(terminal.summary(explained(pod, *objects)))
 
 
 def detail(reason: str, explanation: Explanation) -> str:
@@ -44,8 +44,8 @@ def test_the_verdict_is_worded_as_kubectl_words_it() -> None:
 def test_a_pod_that_fits_is_told_where_it_would_go_and_why() -> None:
     shown = lines(make_pod("p").req(cpu="1").obj(), *NODES)
     assert shown[0] == "pod default/p: 2/3 nodes are available"
-    assert shown[1].startswith("it would go to big with ")
-    assert shown[2].startswith("small is next with ")
+    assert shown[1].startswith("would be placed on big (")
+    assert shown[2].startswith("runner-up: small (")
     assert "NodeResourcesFit +" in shown[2]
 
 
@@ -62,35 +62,35 @@ def test_the_waterfall_adds_up() -> None:
             make_pod("p").req(cpu="3").obj(),
             [*NODES[1:2], FILLER, make_node("mid").capacity(cpu="2500m").obj()],
             "Insufficient cpu",
-            "cpu: wants 3, most free 2.5 on mid; even empty none has more than 2.5",
+            "requests 3; the most free is 2.5 on mid; even an empty node has at most 2.5",
             id="resources",
         ),
         pytest.param(
             make_pod("p").req({"example.com/gpu": "1"}).obj(),
             NODES[:2],
             "Insufficient example.com/gpu",
-            "example.com/gpu: wants 1, no node of these has any",
+            "requests 1; none of these nodes has any",
             id="a resource that nobody has",
         ),
         pytest.param(
             make_pod("p").obj(),
             NODES[2:],
             "node(s) had untolerated taint(s)",
-            "taint dedicated:NoSchedule on 1",
+            "dedicated:NoSchedule on 1 node",
             id="taints",
         ),
         pytest.param(
             make_pod("p").node_selector(disk="ssd").obj(),
             NODES[:2],
             "node(s) didn't match Pod's node affinity/selector",
-            "nodeSelector disk=ssd: not on 2",
+            "nodeSelector disk=ssd not met on 2 nodes",
             id="node selector",
         ),
         pytest.param(
             make_pod("p").host_port(80).obj(),
             [NODES[0], make_pod("web").host_port(80).node("big").obj()],
             "node(s) didn't have free ports for the requested pod ports",
-            "host port 80/TCP is taken, by default/web on big",
+            "host port 80/TCP is used by default/web on big",
             id="ports",
         ),
     ],
@@ -104,14 +104,14 @@ def test_spreading_is_told_by_domain() -> None:
     full = [make_pod(f"r{n}").label(app="x").node("na").obj() for n in range(3)]
     pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).obj()
     told = detail("node(s) didn't match pod topology spread constraints", explained(pod, *nodes, *full))
-    assert told == "zone: a has 3, b has 0; maxSkew 1"
+    assert told == "maxSkew 1 over zone: a has 3 pods, b has 0 pods"
 
 
 @pytest.mark.parametrize(
     ("pod", "note", "fits"),
     [
         pytest.param(make_pod("p").gate("quota").obj(), "gated by quota", False, id="gated"),
-        pytest.param(make_pod("p").scheduler("other").obj(), "for the scheduler other", True, id="foreign"),
+        pytest.param(make_pod("p").scheduler("other").obj(), "its schedulerName is other", True, id="foreign"),
         pytest.param(make_pod("p").nominated("big").obj(), "nominated to big", True, id="nominated"),
         pytest.param(make_pod("p").node("small").obj(), "bound to small", True, id="bound"),
     ],
@@ -150,7 +150,7 @@ def test_every_filter_speaks_of_one_node() -> None:
 
 
 def test_node_by_node_says_whether_evictions_may_help() -> None:
-    shown = list(text.nodes(explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)))
+    shown = list(terminal.nodes(explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)))
     at = next(number for number, line in enumerate(shown) if "REFUSED BY" in line)
     assert [line.split(maxsplit=4) for line in shown[at + 1 : at + 3]] == [
         ["small", "NodeResourcesFit", "may", "help", "Insufficient cpu"],
@@ -161,9 +161,9 @@ def test_node_by_node_says_whether_evictions_may_help() -> None:
 def test_preemption_names_victims_and_the_rule_that_chose() -> None:
     other = [make_node("other").capacity(cpu="2").obj(), make_pod("vip").req(cpu="2").priority(3).node("other").obj()]
     explanation = explained(make_pod("p").req(cpu="1").priority(5).obj(), NODES[1], FILLER, *other)
-    shown = "\n".join(text.summary(explanation))
-    assert "preemption: default/filler would leave small for it" in shown
-    assert explanation.preemption_decided_by == "the lowest of the highest victims' priorities"
+    shown = "\n".join(terminal.summary(explanation))
+    assert "preemption: would evict default/filler from small" in shown
+    assert explanation.preemption_decided_by == "its most important victim has the lowest priority"
 
 
 def test_names_cannot_steer_the_terminal() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from extender import Cluster
 from extender.offline.explain.overview import as_text
-from extender.offline.text import age
+from extender.runtime.text import age
 from tests.builders import make_node, make_pod
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -23,9 +23,9 @@ def test_the_same_causes_stand_together_the_most_frequent_first() -> None:
     pods = Cluster.from_objects([NODE, *PODS]).explain_pending()
     assert [each.name for each in pods] == ["big", "bigger", "fine", "gated"]
     shown = list(as_text(pods, NOW))
-    assert shown[0] == "4 pods are pending, of 3 causes"
-    assert "2 x Insufficient cpu" in shown
-    assert shown[shown.index("2 x Insufficient cpu") + 2].split()[:4] == ["shop", "big", "3h", "0/1"]
+    assert shown[0] == "4 pending pods, 3 causes"
+    assert "Insufficient cpu: 2 pods" in shown
+    assert shown[shown.index("Insufficient cpu: 2 pods") + 2].split()[:4] == ["shop", "big", "3h", "0/1"]
 
 
 def test_one_namespace() -> None:
@@ -34,7 +34,7 @@ def test_one_namespace() -> None:
 
 
 def test_nobody_waits() -> None:
-    assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), NOW)) == ["no pod is pending"]
+    assert list(as_text(Cluster.from_objects([NODE]).explain_pending(), NOW)) == ["no pods are pending"]
 
 
 def test_ages_are_written_as_kubectl_does() -> None:

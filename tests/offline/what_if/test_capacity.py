@@ -52,8 +52,10 @@ def test_what_runs_out_first_is_told() -> None:
     ).capacity([template().obj()])
     assert (found.total, dict(found.by_zone)) == (4, {"a": 4})
     (reasons,) = found.exhausted.values()
-    assert [(each.reason, each.detail) for each in reasons] == [("Insufficient cpu", "cpu: wants 1, most free 0 on n")]
-    assert "room for 4 more pods" in "\n".join(as_text(found))
+    assert [(each.reason, each.detail) for each in reasons] == [
+        ("Insufficient cpu", "requests 1; the most free is 0 on n")
+    ]
+    assert "4 more pods would fit" in "\n".join(as_text(found))
 
 
 def test_pods_that_keep_off_each_other_are_counted_one_a_node() -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from extender import Cluster
 from extender.errors import MalformedCluster
-from extender.offline.cluster import explain_workload, state_of
+from extender.offline.explain.explanation import explain_workload
+from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.templates import required_workload
+from extender.offline.state import ClusterState
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult
 from extender.offline.what_if.scenario import Scenario
@@ -143,10 +145,10 @@ def test_claims_are_made_of_their_template_for_pods_that_are_made() -> None:
     cluster = [*GPUS, *NODES, TEMPLATE]
     manifest = templated("new").obj()
     assert Cluster.from_objects(cluster).capacity([manifest]).total == 2
-    assert explain_workload(Cluster.from_objects(cluster), required_workload(manifest)).fits
+    assert explain_workload(ClusterState(to_objects(cluster)), required_workload(manifest)).fits
     assert len(homes(simulated(*cluster, create=[(manifest, 3)]))) == 2
     question = {"pods": [manifest], "onlyTemplates": True, "nodeTemplates": [{"node": NODES[0]}]}
-    state = state_of(Cluster.from_objects(cluster))
+    state = ClusterState(to_objects(cluster))
     assert not answer_simulation(state, json.dumps(question).encode())["complete"]
     question["nodeTemplates"] = [{"node": NODES[0], "resourceSlices": [GPUS[1]]}]
     assert answer_simulation(state, json.dumps(question).encode())["complete"]
@@ -161,12 +163,13 @@ def test_claims_are_made_of_their_template_for_pods_that_are_made_anew_or_scaled
 
 
 def test_a_template_that_is_not_there_is_named() -> None:
-    cluster, manifest = Cluster.from_objects([*GPUS, *NODES]), templated("new").obj()
+    objects, manifest = [*GPUS, *NODES], templated("new").obj()
+    cluster = Cluster.from_objects(objects)
     told = "no ResourceClaimTemplate default/t is in the cluster"
     result = cluster.simulate(Scenario(create=[(manifest, 1)]))
     assert told in result.remaining["default/new"]
     assert told in "".join(cluster.capacity([manifest]).notes)
-    assert told in explain_workload(cluster, required_workload(manifest)).notes
+    assert told in explain_workload(ClusterState(to_objects(objects)), required_workload(manifest)).notes
 
 
 def test_ephemeral_volumes_are_made_and_go_with_their_pod() -> None:
@@ -179,7 +182,7 @@ def test_ephemeral_volumes_are_made_and_go_with_their_pod() -> None:
     assert list(homes(simulated(*cluster, scale=[("default/deploy/web", 3)])).values()) == ["nb"]
     manifest = with_scratch("new", storageClassName="local").req(cpu="1").obj()
     assert Cluster.from_objects(cluster).capacity([manifest]).total == 1
-    assert explain_workload(Cluster.from_objects(cluster), required_workload(manifest)).fits
+    assert explain_workload(ClusterState(to_objects(cluster)), required_workload(manifest)).fits
 
 
 def test_an_ephemeral_volume_gets_the_default_class() -> None:
@@ -266,12 +269,13 @@ def test_replicas_of_a_stateful_set_have_labels_of_their_own() -> None:
 
 
 def test_a_stateful_set_of_a_file_brings_claims_of_its_templates() -> None:
-    cluster = Cluster.from_objects([*in_zones("ab"), only_in("b")])
+    objects = [*in_zones("ab"), only_in("b")]
+    cluster = Cluster.from_objects(objects)
     result = cluster.simulate(Scenario(create=[(STATEFUL_SET, None)]))
     assert homes(result) == {"default/new-0": "nb", "default/new-1": "nb"}
     (template,) = (cluster.capacity([STATEFUL_SET]).by_node).values()
     assert template.keys() == {"nb"}
-    explanation = explain_workload(cluster, required_workload(STATEFUL_SET))
+    explanation = explain_workload(ClusterState(to_objects(objects)), required_workload(STATEFUL_SET))
     assert (explanation.pod.key, explanation.decision.feasible) == ("default/new-0", ["nb"])
     assert cluster.explain_pending() == []
 

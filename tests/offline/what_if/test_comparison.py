@@ -47,13 +47,13 @@ def test_the_page_maps_the_nodes_before_and_after_by_each() -> None:
     cluster = Cluster.from_objects([*OBJECTS, make_pod("p").req(cpu="1", memory="1Gi").obj()])
     found = cluster.compare(packing())
     maps = found.maps(("a", "b"))
-    assert [moment for moment, _ in maps] == ["before", "by a", "by b"]
+    assert [moment for moment, _ in maps] == ["before", "under a", "under b"]
     asked = [{each["name"]: each["requested"][0] for each in nodes["nodes"]} for _, nodes in maps]
     for result, after in zip((found.first, found.second), asked[1:], strict=True):
         (placement,) = result.placements
         assert after == {**asked[0], placement.node: asked[0][placement.node] + 1000}
     titles = re.findall("<figcaption>(.*?)</figcaption>", found.to_html(("a", "b")))
-    assert titles == ["free cpu, before", "free cpu, by a", "free cpu, by b"]
+    assert titles == ["free cpu, before", "free cpu, under a", "free cpu, under b"]
     assert re.findall("<figcaption>(.*?)</figcaption>", found.first.to_html()) == [
         "free cpu, before",
         "free cpu, after",

@@ -127,7 +127,7 @@ def deployment(replicas: int) -> bytes:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        pytest.param(b"{", "the body is no simulation", id="no JSON"),
+        pytest.param(b"{", "the body is not a valid simulation request", id="no JSON"),
         pytest.param(b'{"pods":[],"nodes":[]}', "unknown field `nodes`", id="a misspelt field"),
         pytest.param(b'{"pods":[],"removeNodes":["n7"]}', "no node n7", id="a node that is not there"),
         pytest.param(b'{"pods":[{"kind":"Pod"}]}', "template", id="a pod without anything"),

@@ -184,7 +184,7 @@ def test_a_pod_with_two_budgets_is_never_evicted() -> None:
     other = {**budget(9), "metadata": {"name": "other", "namespace": "default"}}
     result = simulated(*NODES, owned("w").node("na").obj(), budget(9), other, drain=["na"])
     assert (result.evictions, result.kept) == ([], {"default/w": "na"})
-    assert any("w stays on na: it has more than one PodDisruptionBudget" in note for note in result.notes)
+    assert any("w stays on na: more than one PodDisruptionBudget covers it" in note for note in result.notes)
 
 
 def test_what_does_not_fit_elsewhere_is_left_over() -> None:
@@ -242,9 +242,9 @@ def test_workloads_are_made_and_deleted() -> None:
     [
         pytest.param({"drain": ["nowhere"]}, UnknownNode, "no node nowhere", id="node"),
         pytest.param({"cordon": ["a=b"]}, UnknownNode, "no node has the label a=b", id="label"),
-        pytest.param({"scale": [("default/deploy/x", 2)]}, UnknownPod, "no pod of default/deploy/x", id="workload"),
+        pytest.param({"scale": [("default/deploy/x", 2)]}, UnknownPod, "default/deploy/x has no pods", id="workload"),
         pytest.param({"delete": ["default/x"]}, UnknownPod, "no pod default/x", id="pod"),
-        pytest.param({"delete": ["a/b/c/d"]}, ConfigurationError, "want NAMESPACE/KIND/NAME", id="form"),
+        pytest.param({"delete": ["a/b/c/d"]}, ConfigurationError, "expected NAMESPACE/KIND/NAME", id="form"),
     ],
 )
 def test_what_is_not_there_is_named(scenario: dict[str, Any], error: type[Exception], told: str) -> None:
@@ -262,15 +262,15 @@ def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number:
         {"scale": [("default/deploy/web", number)]},
         {"add_nodes": [("na", number)]},
     ):
-        with pytest.raises(ConfigurationError, match=f"{number} of them: want 0 to 1000000"):
+        with pytest.raises(ConfigurationError, match=f"expected a number from 0 to 1000000, got {number}"):
             simulated(*NODES, pod, **scenario)
 
 
 def test_the_text_names_what_matters() -> None:
     pods = [owned("w1").node("na").obj(), make_pod("huge").req(cpu="9").obj()]
     shown = "\n".join(as_text(simulated(*NODES, *pods, drain=["na"])))
-    assert shown.startswith("1 pods placed, 1 left over, 1 evicted")
-    assert "default/w1  na    drain" in shown
+    assert shown.startswith("1 pod placed, 1 left over, 1 evicted")
+    assert "default/w1   na    drain" in shown
     assert "3 Insufficient cpu" in shown or "2 Insufficient cpu" in shown
     assert "<table>" in simulated(*NODES)._repr_html_()
 

@@ -1,4 +1,4 @@
-"""Text for people: tables, and amounts."""
+"""Text for people: tables, lists and amounts, as the commands and the pages print them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:
-    """The lines with their columns under each other."""
-    shown = [[printable(cell) for cell in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for line in shown:
+    """Yields the lines with their cells padded into columns."""
+    printed = [[printable(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
+    for line in printed:
         yield gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def cut(lines: Sequence[Cells], most: int | None, what: str = "") -> Iterator[str]:
-    """The head, `most` lines after it (None: all), and how many more there are, of what."""
-    shown = lines if most is None else lines[: most + 1]
-    yield from aligned(shown)
-    if len(lines) > len(shown):
-        yield f"and {len(lines) - len(shown)} more{what}: see -o wide"
+    """Yields the head and at most `most` lines (None: all), then how many more there are, as `and 5 more pods`."""
+    printed = lines if most is None else lines[: most + 1]
+    yield from aligned(printed)
+    if len(lines) > len(printed):
+        yield f"and {len(lines) - len(printed)} more{what}: use -o wide"
 
 
 def printable(text: str) -> str:
-    """Objects come from anyone: what could move the cursor is shown as an escape."""
+    """Returns the text with control characters escaped, because names in a cluster may hold any character."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def age(seconds: float) -> str:
-    """The age in the largest whole unit, as kubectl shows it: 45s, 12m, 3h, 2d."""
+    """Returns an age in the largest whole unit, as kubectl shows it: 45s, 12m, 3h, 2d."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
@@ -39,7 +39,7 @@ def age(seconds: float) -> str:
 
 
 def quantity(resource: str, amount: int) -> str:
-    """The exact quantity: `1500m` and `2` of cpu, `1536Mi` of memory."""
+    """Returns the exact quantity: `1500m` and `2` of cpu, `1536Mi` of memory."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if "/" in resource or resource == "pods" or not amount:
@@ -51,7 +51,7 @@ def quantity(resource: str, amount: int) -> str:
 
 
 def rounded(resource: str, amount: int) -> str:
-    """The quantity to be read, with two decimals at most: `5.2`, `3.75Gi`."""
+    """Returns the quantity with at most two decimals, for reading: `5.2`, `3.75Gi`."""
     if resource == "cpu":
         return f"{amount / 1000:g}"
     size, power = float(amount), 0
@@ -61,8 +61,13 @@ def rounded(resource: str, amount: int) -> str:
     return f"{round(size, 2):g}{_BINARY[power]}" if size < 1e6 else str(amount)
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns `1 pod`, `2 pods`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def listed(words: Iterable[str], most: int = 3) -> str:
-    """The first few, and how many more there are."""
-    each = list(words)
-    more = f" and {len(each) - most} more" if len(each) > most else ""
-    return ", ".join(each[:most]) + more
+    """Returns the first few words, and how many more there are: `a, b, c and 2 more`."""
+    every = list(words)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

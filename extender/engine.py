@@ -1,0 +1,393 @@
+"""The door to a decision: where can a pod run, why not elsewhere, and what if the cluster were different.
+
+`Engine.decide` runs a pod's profile over the nodes of a table and returns a `Decision`. `Engine.suppose` changes the
+table for the length of a block. The offline answers, the pages and users of the library ask here; they need to know
+nothing about how rules, scores and preemption are run.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, RuleFailed, RuleUnanswered
+from extender.framework.find_fit import Fit, awaited_pods, find_fit, prepare
+from extender.framework.profile import Profiles
+from extender.framework.score import Scoring, score
+from extender.framework.status import Refusal
+from extender.model.meta import Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.plugins import details
+from extender.preemption import NO_NODES, Preemption, fit_message, preempt, preemption_message
+from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.table import PodInfo, Table
+from extender.table.labels import Rows
+
+IntArray = NDArray[np.int64]
+
+
+class RefusedNodes(NamedTuple):
+    """The nodes that refused a pod for one and the same cause."""
+
+    refusal: Refusal
+    nodes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginScore:
+    """The scores of one priority, in the order of `Decision.feasible`: int64[len(feasible)] each.
+
+    Attributes:
+        plugin: its name.
+        weight: the factor by which its scores count.
+        raw: the scores before normalisation, in the plugin's own unit.
+        normalised: the scores scaled to 0..100.
+    """
+
+    plugin: str
+    weight: int
+    raw: IntArray
+    normalised: IntArray
+
+    @property
+    def weighted(self) -> IntArray:
+        """The points it adds to the total: `normalised * weight`."""
+        return self.normalised * self.weight
+
+
+class Decision:
+    """The engine's decision about one pod over all nodes of a cluster.
+
+    It holds the engine's arrays; names and dictionaries are built when they are first read. A decision over thousands
+    of nodes therefore costs no more than the engine's own work.
+
+    Attributes:
+        pod: the pod, as if it were on no node yet.
+        preemption: if no node is feasible, what preemption would do: `candidates` (node -> victims, the most important
+            first, and how many of them a PodDisruptionBudget protects), the `nominated_node`, or the `reason` why there
+            is none. None if a node is feasible.
+        message: the verdict as the scheduler writes it into the pod's condition.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        node_names: Sequence[str],
+        fit: Fit,
+        scoring: Scoring,
+        preemption: Preemption | None,
+        message: str,
+    ) -> None:
+        self.pod = pod
+        self.preemption = preemption
+        self.message = message
+        self._node_names = node_names
+        self._fit = fit
+        self._scoring = scoring
+
+    def __repr__(self) -> str:
+        return f"Decision({self.pod.key}: {len(self._scoring.rows)} of {len(self._fit.rows)} nodes feasible)"
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """Every node of the cluster."""
+        return self._named(self._fit.rows)
+
+    @cached_property
+    def feasible(self) -> list[str]:
+        """The nodes that can take the pod."""
+        return self._named(self._scoring.rows)
+
+    @cached_property
+    def refusals(self) -> dict[str, Refusal]:
+        """Node -> the first refusal there: `plugin`, `code`, `reasons`.
+
+        The plugin is empty if plugins had already limited the pod to certain nodes (upstream PreFilterResult) and this
+        is not one of them.
+        """
+        return {self._node_names[row]: refusal for row, refusal in self._fit.refused()}
+
+    @cached_property
+    def refused_nodes(self) -> list[RefusedNodes]:
+        """The distinct refusals with the nodes that gave them."""
+        rows, cause = self._fit.rows, self._fit.cause
+        grouped = [RefusedNodes(each, self._named(rows[cause == i])) for i, each in enumerate(self._fit.refusals)]
+        return [group for group in grouped if group.nodes]
+
+    @cached_property
+    def reasons(self) -> Counter[str]:
+        """Reason -> the number of nodes that gave it."""
+        counts: Counter[str] = Counter()
+        for refusal, nodes in self.refused_nodes:
+            counts.update(dict.fromkeys(refusal.reasons, len(nodes)))
+        return counts
+
+    @property
+    def limited_by(self) -> Sequence[str]:
+        """The plugins that limited the pod to certain nodes before any node was examined."""
+        return self._fit.narrowed_by
+
+    @cached_property
+    def scores(self) -> dict[str, PluginScore]:
+        """Plugin -> its scores. Priorities that do not apply to the pod are left out; they add nothing."""
+        return {
+            scored.plugin: PluginScore(scored.plugin, scored.weight, scored.raw, scored.scores)
+            for scored in self._scoring.by_plugin
+        }
+
+    @property
+    def total(self) -> IntArray:
+        """The weighted sum over all plugins, in the order of `feasible`: int64[len(feasible)]."""
+        return self._scoring.total
+
+    @cached_property
+    def best(self) -> list[str]:
+        """The nodes with the highest total. The scheduler picks one of them at random."""
+        if not len(self.total):
+            return []
+        return self._named(self._scoring.rows[self.total == self.total.max()])
+
+    def _named(self, rows: Rows) -> list[str]:
+        return [self._node_names[row] for row in rows.tolist()]
+
+
+class DecisionLimit:
+    """The time limit of each decision. While a users' rule has not returned, no other rule is called.
+
+    Attributes:
+        time: the limit.
+        unanswered: the last rule that was given up on. It may still be reading its table.
+    """
+
+    def __init__(self, time: TimeLimit = NO_LIMIT) -> None:
+        self.time = time
+        self.unanswered: RuleUnanswered | None = None
+
+    @contextmanager
+    def begin(self, table: Table) -> Iterator[None]:
+        """Starts the limit of one decision. Raises DeadlineExceeded."""
+        late = self.unanswered
+        if late is not None and late.call is not None and not late.call.done():
+            raise RuleUnanswered(f"{late} yet")
+        try:
+            with table.until(self.time.begin()):
+                yield
+        except RuleUnanswered as error:
+            self.unanswered = error
+            raise
+
+
+class Engine:
+    """Decides about pods on one table. One thread at a time may use it.
+
+    A pod that is on a node is judged as if it were not. Every method that decides raises:
+        MalformedCluster: the pod has a malformed quantity.
+        RuleFailed: a user's rule raised.
+        DeadlineExceeded: the limit is over.
+    """
+
+    def __init__(self, table: Table, profiles: Profiles, limit: DecisionLimit | None = None) -> None:
+        self.table = table
+        self.profiles = profiles
+        self.limit = limit or DecisionLimit()
+
+    def decide(self, pod: Pod | PodInfo) -> Decision:
+        """Filters and scores all nodes for the pod, and tries preemption if none is feasible."""
+        info, rows = self._waiting(pod), self.table.nodes.rows
+        profile = self.profiles.of(info.pod)
+        with self._deciding(info):
+            fit = find_fit(profile, info, self.table, rows)
+            scoring = score(profile, info, self.table, fit.feasible)
+            if len(scoring.rows) or profile.preemption is None:
+                preemption = None
+            else:
+                preemption = preempt(profile, info, self.table, fit)
+            message = self._message(info, fit, preemption)
+        return Decision(info.pod, self.table.nodes.names, fit, scoring, preemption, message)
+
+    def feasible(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> list[str]:
+        """Returns which of the nodes (None: of all) can take the pod, without scoring them."""
+        info = self._waiting(pod)
+        with self._deciding(info):
+            fit = find_fit(self.profiles.of(info.pod), info, self.table, self._rows(nodes))
+        return self.table.nodes.names_of(fit.feasible)
+
+    def preempt(self, pod: Pod | PodInfo, nodes: Iterable[str] | None = None) -> Preemption:
+        """Returns which pods would have to leave for the pod; `nodes`: where to try, by default wherever it may help.
+
+        It ignores that a profile may have no preemption.
+        """
+        info = self._waiting(pod)
+        profile = self.profiles.of(info.pod)
+        with self._deciding(info):
+            fit = find_fit(profile, info, self.table, self.table.nodes.rows)
+            return preempt(profile, info, self.table, fit, rows=None if nodes is None else self._rows(nodes))
+
+    def filter_by(self, plugin: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> dict[str, Refusal]:
+        """Returns node -> refusal, for those of the nodes that this filter of the pod's profile alone refuses."""
+        info, rows = self._waiting(pod), self._rows(nodes)
+        fit = Fit(rows)
+        for predicate in self.profiles.of(info.pod).predicates:
+            if predicate.name != plugin:
+                continue
+            with self._deciding(info):
+                prepared = predicate.prepare(info, self.table)
+                if isinstance(prepared, Refusal):
+                    fit.refuse(np.arange(len(rows)), prepared)
+                elif prepared is not None:
+                    fit.refuse_all(None, prepared.refuse(rows))
+        return {self.table.nodes.names[row]: refusal for row, refusal in fit.refused()}
+
+    def filters(self, pod: Pod | PodInfo) -> list[str]:
+        """Returns the names of the filters of the pod's profile, in their order."""
+        return [predicate.name for predicate in self.profiles.of(self._waiting(pod).pod).predicates]
+
+    def detail(self, plugin: str, reason: str, pod: Pod | PodInfo, nodes: Iterable[str]) -> str:
+        """Returns the numbers behind a plugin's reason on these nodes, as one line; empty if there are none."""
+        info = self._waiting(pod)
+        with self._deciding(info):
+            return details.detail(plugin, reason, info, self.table, self._rows(nodes))
+
+    def free_for(self, pod: Pod | PodInfo, resource: str, nodes: Iterable[str]) -> IntArray:
+        """Returns what each node has left of a resource, without what nominated pods will take: int64[len(nodes)]."""
+        info, rows = self._waiting(pod), self._rows(nodes)
+        index = self.table.nodes.resources.get(resource)
+        if index is None:
+            return np.zeros(len(rows), np.int64)
+        columns = self.table.nodes
+        awaited = awaited_pods(self.profiles.of(info.pod), info, self.table).taken(index, columns.capacity)
+        with self.suppose(remove=[info]):
+            free: IntArray = columns.allocatable[index] - columns.requested[index] - awaited
+            return free[rows]
+
+    def depends_on_resources_only(self, pod: Pod | PodInfo) -> bool:
+        """Returns True if placed pods matter to this one only by the resources they take from their own node."""
+        info = self._waiting(pod)
+        with self._deciding(info):
+            checks = prepare(self.profiles.of(info.pod), info, self.table).checks
+        return all(check.sees_resources_only or not check.sees_pods for _, check in checks)
+
+    @contextmanager
+    def suppose(
+        self,
+        *,
+        place: Iterable[tuple[PodInfo, str]] = (),
+        remove: Iterable[PodInfo] = (),
+        objects: Iterable[Object] = (),
+    ) -> Iterator[None]:
+        """Changes the table for the length of the block, then undoes the changes in reverse order.
+
+        The changes are made in this order: objects, removals, placements. They are undone however the block ends, and
+        also if one of them cannot be made. Blocks may be nested. A supposed pod counts exactly as a real one does.
+
+        Args:
+            place: pods and the names of the nodes to place them on, wherever they were before.
+            remove: pods to take off their nodes and out of the nominations.
+            objects: nodes and objects of other kinds to add or replace. A Pod among them is placed on its node.
+        """
+        with ExitStack() as undo:
+            for obj in objects:
+                self._suppose_object(obj, undo)
+            for info in remove:
+                self._suppose_removed(info.uid, undo)
+            for info, node_name in place:
+                self._suppose_placed(info, node_name, undo)
+            yield
+
+    @contextmanager
+    def _deciding(self, info: PodInfo) -> Iterator[None]:
+        """Runs rules in the block: within the limit, with one line for each error, as if the pod were on no node."""
+        with (
+            quantities_of(info.pod),
+            rule_errors(),
+            self.limit.begin(self.table),
+            self.table.hypothetically(removed=[info.uid]),
+        ):
+            yield
+
+    def _waiting(self, pod: Pod | PodInfo) -> PodInfo:
+        """Returns the pod as one that waits, even if it is on a node."""
+        info = PodInfo(pod) if isinstance(pod, Pod) else pod
+        placed = info.uid in self.table.pods.slot_of
+        return PodInfo(info.pod.placed_on("")) if placed and info.pod.node_name else info
+
+    def _rows(self, nodes: Iterable[str] | None) -> Rows:
+        if nodes is None:
+            return self.table.nodes.rows
+        return np.array([self.table.nodes.row_of[name] for name in nodes], np.intp)
+
+    def _message(self, pod: PodInfo, fit: Fit, preemption: Preemption | None) -> str:
+        if not len(fit.rows):
+            return NO_NODES
+        if len(fit.feasible):
+            return f"{len(fit.feasible)}/{len(fit.rows)} nodes are available"
+        if preemption is None:
+            return fit_message(fit)
+        return f"{fit_message(fit)} {preemption_message(fit, preemption, pod, self.table)}".strip()
+
+    def _suppose_object(self, obj: Object, undo: ExitStack) -> None:
+        table, kind = self.table, type(obj).__name__
+        if isinstance(obj, Pod):
+            self._suppose_placed(PodInfo(obj), obj.node_name, undo)
+        elif isinstance(obj, Node):
+            if table.nodes.has(obj.name):
+                undo.callback(table.set_node, table.nodes.node(table.nodes.row_of[obj.name]))
+            else:
+                undo.callback(table.remove_node, obj.name)
+            table.set_node(obj)
+        else:
+            before = table.objects.get(type(obj), obj.key)
+            if before is None:
+                undo.callback(table.remove_object, kind, obj.key)
+            else:
+                undo.callback(table.set_object, kind, before)
+            table.set_object(kind, obj)
+
+    def _suppose_removed(self, uid: str, undo: ExitStack) -> None:
+        table = self.table
+        if (nomination := table.nominated.of(uid)) is not None:
+            undo.callback(table.nominate, *nomination)
+            table.withdraw(uid)
+        if (slot := table.pods.slot_of.get(uid)) is not None:
+            undo.callback(table.place, table.pods.info(slot), table.nodes.names[table.pods.row[slot]])
+            table.take_away(uid)
+
+    def _suppose_placed(self, info: PodInfo, node_name: str, undo: ExitStack) -> None:
+        self._suppose_removed(info.uid, undo)
+        undo.callback(self.table.take_away, info.uid)
+        self.table.place(info, node_name)
+
+
+@contextmanager
+def quantities_of(obj: Object) -> Iterator[None]:
+    """Reports a malformed quantity in the block with the object's kind and name. Raises MalformedCluster."""
+    try:
+        yield
+    except MalformedQuantity as error:
+        raise MalformedCluster(f"{type(obj).__name__} {obj.key}: {error}") from None
+
+
+@contextmanager
+def rule_errors() -> Iterator[None]:
+    """Reports what a user's rule raises in the block as one line with the rule's name. Raises RuleFailed."""
+    try:
+        yield
+    except ExtenderError:
+        raise
+    except Exception as error:
+        if not (notes := "; ".join(getattr(error, "__notes__", ()))):
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RuleFailed(
+            f"{notes.removeprefix('in ')} raised {message} ({place.filename}, line {place.lineno})"
+        ) from error

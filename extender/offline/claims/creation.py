@@ -1,0 +1,266 @@
+"""Claims created for a pod: from templates, for ephemeral volumes, and for each replica of a StatefulSet.
+
+Sources: upstream pkg/controller/{resourceclaim,volume/ephemeral,statefulset}, and
+plugin/pkg/admission/storage/storageclass/setdefault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.errors import MalformedCluster
+from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.meta import NodeSelector, ObjectMeta, OwnerReference
+from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus, Volume
+from extender.model.volume_sources import CSIPersistentVolumeSource, PersistentVolumeClaimSource
+from extender.model.volumes.storage import (
+    BETA_STORAGE_CLASS_ANNOTATION,
+    BIND_COMPLETED_ANNOTATION,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeSpec,
+    StorageClass,
+    VolumeNodeAffinity,
+)
+from extender.model.workloads import StatefulSet
+from extender.offline.manifests.admission import Admitted
+from extender.offline.manifests.templates import POD_INDEX, POD_NAME, Workload
+from extender.offline.state import ClusterState
+from extender.scheduler.binding.volumes import bound
+from extender.table.objects import Objects
+from extender.volumes.pod_volumes import node_term
+
+_POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_IMMEDIATE = "Immediate"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def with_claims(state: ClusterState, pod: Pod) -> Pod:
+    """Creates the claims that the pod has templates for, and returns the pod with their names in its status.
+
+    Raises:
+        MalformedCluster: the template of an ephemeral volume has a field of the wrong type.
+    """
+    for name, source in _missing_volume_claims(pod, state.objects).items():
+        owners = [_owner(pod)] if isinstance(source, Volume) else None
+        template = _ephemeral_template(pod, source) if isinstance(source, Volume) else source
+        _create_volume_claim(state, template, pod, name, owners)
+    statuses = []
+    for reference in _ungenerated(pod):
+        template_or_none = _template(pod, reference, state.objects)
+        if template_or_none is not None:
+            claim = _generated(pod, reference, template_or_none, state.objects)
+            state.add(claim)
+            statuses.append(PodResourceClaimStatus(name=reference.name, resource_claim_name=claim.name))
+    if not statuses:
+        return pod
+    statuses = [*(pod.status.resource_claim_statuses or ()), *statuses]
+    return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
+
+
+def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Admitted]:
+    """Returns a workload's first pod as it would be stored, and the cluster with the pod's claims.
+
+    The cluster is `state` itself if the pod needs no claims, else a changed copy.
+
+    Raises:
+        MalformedCluster: with the path of every fault.
+    """
+    admitted, owner = state.admit(workload.manifest), workload.owner
+    has_claim_templates = isinstance(owner, StatefulSet) and owner.spec.volume_claim_templates
+    if not has_claim_templates and not _needs_claims(admitted.pod, state.objects):
+        return state, admitted
+    copied = state.copy()
+    if owner is not None:
+        copied.add(owner)
+    pod = with_claims(copied, admitted.pod)
+    return copied, Admitted(pod, [*admitted.notes, *missing_templates(pod, copied.objects)])
+
+
+def replica(pod: Pod, name: str, uid: str) -> Pod:
+    """Returns a copy of the pod under another name. A StatefulSet's replica gets its own labels and claims."""
+    metadata = replace(pod.metadata, name=name, uid=uid)
+    if not is_of_stateful_set(pod):
+        return replace(pod, metadata=metadata)
+    labels = {**pod.labels, POD_INDEX: name.rpartition("-")[2], POD_NAME: name}
+    volumes = [
+        replace(volume, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"{volume.name}-{name}"))
+        if _is_replicas_own(volume, pod)
+        else volume
+        for volume in pod.spec.volumes or ()
+    ]
+    return replace(pod, metadata=replace(metadata, labels=labels), spec=replace(pod.spec, volumes=volumes or None))
+
+
+def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> None:
+    """Creates claims like the pod's for other replicas that have none."""
+    for volume in pod.spec.volumes or ():
+        template = state.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{volume.name}-{pod.name}")
+        if template is None or not _is_replicas_own(volume, pod):
+            continue
+        for other in others:
+            name = f"{volume.name}-{other.name}"
+            if state.objects.get(PersistentVolumeClaim, f"{other.namespace}/{name}") is None:
+                _create_volume_claim(state, template, other, name)
+
+
+def is_of_stateful_set(pod: Pod) -> bool:
+    """Returns True if the pod is a StatefulSet's, so that it has a stable name and its own claims."""
+    return pod.controller is not None and pod.controller.kind == StatefulSet.__name__
+
+
+def missing_templates(pod: Pod, objects: Objects) -> list[str]:
+    """Returns a note for each ResourceClaimTemplate that the pod names and the cluster lacks."""
+    return [
+        f"no ResourceClaimTemplate {pod.namespace}/{reference.resource_claim_template_name} is in the cluster"
+        for reference in _ungenerated(pod)
+        if _template(pod, reference, objects) is None
+    ]
+
+
+def _needs_claims(pod: Pod, objects: Objects) -> bool:
+    return bool(_ungenerated(pod) or _missing_volume_claims(pod, objects))
+
+
+def _is_replicas_own(volume: Volume, pod: Pod) -> bool:
+    """Returns True if the volume is a claim that a StatefulSet creates for this pod alone."""
+    claim = volume.persistent_volume_claim
+    return claim is not None and claim.claim_name == f"{volume.name}-{pod.name}" and is_of_stateful_set(pod)
+
+
+def _ungenerated(pod: Pod) -> list[PodResourceClaim]:
+    """Returns the pod's references to ResourceClaimTemplates that have no claim yet."""
+    generated = {status.name for status in pod.status.resource_claim_statuses or ()}
+    return [
+        reference
+        for reference in pod.spec.resource_claims or ()
+        if reference.resource_claim_name is None
+        and reference.resource_claim_template_name is not None
+        and reference.name not in generated
+    ]
+
+
+def _template(pod: Pod, reference: PodResourceClaim, objects: Objects) -> ResourceClaimTemplate | None:
+    return objects.get(ResourceClaimTemplate, f"{pod.namespace}/{reference.resource_claim_template_name}")
+
+
+def _generated(
+    pod: Pod, reference: PodResourceClaim, template: ResourceClaimTemplate, objects: Objects
+) -> ResourceClaim:
+    names = (f"{pod.name}-{reference.name}-{number}" for number in count(1))
+    name = next(name for name in names if objects.get(ResourceClaim, f"{pod.namespace}/{name}") is None)
+    metadata = ObjectMeta(
+        name=name,
+        namespace=pod.namespace,
+        uid=f"{pod.uid}/{name}",
+        annotations={_POD_CLAIM_NAME: reference.name},
+        owner_references=[_owner(pod)],
+    )
+    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
+
+
+def _missing_volume_claims(pod: Pod, objects: Objects) -> dict[str, Volume | PersistentVolumeClaim]:
+    """Returns the name of each claim to create -> its ephemeral volume, or its template in the pod's StatefulSet."""
+    sources: dict[str, Volume | PersistentVolumeClaim] = {}
+    for volume in pod.spec.volumes or ():
+        if volume.ephemeral is not None:
+            sources[f"{pod.name}-{volume.name}"] = volume
+        elif template := _claim_template(volume, pod, objects):
+            sources[f"{volume.name}-{pod.name}"] = template
+    return {
+        name: source
+        for name, source in sources.items()
+        if objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}") is None
+    }
+
+
+def _claim_template(volume: Volume, pod: Pod, objects: Objects) -> PersistentVolumeClaim | None:
+    owner = pod.controller
+    if owner is None or not _is_replicas_own(volume, pod):
+        return None
+    stateful_set = objects.get(StatefulSet, f"{pod.namespace}/{owner.name}")
+    templates = (stateful_set.spec.volume_claim_templates or ()) if stateful_set else ()
+    return next((template for template in templates if template.name == volume.name), None)
+
+
+def _ephemeral_template(pod: Pod, volume: Volume) -> PersistentVolumeClaim:
+    template: dict[str, Any] = (volume.ephemeral or {}).get("volumeClaimTemplate") or {}
+    try:
+        return msgspec.convert(template, PersistentVolumeClaim)
+    except msgspec.ValidationError as error:
+        raise MalformedCluster(f"pod {pod.key}: volume {volume.name}: ephemeral.volumeClaimTemplate: {error}") from None
+
+
+def _create_volume_claim(
+    state: ClusterState,
+    template: PersistentVolumeClaim,
+    pod: Pod,
+    name: str,
+    owners: list[OwnerReference] | None = None,
+) -> None:
+    """Adds the claim as the API server first stores it: unbound, with the default StorageClass if it names none.
+
+    A claim whose class binds immediately gets its volume at once.
+    """
+    spec = template.spec
+    annotations = {key: text for key, text in template.annotations.items() if key == BETA_STORAGE_CLASS_ANNOTATION}
+    if spec.storage_class_name is None and not annotations:
+        spec = replace(spec, storage_class_name=_default_class(state.objects))
+    metadata = ObjectMeta(
+        name=name,
+        namespace=pod.namespace,
+        uid=f"{pod.uid}/{name}",
+        labels=template.metadata.labels,
+        annotations=annotations or None,
+        owner_references=owners,
+    )
+    claim = PersistentVolumeClaim(metadata=metadata, spec=replace(spec, volume_name=""))
+    storage_class = state.objects.get(StorageClass, claim.class_name)
+    if storage_class and storage_class.provisions and storage_class.volume_binding_mode == _IMMEDIATE:
+        volume = _provisioned(claim, storage_class)
+        state.add(volume)
+        annotations = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
+        claim = replace(
+            claim,
+            metadata=replace(metadata, annotations=annotations),
+            spec=replace(claim.spec, volume_name=volume.name),
+        )
+    state.add(claim)
+
+
+def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:
+    """Returns the volume that is provisioned for a claim at once.
+
+    Where it will be is unknown, so every node in the class's allowed topologies can reach it.
+    """
+    name = f"pvc-{claim.uid}"
+    topologies = list(map(node_term, storage_class.allowed_topologies or ()))
+    spec = PersistentVolumeSpec(
+        capacity=claim.spec.resources.requests if claim.spec.resources else None,
+        access_modes=claim.spec.access_modes,
+        storage_class_name=storage_class.name,
+        volume_mode=claim.spec.volume_mode,
+        csi=CSIPersistentVolumeSource(driver=storage_class.provisioner, volume_handle=name),
+        node_affinity=VolumeNodeAffinity(required=NodeSelector(node_selector_terms=topologies)) if topologies else None,
+    )
+    return bound(PersistentVolume(metadata=ObjectMeta(name=name, uid=name), spec=spec), claim)
+
+
+def _default_class(objects: Objects) -> str | None:
+    """Returns the name of the default StorageClass; the newest, if there are several."""
+    defaults = [each for each in objects.all(StorageClass).values() if each.annotations.get(_DEFAULT_CLASS) == "true"]
+
+    def newest_first(storage_class: StorageClass) -> tuple[float, str]:
+        created = storage_class.metadata.creation_timestamp
+        return -(created.timestamp() if created else 0.0), storage_class.name
+
+    return min(defaults, key=newest_first).name if defaults else None
+
+
+def _owner(pod: Pod) -> OwnerReference:
+    return OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)

@@ -1,0 +1,157 @@
+"""Changes that give a pod its devices: its ResourceClaims ask for less, or another claim's users are removed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from extender.model.devices.claims import (
+    EXACT_COUNT,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from extender.model.devices.slices import DeviceClass, ResourceSlice
+from extender.model.pod import Pod
+from extender.offline.explain.changes.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
+from extender.offline.state import ClusterState, is_pinned
+from extender.runtime.text import counted, listed
+
+Exact = TypeVar("Exact", bound=ExactDeviceRequest)
+
+_MOST_CLASSES = 16
+_MOST_COUNTS = 64
+_MOST_CLAIMS_FREED = 32
+
+
+class _RequestStep(NamedTuple):
+    """A changed request of a claim."""
+
+    text: str
+    size: float
+    request: DeviceRequest
+
+
+def steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
+    """Yields changes to the pod's claims for devices, the smallest first."""
+    yield from steps_for_claims([list(_steps_for(state, claim)) for claim in _unallocated_claims(state, pod)])
+
+
+def freed_devices(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Returns the pods to remove so that the devices of their claim become free. Preemption does not do this."""
+    if not _unallocated_claims(state, pod):
+        return None
+    by_uid = {info.uid: info for info in state.infos.values()}
+    reserved = [claim for claim in state.objects.all(ResourceClaim).values() if claim.status.reserved_for]
+    reserved.sort(key=lambda claim: (len(claim.status.reserved_for or ()), claim.key))
+    for claim in reserved[:_MOST_CLAIMS_FREED]:
+        users = [by_uid[user.uid] for user in claim.status.reserved_for or () if user.uid in by_uid]
+        if not users or any(is_pinned(info.pod) for info in users):
+            continue
+        free = replace(claim, status=ResourceClaimStatus())
+        with state.engine.suppose(objects=[free], remove=users):
+            nodes = state.engine.feasible(pod)
+        if nodes:
+            keys = tuple(info.pod.key for info in users)
+            text = f"remove {listed(keys)}, which frees the devices of ResourceClaim {claim.key}"
+            return SuggestedChange(
+                "free-devices", text, 1 + len(keys), sorted(nodes), removed=keys, set_objects=(free,)
+            )
+    return None
+
+
+def _unallocated_claims(state: ClusterState, pod: Pod) -> list[ResourceClaim]:
+    """Returns the pod's claims for devices that exist and have none allocated."""
+    generated = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
+    names = [each.resource_claim_name or generated.get(each.name) for each in pod.spec.resource_claims or ()]
+    claims = (state.objects.get(ResourceClaim, f"{pod.namespace}/{name}") for name in names)
+    return [claim for claim in claims if claim is not None and claim.allocation is None]
+
+
+def _steps_for(state: ClusterState, claim: ResourceClaim) -> Iterator[ClaimStep]:
+    requests = list(claim.requests)
+    devices = claim.spec.devices
+    referenced = {
+        name for each in (*(devices.constraints or ()), *(devices.config or ())) for name in each.requests or ()
+    }
+    most = _most_devices(state)
+    for position, request in enumerate(requests):
+        for step in _request_steps(state, request, referenced, most):
+            changed = [*requests[:position], step.request, *requests[position + 1 :]]
+            spec = replace(claim.spec, devices=replace(devices, requests=changed))
+            text = f"{step.text} in request {request.name} of ResourceClaim {claim.key}"
+            yield ClaimStep(text, step.size, (replace(claim, spec=spec),))
+
+
+def _request_steps(
+    state: ClusterState, request: DeviceRequest, referenced: set[str], most: int
+) -> Iterator[_RequestStep]:
+    """Yields changes to a request.
+
+    A prioritized list may lose the alternatives whose DeviceClass does not exist. One that a constraint or a
+    configuration refers to stays, because the API server would refuse the claim without it.
+    """
+    if request.exactly is not None:
+        for text, size, exactly in _smaller(state, request.exactly, most):
+            yield _RequestStep(text, size, replace(request, exactly=exactly))
+        return
+    alternatives = request.first_available or []
+    classes = state.objects.all(DeviceClass)
+    useless = [
+        each
+        for each in alternatives
+        if each.device_class_name not in classes and f"{request.name}/{each.name}" not in referenced
+    ]
+    if 0 < len(useless) < len(alternatives):
+        rest = [each for each in alternatives if each not in useless]
+        yield _RequestStep(_dropping(useless), len(useless), replace(request, first_available=rest))
+    for alternative in alternatives:
+        dropped = [each for each in useless if each is not alternative]
+        dropping = f"{_dropping(dropped)} and " if dropped else ""
+        for text, size, smaller in _smaller(state, alternative, most):
+            rest = [smaller if each is alternative else each for each in alternatives if each not in dropped]
+            text = f"{dropping}{text} in alternative {alternative.name}"
+            yield _RequestStep(text, size + len(dropped), replace(request, first_available=rest))
+
+
+def _dropping(alternatives: Sequence[DeviceSubRequest]) -> str:
+    names = " and ".join(f"{each.name} of DeviceClass {each.device_class_name}" for each in alternatives)
+    return f"drop alternative {names}, which does not exist,"
+
+
+def _smaller(state: ClusterState, request: Exact, most: int) -> Iterator[tuple[str, float, Exact]]:
+    """Yields (text, size, request): another class, fewer devices, fewer selectors."""
+    classes = state.objects.all(DeviceClass)
+    if request.device_class_name not in classes:
+        for name in sorted(classes)[:_MOST_CLASSES]:
+            text = f"name DeviceClass {name} instead of {request.device_class_name}, which does not exist,"
+            yield text, 1, replace(request, device_class_name=name)
+        return
+    if request.allocation_mode == EXACT_COUNT:
+        largest = min(request.count - 1, most)
+        for count in range(largest, max(largest - _MOST_COUNTS, 0), -1):
+            text = f"ask for {counted(count, 'device')} instead of {request.count}"
+            yield text, request.count - count, replace(request, count=count)
+    selectors = request.selectors or []
+    for dropped in subsets(range(len(selectors))):
+        rest = [selector for position, selector in enumerate(selectors) if position not in dropped]
+        expressions = " and ".join(selectors[i].cel.expression for i in dropped if selectors[i].cel)
+        yield f"drop the selector {expressions}", len(dropped), replace(request, selectors=rest or None)
+
+
+def _most_devices(state: ClusterState) -> int:
+    """Returns the largest number of devices that any node can give a claim; without limit if devices can be shared."""
+    per_node = Counter[str]()
+    for resource_slice in state.objects.all(ResourceSlice).values():
+        devices = resource_slice.spec.devices or ()
+        if any(device.allow_multiple_allocations for device in devices):
+            return sys.maxsize
+        per_node[resource_slice.spec.node_name or ""] += len(devices)
+    on_any_node = per_node.pop("", 0)
+    return on_any_node + max(per_node.values(), default=0)

@@ -1,0 +1,135 @@
+"""A new node: a copy of one in the cluster, with the pods, devices and CSINode that come with such a node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+
+from msgspec.structs import replace
+
+from extender.framework.topology import HOSTNAME
+from extender.model.devices.slices import ResourceSlice
+from extender.model.meta import NodeSelectorTerm, Object
+from extender.model.node import Node
+from extender.model.pod import Pod, PodStatus
+from extender.model.volumes.storage import CSINode
+from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.state import ClusterState, is_pinned
+
+_MOST_SHAPES = 64
+_DAEMON_SET = "DaemonSet"
+_SIZE = 3
+
+
+def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Returns a node like one in the cluster that, with nothing on it but its own daemons, could take the pod."""
+    for template in shapes(state):
+        node, companions = like(state, template, f"{template.name}-copy")
+        if state.has_node(node.name):
+            continue
+        with state.engine.suppose(objects=[node, *companions]):
+            fits = state.engine.feasible(pod, [node.name])
+        if fits:
+            reported = [obj for obj in companions if not isinstance(obj, Pod)]  # controllers create the pods
+            text = f"add a node like {template.name}"
+            return SuggestedChange("add-node", text, _SIZE, [node.name], set_objects=(node, *reported))
+    return None
+
+
+def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Object]]:
+    """Returns a copy of the node, and the objects that come with it.
+
+    These are the CSINode and the devices that its drivers would report, and the pods that are pinned to such nodes.
+    """
+    csi_node = state.objects.get(CSINode, template.name)
+    companions: list[Object] = []
+    if csi_node is not None:
+        companions.append(replace(csi_node, metadata=replace(csi_node.metadata, name=name, uid=name)))
+    slices = (each for each in state.objects.all(ResourceSlice).values() if each.spec.node_name == template.name)
+    companions += [slice_for(each, name) for each in slices]
+    node = copy_of(template, name)
+    pinned = (info.pod for info in state.pods_on(template.name) if is_pinned(info.pod) and not info.pod.terminating)
+    return node, [*companions, *(pinned_to(node, pod) for pod in pinned)]
+
+
+def daemons_for(state: ClusterState, node: Node) -> list[Pod]:
+    """Returns one pod of each DaemonSet that would run on this node, which is of a new type.
+
+    The scheduler's rules decide which these are: the DaemonSet controller goes by the same labels and taints. A pod for
+    which the node has no room is left out.
+    """
+    daemons: list[Pod] = []
+    with ExitStack() as supposed:
+        supposed.enter_context(state.engine.suppose(objects=[node]))
+        for pod in _one_of_each_daemon_set(state):
+            placed = pinned_to(node, pod)
+            if state.engine.feasible(placed.placed_on(""), [node.name]):
+                supposed.enter_context(state.engine.suppose(objects=[placed]))
+                daemons.append(pod)
+    return daemons
+
+
+def _one_of_each_daemon_set(state: ClusterState) -> list[Pod]:
+    """Returns the youngest pod of each, whose template is the current one. Higher priorities come first."""
+    youngest: dict[tuple[str, str], Pod] = {}
+    for info in state.infos.values():
+        pod, owner = info.pod, info.pod.controller
+        if owner is None or owner.kind != _DAEMON_SET or not pod.node_name or pod.terminating:
+            continue
+        other = youngest.setdefault((pod.namespace, owner.name), pod)
+        if _created_seconds(other) < _created_seconds(pod):
+            youngest[pod.namespace, owner.name] = pod
+    return sorted(youngest.values(), key=lambda pod: -pod.priority)
+
+
+def _created_seconds(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0
+
+
+def pinned_to(node: Node, pod: Pod) -> Pod:
+    """Returns the copy of a DaemonSet's or static pod that another node would have."""
+    metadata = replace(pod.metadata, name=f"{pod.name}-{node.name}", uid=f"{pod.uid}/{node.name}")
+    spec, affinity = pod.spec, pod.spec.affinity
+    own = affinity.node_affinity if affinity else None
+    if affinity and own and own.required:
+        terms = [_with_node(term, pod.node_name, node.name) for term in own.required.node_selector_terms or ()]
+        required = replace(own.required, node_selector_terms=terms)
+        spec = replace(spec, affinity=replace(affinity, node_affinity=replace(own, required=required)))
+    return replace(pod, metadata=metadata, spec=replace(spec, node_name=node.name), status=PodStatus())
+
+
+def _with_node(term: NodeSelectorTerm, before: str, name: str) -> NodeSelectorTerm:
+    """Returns the term, by which the DaemonSet controller names a pod's node, for another node."""
+    fields = [replace(each, values=[name]) if each.values == [before] else each for each in term.match_fields or ()]
+    return replace(term, match_fields=fields or None)
+
+
+def slice_for(template: ResourceSlice, node_name: str) -> ResourceSlice:
+    """Returns the same devices on another node, in a pool with that node's name."""
+    metadata = replace(template.metadata, name=f"{template.name}-{node_name}")
+    pool = replace(template.spec.pool, name=node_name)
+    return replace(template, metadata=metadata, spec=replace(template.spec, node_name=node_name, pool=pool))
+
+
+def copy_of(node: Node, name: str) -> Node:
+    """Returns a new, uncordoned node of the same form under another name."""
+    labels = {**node.labels, **({HOSTNAME: name} if HOSTNAME in node.labels else {})}
+    copied = replace(node, metadata=replace(node.metadata, name=name, uid=name, labels=labels))
+    taints = [taint for taint in copied.taints if not taint.key.startswith("node.kubernetes.io/")]
+    return replace(copied, spec=replace(copied.spec, unschedulable=None, taints=taints or None))
+
+
+def shapes(state: ClusterState) -> list[Node]:
+    """Returns one node of each shape. Nodes of a shape differ only in names."""
+    by_shape: dict[object, Node] = {}
+    devices: Counter[str | None] = Counter()
+    for resource_slice in state.objects.all(ResourceSlice).values():
+        devices[resource_slice.spec.node_name] += len(resource_slice.spec.devices or ())
+    for node in state.nodes():
+        labels = frozenset(item for item in node.labels.items() if item[0] != HOSTNAME and item[1] != node.name)
+        allocatable = frozenset((node.allocatable or {}).items())
+        by_shape.setdefault((labels, allocatable, devices[node.name], tuple(node.taints)), node)
+        if len(by_shape) == _MOST_SHAPES:
+            break
+    return list(by_shape.values())

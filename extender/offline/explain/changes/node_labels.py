@@ -1,0 +1,171 @@
+"""Changes to node labels: the pod asks for fewer of them, or a node gets those it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from extender.framework.node_affinity import required_node_selector
+from extender.model.meta import NodeSelector, NodeSelectorTerm
+from extender.model.pod import Affinity, NodeAffinity, Pod
+from extender.model.selector_text import requirement_text
+from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange
+from extender.offline.state import ClusterState
+
+_FILTER = "NodeAffinity"
+_PLATFORM_DOMAINS = ("kubernetes.io", "k8s.io")
+_MOST_NODES_TRIED = 3
+
+
+class Unmet(NamedTuple):
+    """The demands that a node does not meet, by one term of required affinity (-1: the pod has no such term)."""
+
+    term: int
+    demands: frozenset[str]
+
+
+class NodeSelection:
+    """Drops labels of nodeSelector, and expressions of required node affinity."""
+
+    kind = "node-selection"
+
+    def without(self, pod: Pod) -> Pod | None:
+        if not pod.spec.node_selector and required_node_selector(pod) is None:
+            return None
+        return _selecting(pod, {}, None)
+
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+        # With spread constraints, dropping a demand may also change which domains count for the skew.
+        nodes = state.node_names() if pod.spec.topology_spread_constraints else _open_nodes(pod, state)
+        drops = {drop for unmet, _ in unmet_demands(pod, state, nodes) for drop in unmet if drop.demands}
+        for drop in sorted(drops, key=lambda drop: (len(drop.demands), drop.term, sorted(drop.demands))):
+            text = "drop " + " and ".join(sorted(drop.demands))
+            yield PodStep(text, len(drop.demands), partial(_without_demands, drop=drop))
+
+
+def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Returns the fewest labels that, set on one node, let it take the pod."""
+    candidates = sorted(
+        (len(labels), min(names), tuple(sorted(labels.items())))
+        for unmet, names in unmet_demands(pod, state, _open_nodes(pod, state))
+        for labels in (_labels_for(pod, each) for each in unmet)
+        if labels
+    )
+    for size, name, labels in candidates[:_MOST_NODES_TRIED]:
+        node = state.node(name)
+        changed = replace(node, metadata=replace(node.metadata, labels={**node.labels, **dict(labels)}))
+        with state.engine.suppose(objects=[changed]):
+            fits = state.engine.feasible(pod, [name])
+        if fits:
+            text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
+            return SuggestedChange("label-node", text, size, [name], set_objects=(changed,))
+    return None
+
+
+def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[tuple[list[Unmet], list[str]]]:
+    """Groups the nodes by the demands that they do not meet.
+
+    The engine's own filter judges a pod with a single demand at a time. Each group comes with one `Unmet` for each term
+    of the pod's required affinity, because a node needs to satisfy only one term.
+    """
+    selector = {_label_demand(key, value): {key: value} for key, value in (pod.spec.node_selector or {}).items()}
+    refusing = {
+        demand: set(state.engine.filter_by(_FILTER, _selecting(pod, labels, None), nodes))
+        for demand, labels in selector.items()
+    }
+    required = required_node_selector(pod)
+    terms = list(enumerate((required.node_selector_terms or ()) if required else ())) or [(-1, NodeSelectorTerm())]
+    demands_of: dict[int, list[str]] = {}
+    for position, term in terms:
+        alone = _single_requirements(term)
+        for demand, single in alone.items():
+            probe = _selecting(pod, {}, NodeSelector(node_selector_terms=[single]))
+            refusing[demand] = set(state.engine.filter_by(_FILTER, probe, nodes))
+        demands_of[position] = [*selector, *alone]
+    groups: dict[tuple[frozenset[str], ...], list[str]] = {}
+    for name in nodes:
+        unmet = tuple(
+            frozenset(demand for demand in demands_of[position] if name in refusing[demand]) for position, _ in terms
+        )
+        groups.setdefault(unmet, []).append(name)
+    return [
+        ([Unmet(position, demands) for (position, _), demands in zip(terms, unmet, strict=True)], names)
+        for unmet, names in groups.items()
+    ]
+
+
+def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
+    """Returns the nodes that could take the pod if it asked for no labels."""
+    bare = NodeSelection().without(pod)
+    return state.engine.feasible(bare) if bare else []
+
+
+def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
+    """Returns demand -> a term with this requirement alone."""
+    expressions = {
+        _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_expressions=[each])
+        for each in term.match_expressions or ()
+    }
+    fields = {
+        _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_fields=[each])
+        for each in term.match_fields or ()
+    }
+    return expressions | fields
+
+
+def _label_demand(key: str, value: str) -> str:
+    return f"nodeSelector {key}={value}"
+
+
+def _affinity_demand(requirement: str) -> str:
+    return f"affinity {requirement}"
+
+
+def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
+    """Returns labels that meet all the demands; None if no label can, or if the platform sets such a label itself."""
+    selector = pod.spec.node_selector or {}
+    labels = {key: value for key, value in selector.items() if _label_demand(key, value) in unmet.demands}
+    met = len(labels)
+    required = required_node_selector(pod)
+    expressions = (
+        (required.node_selector_terms or ())[unmet.term].match_expressions if required and unmet.term >= 0 else ()
+    )
+    for each in expressions or ():
+        if _affinity_demand(requirement_text(each)) in unmet.demands and each.operator in ("In", "Exists"):
+            labels.setdefault(each.key, (each.values or [""])[0])
+            met += 1
+    is_free = not any(key.rpartition("/")[0].endswith(_PLATFORM_DOMAINS) for key in labels)
+    return labels if labels and is_free and met == len(unmet.demands) else None
+
+
+def _without_demands(pod: Pod, drop: Unmet) -> Pod:
+    selector = {
+        key: value
+        for key, value in (pod.spec.node_selector or {}).items()
+        if _label_demand(key, value) not in drop.demands
+    }
+    required = required_node_selector(pod)
+    if required is None or drop.term < 0:
+        return _selecting(pod, selector, required)
+    terms = list(required.node_selector_terms or ())
+    term = terms[drop.term]
+    expressions = [
+        each for each in term.match_expressions or () if _affinity_demand(requirement_text(each)) not in drop.demands
+    ]
+    fields = [each for each in term.match_fields or () if _affinity_demand(requirement_text(each)) not in drop.demands]
+    if not expressions and not fields:
+        return _selecting(pod, selector, None)  # a term without conditions would match no node
+    terms[drop.term] = NodeSelectorTerm(match_expressions=expressions, match_fields=fields)
+    return _selecting(pod, selector, replace(required, node_selector_terms=terms))
+
+
+def _selecting(pod: Pod, selector: dict[str, str], required: NodeSelector | None) -> Pod:
+    """Returns the pod with this nodeSelector and this required node affinity in place of its own."""
+    affinity = pod.spec.affinity
+    if required is not None or (affinity and affinity.node_affinity):
+        affinity = affinity or Affinity()
+        affinity = replace(affinity, node_affinity=replace(affinity.node_affinity or NodeAffinity(), required=required))
+    return pod.with_spec(node_selector=selector or None, affinity=affinity)

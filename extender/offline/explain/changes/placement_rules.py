@@ -1,0 +1,187 @@
+"""Changes to the pod's own placement rules: topology spread, pod affinity, host ports and nodeName."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from extender.model.pod import Affinity, Container, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from extender.model.selector_text import term_text
+from extender.offline.explain.changes.suggestion import PodStep, subsets
+from extender.offline.state import ClusterState
+from extender.table import PodInfo
+
+_DO_NOT_SCHEDULE = "DoNotSchedule"
+_SCHEDULE_ANYWAY = "ScheduleAnyway"
+_LARGEST_SKEW = 2**20
+
+# Position of a constraint -> its new maxSkew; None: the constraint becomes a preference.
+Skews = dict[int, int | None]
+
+
+class Spread:
+    """Raises the maxSkew of topology spread constraints, or turns them into preferences."""
+
+    kind = "spread"
+
+    def without(self, pod: Pod) -> Pod | None:
+        required = _required_constraints(pod)
+        return _relaxed(pod, dict.fromkeys(required)) if required else None
+
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+        constraints = pod.spec.topology_spread_constraints or []
+        for chosen in subsets(_required_constraints(pod)):
+            skews: Skews = dict.fromkeys(chosen)
+            if not state.engine.feasible(_relaxed(pod, skews)):
+                continue
+            if len(chosen) == 1:
+                skews[chosen[0]] = _smallest_skew(pod, chosen[0], state)
+            text = " and ".join(_relaxation_text(constraints[position], skew) for position, skew in skews.items())
+            yield PodStep(text, len(chosen), partial(_relaxed, skews=skews))
+
+
+def _required_constraints(pod: Pod) -> list[int]:
+    """Returns the positions of the constraints that a node must satisfy."""
+    constraints = pod.spec.topology_spread_constraints or ()
+    return [i for i, constraint in enumerate(constraints) if constraint.when_unsatisfiable == _DO_NOT_SCHEDULE]
+
+
+def _smallest_skew(pod: Pod, position: int, state: ClusterState) -> int | None:
+    """Returns the smallest maxSkew with which the pod fits, by doubling and then bisecting; None if none is enough."""
+
+    def fits(skew: int) -> bool:
+        return bool(state.engine.feasible(_relaxed(pod, {position: skew})))
+
+    low = (pod.spec.topology_spread_constraints or [])[position].max_skew
+    high = low + 1
+    while not fits(high):
+        if high > _LARGEST_SKEW:
+            return None
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def _relaxed(pod: Pod, skews: Skews) -> Pod:
+    constraints = list(pod.spec.topology_spread_constraints or ())
+    for position, skew in skews.items():
+        if skew is None:
+            constraints[position] = replace(
+                constraints[position], when_unsatisfiable=_SCHEDULE_ANYWAY, min_domains=None
+            )
+        else:
+            constraints[position] = replace(constraints[position], max_skew=skew)
+    return pod.with_spec(topology_spread_constraints=constraints)
+
+
+def _relaxation_text(constraint: TopologySpreadConstraint, skew: int | None) -> str:
+    name = f"the spread constraint over {constraint.topology_key}"
+    if skew is None:
+        return f"make {name} a preference ({_SCHEDULE_ANYWAY})"
+    return f"allow maxSkew {skew} instead of {constraint.max_skew} in {name}"
+
+
+class RequiredTerm(NamedTuple):
+    """A required term of pod affinity or anti-affinity, by its position in the pod's list."""
+
+    field: str
+    position: int
+    term: PodAffinityTerm
+
+
+class PodAffinityChange:
+    """Drops required terms of pod affinity and anti-affinity."""
+
+    kind = "pod-affinity"
+
+    def without(self, pod: Pod) -> Pod | None:
+        terms = _required_terms(pod)
+        return _without_terms(pod, terms) if terms else None
+
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
+        for chosen in subsets(_required_terms(pod)):
+            text = "drop " + " and ".join(f"{term.field} to {term_text(term.term)}" for term in chosen)
+            yield PodStep(text, len(chosen), partial(_without_terms, dropped=chosen))
+
+
+def _required_terms(pod: Pod) -> list[RequiredTerm]:
+    affinity = pod.spec.affinity or Affinity()
+    fields = (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity))
+    return [
+        RequiredTerm(field, position, term)
+        for field, terms in fields
+        if terms
+        for position, term in enumerate(terms.required or ())
+    ]
+
+
+def _without_terms(pod: Pod, dropped: Iterable[RequiredTerm]) -> Pod:
+    affinity = pod.spec.affinity or Affinity()
+    positions = {(term.field, term.position) for term in dropped}
+
+    def remaining(field: str, terms: PodAffinity | None) -> PodAffinity | None:
+        if terms is None:
+            return None
+        required = [term for i, term in enumerate(terms.required or ()) if (field, i) not in positions]
+        return replace(terms, required=required or None)
+
+    return pod.with_spec(
+        affinity=replace(
+            affinity,
+            pod_affinity=remaining("podAffinity", affinity.pod_affinity),
+            pod_anti_affinity=remaining("podAntiAffinity", affinity.pod_anti_affinity),
+        ),
+    )
+
+
+class HostPorts:
+    """Gives up ports of the node."""
+
+    kind = "host-ports"
+
+    def without(self, pod: Pod) -> Pod | None:
+        ports = _host_ports(pod)
+        return _without_ports(pod, ports) if ports else None
+
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
+        for chosen in subsets(_host_ports(pod)):
+            text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
+            yield PodStep(text, len(chosen), partial(_without_ports, dropped=chosen))
+
+
+def _host_ports(pod: Pod) -> list[tuple[str, int]]:
+    return list(dict.fromkeys((port.protocol, port.port) for port in PodInfo(pod).host_ports))
+
+
+def _without_ports(pod: Pod, dropped: Iterable[tuple[str, int]]) -> Pod:
+    given_up = set(dropped)
+
+    def changed(container: Container) -> Container:
+        ports = [
+            replace(port, host_port=0) if (port.protocol or "TCP", port.host_port) in given_up else port
+            for port in container.ports or ()
+        ]
+        return replace(container, ports=ports or None)
+
+    return pod.with_spec(
+        host_network=None,
+        containers=[changed(container) for container in pod.spec.containers or ()],
+        init_containers=[changed(container) for container in pod.spec.init_containers or ()],
+    )
+
+
+class NodeNameChange:
+    """Leaves the choice of the node to a scheduler."""
+
+    kind = "node-name"
+
+    def without(self, pod: Pod) -> Pod | None:
+        return pod.placed_on("") if pod.node_name else None
+
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
+        yield PodStep(f"leave out nodeName {pod.node_name}", 1, lambda pod: pod.placed_on(""))

@@ -1,0 +1,153 @@
+"""The search for changes: to the pod, to the cluster, and to claims together with the pod.
+
+Changes to the pod are searched kind by kind, then by two and three kinds together if no single kind is enough. To
+combine kinds, the search makes the smallest change of the first while the others are dropped altogether, then goes on
+to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, islice
+
+from extender.model.pod import Pod
+from extender.offline.explain.changes import device_claims, volume_claims
+from extender.offline.explain.changes.new_nodes import added_node
+from extender.offline.explain.changes.node_labels import NodeSelection, labelled_node
+from extender.offline.explain.changes.placement_rules import HostPorts, NodeNameChange, PodAffinityChange, Spread
+from extender.offline.explain.changes.removed_pods import removed_pods
+from extender.offline.explain.changes.smaller_requests import Requests
+from extender.offline.explain.changes.suggestion import ClaimStep, PodChange, PodStep, SuggestedChange
+from extender.offline.explain.changes.taints import Tolerations, uncordoned_node
+from extender.offline.state import ClusterState
+
+_MOST_KINDS = 3
+_MOST_OF_A_KIND = 2
+_MOST_STEPS = 128
+_MOST_STEPS_WITH_POD = 8
+
+ClusterSearch = Callable[[ClusterState, Pod], SuggestedChange | None]
+ClaimSteps = Callable[[ClusterState, Pod], Iterator[ClaimStep]]
+
+POD_CHANGES: Sequence[PodChange] = (
+    Requests(),
+    Tolerations(),
+    NodeSelection(),
+    Spread(),
+    PodAffinityChange(),
+    HostPorts(),
+    NodeNameChange(),
+)
+CLAIM_CHANGES: Mapping[str, ClaimSteps] = {"volume-claim": volume_claims.steps, "device-claim": device_claims.steps}
+
+
+def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
+    """Returns the changes that would let the pod run, the smallest first."""
+    to_pod = list(pod_changes(state, pod))
+    to_cluster = list(cluster_changes(state, pod))
+    changes = to_pod + to_cluster
+    if not to_pod and not any(change.kind in CLAIM_CHANGES for change in to_cluster):
+        changes += claim_and_pod_changes(state, pod)
+    return sorted(changes, key=lambda change: change.size)
+
+
+def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
+    """Yields the smallest changes to the pod, of as few kinds as possible."""
+    kinds = [kind for kind in POD_CHANGES if kind.without(pod) is not None]
+    for count in range(1, _MOST_KINDS + 1):
+        changes = [change for chosen in combinations(kinds, count) for change in _of_kinds(state, pod, chosen)]
+        if changes:
+            yield from changes
+            return
+
+
+def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
+    """Yields the smallest change of each kind to the cluster."""
+    claims = [partial(_claim_change, steps, kind) for kind, steps in CLAIM_CHANGES.items()]
+    searches: list[ClusterSearch] = [
+        uncordoned_node,
+        labelled_node,
+        removed_pods,
+        device_claims.freed_devices,
+        added_node,
+        *claims,
+    ]
+    for search in searches:
+        if (change := search(state, pod)) is not None:
+            yield change
+
+
+def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
+    """Yields the smallest change to claims of each kind together with changes to the pod."""
+    bare = _without(pod, POD_CHANGES)
+    for kind, steps in CLAIM_CHANGES.items():
+        best: SuggestedChange | None = None
+        tried = 0
+        for step in islice(steps(state, pod), _MOST_STEPS):
+            if tried == _MOST_STEPS_WITH_POD or (best and best.size <= step.size):
+                continue
+            with state.engine.suppose(objects=step.objects):
+                if not state.engine.feasible(bare):
+                    continue
+                tried += 1
+                smallest = min(pod_changes(state, pod), key=lambda change: change.size, default=None)
+            if smallest and (best is None or step.size + smallest.size < best.size):
+                best = replace(
+                    smallest,
+                    kind=f"{kind}+{smallest.kind}",
+                    text=f"{step.text}, and {smallest.text}",
+                    size=step.size + smallest.size,
+                    set_objects=step.objects,
+                )
+        if best:
+            yield best
+
+
+def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    for step in islice(steps(state, pod), _MOST_STEPS):
+        with state.engine.suppose(objects=step.objects):
+            if nodes := state.engine.feasible(pod):
+                return SuggestedChange(kind, step.text, step.size, sorted(nodes), set_objects=step.objects)
+    return None
+
+
+def _of_kinds(state: ClusterState, pod: Pod, kinds: Sequence[PodChange]) -> Iterator[SuggestedChange]:
+    """Yields changes of all these kinds together; of the last kind there may be several."""
+    if not state.engine.feasible(_without(pod, kinds)):
+        return
+    taken: list[PodStep] = []
+    for position, kind in enumerate(kinds[:-1]):
+        step = next(_smallest(state, kind, _without(pod, kinds[position + 1 :])), None)
+        if step is None:
+            return
+        taken.append(step)
+        pod = step.apply(pod)
+    for last in _smallest(state, kinds[-1], pod):
+        steps = [*taken, last]
+        changed = last.apply(pod)
+        yield SuggestedChange(
+            kind="+".join(kind.kind for kind in kinds),
+            text=", and ".join(step.text for step in steps),
+            size=sum(step.size for step in steps),
+            nodes=state.engine.feasible(changed),
+            pod=changed,
+        )
+
+
+def _smallest(state: ClusterState, kind: PodChange, pod: Pod) -> Iterator[PodStep]:
+    """Yields the smallest steps of a kind after which the pod fits: one, or a few of the same size."""
+    enough: list[PodStep] = []
+    for step in kind.steps(pod, state):
+        if enough and (step.size > enough[0].size or len(enough) == _MOST_OF_A_KIND):
+            break
+        if state.engine.feasible(step.apply(pod)):
+            enough.append(step)
+            yield step
+
+
+def _without(pod: Pod, kinds: Sequence[PodChange]) -> Pod:
+    for kind in kinds:
+        pod = kind.without(pod) or pod
+    return pod

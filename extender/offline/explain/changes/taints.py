@@ -1,0 +1,78 @@
+"""Changes for tainted nodes: the pod tolerates the taints, or a cordoned node is uncordoned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_TAINT, Node, Taint, untolerated
+from extender.model.pod import Pod, Toleration
+from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange
+from extender.offline.state import ClusterState
+
+# Such a taint marks an unhealthy node. A pod that tolerates it would start there and fail.
+_CONDITION_TAINTS = "node.kubernetes.io/"
+
+
+class Tolerations:
+    """Tolerates the taints of a node."""
+
+    kind = "tolerations"
+
+    def without(self, pod: Pod) -> Pod:
+        return _tolerating(pod, [Toleration(operator="Exists")])
+
+    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+        missing: dict[tuple[Taint, ...], None] = {}
+        for name in state.engine.feasible(self.without(pod)):
+            node = state.node(name)
+            taints = [*node.taints, *([UNSCHEDULABLE_TAINT] if node.spec.unschedulable else ())]
+            lacking = tuple(dict.fromkeys(untolerated(taints, pod.spec.tolerations or (), (NO_SCHEDULE, NO_EXECUTE))))
+            if lacking and not any(taint.key.startswith(_CONDITION_TAINTS) for taint in lacking):
+                missing[lacking] = None
+        for lacking in sorted(missing, key=len):
+            text = "tolerate " + " and ".join(map(_taint_text, lacking))
+            added = [_toleration(taint) for taint in lacking]
+            yield PodStep(text, len(added), partial(_tolerating, added=added))
+
+
+def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Returns a cordoned node that could take the pod if it were uncordoned."""
+    opened = [with_cordon(node, unschedulable=False) for node in state.nodes() if node.spec.unschedulable]
+    if not opened:
+        return None
+    with state.engine.suppose(objects=opened):
+        names = sorted(state.engine.feasible(pod, [node.name for node in opened]))
+    for node in opened:
+        if node.name in names and _fits_after(state, pod, node):
+            others = f" (or another of {len(names)})" if len(names) > 1 else ""
+            return SuggestedChange("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_objects=(node,))
+    return None
+
+
+def with_cordon(node: Node, *, unschedulable: bool) -> Node:
+    """Returns the node cordoned or uncordoned, together with the taint that goes with it."""
+    taints = [taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key]
+    taints += [UNSCHEDULABLE_TAINT] if unschedulable else []
+    return replace(node, spec=replace(node.spec, unschedulable=unschedulable or None, taints=taints or None))
+
+
+def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
+    """Returns True if uncordoning this node alone is enough."""
+    with state.engine.suppose(objects=[node]):
+        return bool(state.engine.feasible(pod, [node.name]))
+
+
+def _taint_text(taint: Taint) -> str:
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+def _toleration(taint: Taint) -> Toleration:
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+
+
+def _tolerating(pod: Pod, added: list[Toleration]) -> Pod:
+    return pod.with_spec(tolerations=[*(pod.spec.tolerations or ()), *added])

@@ -1,0 +1,111 @@
+"""An Explanation as text for a terminal: short by default, or node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from extender.offline.explain.choice import Waterfall
+from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
+from extender.runtime.text import Cells, aligned, counted, listed, printable
+
+MOST_CHANGES = 5
+_MOST_SCORES = 6
+_MOST_VICTIMS = 5
+
+
+def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
+    """Yields the verdict, the notes, the reasons with their numbers, and the suggested changes."""
+    yield printable(f"pod {explanation.pod.key}: {explanation.message}")
+    yield from (printable(f"note: {note}") for note in explanation.notes)
+    if explanation.waterfall is not None:
+        yield from _winner(explanation.waterfall)
+    if explanation.reasons:
+        yield ""
+        rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in explanation.reasons]
+        yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+    yield from _preemption(explanation)
+    if changes and explanation.decision.nodes and not explanation.decision.feasible:
+        yield from _changes(explanation)
+
+
+def nodes(explanation: Explanation) -> Iterator[str]:
+    """Yields every node: the feasible ones with their scores, the best first, then the others with their reasons."""
+    for table in (_feasible(explanation), _refused(explanation), _candidates(explanation)):
+        if len(table) > 1:
+            yield ""
+            yield from aligned(table)
+
+
+def one_node(name: str, verdicts: Sequence[FilterVerdict]) -> Iterator[str]:
+    """Yields the verdict of every filter on one node."""
+    yield ""
+    lines = [(verdict.plugin, ", ".join(verdict.reasons) or "passes", verdict.detail) for verdict in verdicts]
+    yield from aligned([("FILTER", f"VERDICT ON {name}", "DETAIL"), *lines])
+
+
+def _winner(choice: Waterfall) -> Iterator[str]:
+    tied = ""
+    if choice.ties > 1:
+        tied = f", tied with {counted(choice.ties - 1, 'other node')}; the scheduler picks one at random"
+    yield printable(f"would be placed on {choice.winner} ({choice.total} points{tied})")
+    if choice.runner_up:
+        differences = [f"{line.plugin} {line.difference:+}" for line in choice.lines if line.difference]
+        yield printable(
+            f"runner-up: {choice.runner_up} ({choice.runner_up_total} points); {choice.winner} leads by "
+            f"{choice.total - choice.runner_up_total}: {listed(differences, _MOST_SCORES)}"
+        )
+
+
+def _preemption(explanation: Explanation) -> Iterator[str]:
+    preemption = explanation.decision.preemption
+    if preemption is None or preemption.nominated_node is None:
+        return
+    candidate = preemption.candidates[preemption.nominated_node]
+    yield ""
+    yield printable(
+        f"preemption: would evict {listed(victims(candidate), _MOST_VICTIMS)} from {preemption.nominated_node}"
+    )
+    if explanation.preemption_decided_by:
+        others = counted(len(preemption.candidates) - 1, "other node")
+        yield printable(f"chosen over {others} because {explanation.preemption_decided_by}")
+
+
+def _changes(explanation: Explanation) -> Iterator[str]:
+    yield ""
+    if not explanation.changes:
+        yield "no change was found that would let it run: see --nodes, or --node NAME for one node"
+        return
+    yield "any one of these changes would let it run, the smallest first:"
+    printed = explanation.changes[:MOST_CHANGES]
+    rows = [(change.text, _nodes_text(change.nodes)) for change in printed]
+    yield from aligned([("CHANGE", "THEN FITS ON"), *rows])
+    if len(explanation.changes) > len(printed):
+        yield f"and {len(explanation.changes) - len(printed)} more: use -o json"
+
+
+def _nodes_text(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} nodes: {listed(names)}"
+
+
+def _feasible(explanation: Explanation) -> list[Cells]:
+    decision = explanation.decision
+    total, weighted = totals(decision), weighted_scores(decision)
+    best_first = sorted(decision.feasible, key=lambda node: (-total[node], node))
+    head = ["NODE", "TOTAL", *decision.scores]
+    return [head, *([node, str(total[node]), *map(str, weighted[node].values())] for node in best_first)]
+
+
+def _refused(explanation: Explanation) -> list[Cells]:
+    lines: list[Cells] = [("NODE", "REFUSED BY", "EVICTIONS", "REASONS")]
+    for node, refusal in sorted(explanation.decision.refusals.items()):
+        evictions = "may help" if refusal.may_be_preempted else "cannot help"
+        lines.append((node, refusal.plugin, evictions, ", ".join(refusal.reasons)))
+    return lines
+
+
+def _candidates(explanation: Explanation) -> list[Cells]:
+    lines: list[Cells] = [("CANDIDATE", "PDB VIOLATIONS", "VICTIMS")]
+    preemption = explanation.decision.preemption
+    for node, candidate in sorted(preemption.candidates.items()) if preemption else ():
+        lines.append((node, str(candidate.num_pdb_violations), ", ".join(victims(candidate))))
+    return lines

@@ -1,0 +1,233 @@
+"""The numbers behind a refusal, as text: the request, what nodes have, and which pods are in the way.
+
+One function for each plugin, and `detail`, which finds it. The scheduler's own messages give the reason only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from extender.framework.node_affinity import nodes_in_term, nodes_with_labels, required_node_selector
+from extender.framework.topology import summed_by_domain
+from extender.model.meta import NodeSelectorTerm
+from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
+from extender.model.selector_text import requirement_text, term_text
+from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
+from extender.plugins.pod_topology_spread.spread import (
+    DO_NOT_SCHEDULE,
+    SYSTEM_DEFAULTS,
+    constraints_of,
+    nodes_counted,
+    nodes_with_all_keys,
+)
+from extender.runtime.text import counted, listed, rounded
+from extender.table import PodInfo, Table
+from extender.table.labels import ABSENT, IntColumn, Rows
+
+Detail = Callable[[PodInfo, Table, Rows, str], str]
+
+_INSUFFICIENT = "Insufficient "
+_MOST_LISTED = 4
+
+
+def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows) -> str:
+    """Returns the numbers behind a plugin's `reason` on the nodes at `rows`, as one line; empty if there are none."""
+    describe = _DETAILS.get(plugin)
+    return describe(pod, table, rows, reason) if describe and len(rows) else ""
+
+
+def _free(table: Table, resource: int, rows: Rows) -> IntColumn:
+    free: IntColumn = table.nodes.allocatable[resource][rows] - table.nodes.requested[resource][rows]
+    return free
+
+
+def _on(nodes: int) -> str:
+    """Returns `on 1 node`, `on 3 nodes`."""
+    return f"on {counted(nodes, 'node')}"
+
+
+# ---- by plugin
+
+
+def _resources(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
+    if not reason.startswith(_INSUFFICIENT):
+        most = int(table.nodes.allocatable[table.nodes.resources["pods"]][rows].max())
+        return f"the largest of these nodes takes {counted(most, 'pod')}"
+    resource = reason.removeprefix(_INSUFFICIENT)
+    request = pod.requests.get(resource, 0)
+    index = table.nodes.resources.get(resource)
+    offering = rows[:0] if index is None else rows[table.nodes.allocatable[index][rows] > 0]
+    if index is None or not len(offering):
+        return f"requests {rounded(resource, request)}; none of these nodes has any"
+    free = _free(table, index, offering)
+    name = table.nodes.names[offering[free.argmax()]]
+    most_free = rounded(resource, max(int(free.max()), 0))
+    parts = [f"requests {rounded(resource, request)}; the most free is {most_free} on {name}"]
+    if len(offering) < len(rows):
+        parts.append(f"{len(rows) - len(offering)} of these nodes have none")
+    largest = int(table.nodes.allocatable[index][offering].max())
+    if request > largest:
+        parts.append(f"even an empty node has at most {rounded(resource, largest)}")
+    return "; ".join(parts)
+
+
+def _taints(pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
+    tolerations = pod.pod.spec.tolerations or ()
+    counts: Counter[str] = Counter()
+    nodes_per_set = np.bincount(table.nodes.taint_set[rows], minlength=len(table.nodes.taint_sets)).tolist()
+    for taints, nodes in zip(table.nodes.taint_sets, nodes_per_set, strict=True):
+        for taint in untolerated(taints, tolerations, (NO_SCHEDULE, NO_EXECUTE)) if nodes else ():
+            value = f"={taint.value}" if taint.value else ""
+            counts[f"{taint.key}{value}:{taint.effect}"] += nodes
+    return listed((f"{taint} {_on(nodes)}" for taint, nodes in counts.most_common()), _MOST_LISTED)
+
+
+def _node_affinity(pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
+    met = {
+        f"nodeSelector {key}={value}": nodes_with_labels({key: value}, table, rows)
+        for key, value in (pod.pod.spec.node_selector or {}).items()
+    }
+    required = required_node_selector(pod.pod)
+    for term in (required.node_selector_terms or ()) if required else ():
+        for each in term.match_expressions or ():
+            alone = NodeSelectorTerm(match_expressions=[each])
+            met[f"affinity {requirement_text(each)}"] = nodes_in_term(alone, table, rows)
+        for each in term.match_fields or ():
+            alone = NodeSelectorTerm(match_fields=[each])
+            met[f"affinity {requirement_text(each)}"] = nodes_in_term(alone, table, rows)
+    unmet = {demand: int(len(rows) - np.count_nonzero(nodes)) for demand, nodes in met.items()}
+    return listed((f"{demand} not met {_on(nodes)}" for demand, nodes in unmet.items() if nodes), _MOST_LISTED)
+
+
+def _names(_pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
+    return listed(table.nodes.names_of(rows))
+
+
+def _node_name(pod: PodInfo, _table: Table, _rows: Rows, _reason: str) -> str:
+    return f"its spec.nodeName is {pod.pod.node_name}"
+
+
+def _ports(pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
+    requested = {(port.protocol, port.port) for port in pod.host_ports}
+    holders: dict[str, str] = {}
+    for row in rows.tolist():
+        for info in table.pods.at(table.pods.on(row)):
+            for port in info.host_ports:
+                if (port.protocol, port.port) in requested:
+                    name = f"host port {port.port}/{port.protocol}"
+                    holders.setdefault(name, f"{info.pod.key} on {table.nodes.names[row]}")
+        if len(holders) >= len(requested):
+            break
+    return listed(f"{port} is used by {holder}" for port, holder in holders.items())
+
+
+def _spread(pod: PodInfo, table: Table, _rows: Rows, reason: str) -> str:
+    constraints = constraints_of(pod, table, DO_NOT_SCHEDULE, SYSTEM_DEFAULTS)
+    if not constraints:
+        return ""
+    if "missing required label" in reason:
+        return f"no label {listed(dict.fromkeys(each.topology_key for each in constraints))}"
+    eligible = nodes_counted(constraints, pod.pod, table, nodes_with_all_keys(constraints, table))
+    texts = []
+    for constraint in constraints:
+        column = table.nodes.labels[constraint.topology_key]
+        domain = np.where(eligible[constraint.policies], column.ids, ABSENT)
+        by_node = table.matching(constraint.counted(pod.pod.namespace)).by_node
+        pods = summed_by_domain(column, by_node, domain)
+        by_domain = {column.values[i]: int(pods[i]) for i in np.unique(domain).tolist() if i != ABSENT}
+        texts.append(f"maxSkew {constraint.max_skew} over {constraint.topology_key}: {_domains(by_domain)}")
+    return listed(texts)
+
+
+def _domains(pods: Mapping[str, int]) -> str:
+    """Returns the pods of each domain, or of the two fullest and the emptiest if there are many."""
+    if not pods:
+        return "no domain"
+    fullest_first = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
+    shown = fullest_first if len(fullest_first) <= _MOST_LISTED else [*fullest_first[:2], fullest_first[-1]]
+    more = f" (of {len(fullest_first)} domains)" if len(fullest_first) > len(shown) else ""
+    return ", ".join(f"{name} has {counted(count, 'pod')}" for name, count in shown) + more
+
+
+def _pod_affinity(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
+    if "existing pods" in reason:
+        return _existing_anti_affinity(pod, table, rows)
+    affinity = pod.pod.spec.affinity
+    is_anti = "anti-affinity" in reason
+    own = (affinity.pod_anti_affinity if is_anti else affinity.pod_affinity) if affinity else None
+    compiled_terms = pod.required_anti_affinity if is_anti else pod.required_affinity
+    texts = []
+    for term, compiled in zip((own.required or ()) if own else (), compiled_terms, strict=True):
+        matching = table.matching(query_for(compiled, table))
+        pods = pods_by_domain(compiled.topology_key, matching, table).around(rows)
+        failing = int(np.count_nonzero(pods > 0 if is_anti else pods == 0))
+        if failing and is_anti:
+            texts.append(f"anti-affinity to {term_text(term)} violated {_on(failing)}")
+        elif failing:
+            texts.append(f"affinity to {term_text(term)} not met {_on(failing)}")
+    return listed(texts)
+
+
+def _existing_anti_affinity(pod: PodInfo, table: Table, rows: Rows) -> str:
+    """Names placed pods whose anti-affinity keeps this pod off the rows."""
+    chosen = frozenset(rows.tolist())
+    texts = [
+        f"{info.pod.key} on {table.nodes.names[int(table.pods.row[slot])]} has anti-affinity to it "
+        f"per {term.topology_key}"
+        for slot, info in enumerate(table.pods.infos)
+        if info is not None
+        for term in info.required_anti_affinity
+        if query_for(term, table).matches(pod.group)
+        and _shares_domain(term.topology_key, int(table.pods.row[slot]), chosen, table)
+    ]
+    return listed(texts, 2)
+
+
+def _shares_domain(key: str, row: int, rows: frozenset[int], table: Table) -> bool:
+    ids = table.nodes.labels[key].ids
+    return ids[row] != ABSENT and any(ids[other] == ids[row] for other in rows)
+
+
+def _volumes(pod: PodInfo, table: Table, _rows: Rows, _reason: str) -> str:
+    texts = []
+    for volume in pod.pod.spec.volumes or ():
+        source = volume.persistent_volume_claim
+        if source is None:
+            continue
+        claim = table.objects.get(PersistentVolumeClaim, f"{pod.pod.namespace}/{source.claim_name}")
+        if claim is None:
+            texts.append(f"PersistentVolumeClaim {source.claim_name} does not exist")
+            continue
+        bound = f"is bound to {claim.spec.volume_name}" if claim.spec.volume_name else "is not bound"
+        texts.append(f"PersistentVolumeClaim {source.claim_name} {bound} (StorageClass {claim.class_name or 'none'})")
+    return listed(texts)
+
+
+def _devices(pod: PodInfo, _table: Table, _rows: Rows, _reason: str) -> str:
+    return listed(
+        f"ResourceClaim {each.resource_claim_name}"
+        if each.resource_claim_name
+        else f"ResourceClaimTemplate {each.resource_claim_template_name}"
+        for each in pod.pod.spec.resource_claims or ()
+    )
+
+
+_DETAILS: Mapping[str, Detail] = {
+    "NodeResourcesFit": _resources,
+    "TaintToleration": _taints,
+    "NodeAffinity": _node_affinity,
+    "NodeUnschedulable": _names,
+    "NodeName": _node_name,
+    "NodePorts": _ports,
+    "PodTopologySpread": _spread,
+    "InterPodAffinity": _pod_affinity,
+    "VolumeBinding": _volumes,
+    "VolumeZone": _volumes,
+    "VolumeRestrictions": _volumes,
+    "NodeVolumeLimits": _volumes,
+    "DynamicResources": _devices,
+}

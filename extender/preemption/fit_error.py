@@ -1,0 +1,62 @@
+"""The message of a pod that fits on no node, in the scheduler's words. Source: upstream framework.FitError."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from extender.framework.find_fit import Fit
+from extender.preemption.evaluator import NOT_HELPFUL, Preemption
+from extender.table import PodInfo, Table
+
+NO_NODES = "no nodes available to schedule pods"
+NO_VICTIMS_FOUND = "No preemption victims found for incoming pod"
+
+
+def fit_message(fit: Fit) -> str:
+    """Returns `0/8 nodes are available: 3 Insufficient cpu, 5 node(s) had untolerated taint(s).`"""
+    if fit.refused_at_once:
+        return f"{_none_of(len(fit.rows))}: {', '.join(fit.refusals[0].reasons)}."
+    counts: Counter[str] = Counter()
+    for refusal, rows in zip(fit.refusals, rows_per_refusal(fit), strict=True):
+        counts.update({reason: rows for reason in refusal.reasons if rows})
+    return _histogram(len(fit.rows), counts)
+
+
+def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
+    """Returns what a preemption that found no candidate adds to the message; empty if it nominated a node.
+
+    A node where evictions could help but are not enough is counted under what it lacks now. Upstream counts what it
+    would lack without the victims. The text is usually the same: a node that still lacks cpu lacks it now.
+    """
+    if preemption.nominated_node is not None:
+        return ""
+    if preemption.reason != NOT_HELPFUL:
+        return f"preemption: {preemption.reason}"
+    with_victims = table.pods.row[(table.pods.row >= 0) & (table.pods.priority < pod.priority)]
+    without_victims = ~np.isin(fit.rows, with_victims)
+    counts: Counter[str] = Counter()
+    for cause, refusal in enumerate(fit.refusals):
+        refused = fit.cause == cause
+        if not refusal.may_be_preempted:
+            counts[NOT_HELPFUL] += int(refused.sum())
+            continue
+        counts[NO_VICTIMS_FOUND] += int((refused & without_victims).sum())
+        counts.update(dict.fromkeys(refusal.reasons, int((refused & ~without_victims).sum())))
+    return f"preemption: {_histogram(len(fit.rows), +counts)}"
+
+
+def rows_per_refusal(fit: Fit) -> list[int]:
+    """Returns the number of rows that each of `fit.refusals` refused."""
+    counts: list[int] = np.bincount(fit.cause[fit.cause >= 0], minlength=len(fit.refusals)).tolist()
+    return counts
+
+
+def _none_of(nodes: int) -> str:
+    return f"0/{nodes} nodes are available"
+
+
+def _histogram(nodes: int, counts: Counter[str]) -> str:
+    parts = ", ".join(sorted(f"{rows} {reason}" for reason, rows in counts.items()))
+    return f"{_none_of(nodes)}: {parts}." if parts else f"{_none_of(nodes)}:"
