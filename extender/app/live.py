@@ -15,7 +15,7 @@ import yaml
 
 from extender.cluster.http.credentials import Kubeconfig, credentials_of
 from extender.cluster.http.kube_client import KubeClient, error_of
-from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.paging import list_all
 from extender.config.settings import Settings
 from extender.errors import ClusterError, NotFound, Refused

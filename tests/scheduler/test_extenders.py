@@ -143,7 +143,10 @@ def test_a_failing_filter(started: Started, answer: Any, message: str, ignorable
 def test_status_500_fails_the_pod(started: Started) -> None:
     fake = started.add({"filter": all_pass})
     fake.status = 500
-    assert unfit(started.decide(make_pod("p"), table_of(*nodes("a")))).message == f"{fake.url}/filter answers 500"
+    assert (
+        unfit(started.decide(make_pod("p"), table_of(*nodes("a")))).message
+        == f"{fake.url}/filter answered with status 500"
+    )
 
 
 def test_whole_nodes_where_they_are_not_cached(started: Started) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
-from extender.cluster.http.http1 import BrokenExchange, Hung
+from extender.cluster.http.exchange import BrokenExchange, Hung
 from extender.cluster.http.kube_client import CALL_SECONDS, KubeClient, error_of, message_of
 from extender.errors import OutcomeUnknown, Refused
 from tests.simulation.api_server import ApiServer, Reply

@@ -19,7 +19,7 @@ from extender.app.doctor.scheduler_config import (
 from extender.app.policies import policy_of
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.paging import list_all
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile

@@ -1,6 +1,6 @@
-"""The address of an API server and the credentials there, as the `kubernetes` client reads a kubeconfig or an account.
+"""Reads the address of an API server and the credentials for it, from a kubeconfig or from a service account.
 
-The client is imported when a cluster is asked for, not before: it takes 9 MiB and a tenth of a second.
+The `kubernetes` client does the reading. It is imported on first use only, because it takes 9 MiB and 0.1 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _SHOWN_CHARACTERS = 300
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A plugin's grant; upstream ExecCredentialStatus. `expiration_timestamp` is RFC 3339, "" without an end."""
+    """The credentials that a plugin returns (upstream ExecCredentialStatus).
+
+    Attributes:
+        expiration_timestamp: in RFC 3339, "" if they do not expire.
+    """
 
     token: str = ""
     client_certificate_data: str = ""
@@ -46,63 +50,66 @@ _CREDENTIAL = msgspec.json.Decoder(_ExecCredential)
 
 
 def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: Path) -> ExecStatus:
-    """Runs the command of `spec`, a kubeconfig's `exec`, in `directory`, and returns what it grants.
+    """Runs the credential plugin of `spec`, a kubeconfig's `exec`, in `directory`; returns its credentials.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: it cannot be run, fails, hangs for `PLUGIN_SECONDS` or grants nothing.
+        OSError, ValueError, KeyError, TypeError: it cannot be run, fails, returns no credentials, or takes longer than
+            `PLUGIN_SECONDS`.
     """
     info: dict[str, Any] = {"interactive": False}
     if spec.get("provideClusterInfo"):
         info["cluster"] = cluster
     request = {"apiVersion": spec["apiVersion"], "kind": "ExecCredential", "spec": info}
-    environment = {each["name"]: each["value"] for each in spec.get("env") or ()}
+    environment = {variable["name"]: variable["value"] for variable in spec.get("env") or ()}
     environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(request).decode()
     command = [spec["command"], *(spec.get("args") or ())]
     output = _output_of(command, {**os.environ, **environment}, directory)
     try:
         credential = _CREDENTIAL.decode(output)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"credential plugin {command[0]}: its output is no ExecCredential: {error}") from None
+        raise ValueError(f"credential plugin {command[0]}: its output is not an ExecCredential: {error}") from None
     if credential.api_version != spec["apiVersion"]:
-        raise ValueError(f"credential plugin {command[0]} speaks {credential.api_version}, not {spec['apiVersion']}")
+        raise ValueError(
+            f"credential plugin {command[0]}: expected apiVersion {spec['apiVersion']}, got {credential.api_version}"
+        )
     status = credential.status
     if not (status.token or (status.client_certificate_data and status.client_key_data)):
-        raise ValueError(f"credential plugin {command[0]} grants neither a token nor a certificate with its key")
+        raise ValueError(f"credential plugin {command[0]} returned neither a token nor a certificate with its key")
     return status
 
 
 def _output_of(command: list[str], environment: Mapping[str, str], directory: Path) -> bytes:
-    # A group of its own, so that what the plugin has started ends with it.
-    process = subprocess.Popen(  # noqa: S603  the kubeconfig names it, as it names whom to trust
+    # A process group of its own, so that the plugin's child processes are killed with it.
+    process = subprocess.Popen(  # noqa: S603  the kubeconfig names the command, as it names the trusted CA
         command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
-        output, complaint = process.communicate(timeout=PLUGIN_SECONDS)
+        output, error_output = process.communicate(timeout=PLUGIN_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        raise ValueError(f"credential plugin {command[0]} did not end in {PLUGIN_SECONDS:g} s") from None
+        raise ValueError(f"credential plugin {command[0]} took longer than {PLUGIN_SECONDS:g} s") from None
     if process.returncode:
-        said = complaint.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
-        raise ValueError(f"credential plugin {command[0]} failed with status {process.returncode}: {said}")
+        shown = error_output.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
+        raise ValueError(f"credential plugin {command[0]} failed with status {process.returncode}: {shown}")
     return output
 
 
-_RELOAD_SECONDS = 60.0  # a service account's token lives for an hour, and is replaced ten minutes before its end
+_RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour and replaced ten minutes before its end
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
-_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # raised on a file of odd form
+_FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)  # of a malformed file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientConfig:
-    """One reading of the credentials.
+    """The credentials as they were read at one time.
 
     Attributes:
-        base: path that all paths of the API stand under; empty as a rule.
-        authorization: the header; None: there is none.
-        valid_until: when the credentials are to be read again, in monotonic seconds.
-        material: what the endpoint was made of, to see whether another is needed.
+        base: the path before all paths of the API, usually "".
+        authorization: the header, None without one.
+        valid_until: when the credentials must be read again, in monotonic seconds.
+        material: everything that the endpoint depends on; if it has changed, a new endpoint is needed.
     """
 
     endpoint: Endpoint
@@ -113,30 +120,31 @@ class ClientConfig:
 
 
 class Kubeconfig:
-    """A kubeconfig file and one of its contexts, by default its current one."""
+    """A kubeconfig file and one of its contexts, by default the current one."""
 
     def __init__(self, path: Path, context: str | None = None) -> None:
-        self._path, self._context = path, context
-        self._granted: ExecStatus | None = None
-        self._granted_until = 0.0
+        self._path = path
+        self._context = context
+        self._plugin_credentials: ExecStatus | None = None
+        self._plugin_credentials_until = 0.0
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:
-        """Reads them as they are now. The endpoint is that of `before` unless it has changed.
+        """Reads the credentials. The endpoint is that of `before` unless something about it has changed.
 
         Args:
-            rejected: the API server no longer accepts what `before` has.
+            rejected: the API server no longer accepts the credentials of `before`.
 
         Raises:
-            ConfigurationError: they cannot be read.
+            ConfigurationError: the credentials cannot be read.
         """
         if not self._path.is_file():
-            what = "it is no file" if self._path.exists() else "no such file"
-            raise ConfigurationError([f"kubeconfig {self._path}: {what}"])
+            reason = "not a file" if self._path.exists() else "no such file"
+            raise ConfigurationError([f"kubeconfig {self._path}: {reason}"])
         import yaml
         from kubernetes.config import ConfigException
 
         if rejected:
-            self._granted = None
+            self._plugin_credentials = None
         try:
             return self._read(yaml.safe_load(self._path.read_bytes()), before)
         except (ConfigException, yaml.YAMLError, *_FAULTY) as error:
@@ -147,8 +155,8 @@ class Kubeconfig:
         from kubernetes.config.kube_config import KubeConfigLoader
 
         document = copy.deepcopy(document)
-        user, cluster = _chosen(document, self._context)
-        # The client would go on as nobody where the plugin fails, and wait for as long as it hangs.
+        user, cluster = _user_and_cluster(document, self._context)
+        # If a plugin fails, the client would go on without credentials; if it hangs, the client would wait for ever.
         plugin = user.pop("exec", None) if not user.get("token") and not user.get("tokenFile") else None
         configuration = Configuration()
         loader = KubeConfigLoader(document, self._context, config_base_path=str(self._path.parent.resolve()))  # type: ignore[no-untyped-call]  # the client ships a marker but few types
@@ -157,31 +165,35 @@ class Kubeconfig:
         except (AttributeError, KeyError, TypeError) as error:
             if "auth-provider" not in user:
                 raise
-            raise ValueError(f"users: auth-provider gives no token, use exec in its place: {one_line(error)}") from None
+            raise ValueError(f"users: auth-provider returns no token, use exec instead: {one_line(error)}") from None
         url = split_http_url(configuration.host)
         if plugin is None:
-            # What a provider's own client has fetched is fetched again when the API server says so.
+            # An auth-provider's token is read again only when the API server rejects it.
             seconds = inf if "auth-provider" in user else _RELOAD_SECONDS
             return _config(configuration, before, time.monotonic() + seconds)
         _require_tls(url)
-        granted = self._grant(plugin, cluster)
-        if granted.token:
-            configuration.api_key["BearerToken"] = f"Bearer {granted.token}"
-        pem = f"{granted.client_certificate_data}\n{granted.client_key_data}".strip().encode()
-        return _config(configuration, before, min(self._granted_until, time.monotonic() + _RELOAD_SECONDS), pem)
+        credentials = self._credentials_of(plugin, cluster)
+        if credentials.token:
+            configuration.api_key["BearerToken"] = f"Bearer {credentials.token}"
+        pem = f"{credentials.client_certificate_data}\n{credentials.client_key_data}".strip().encode()
+        valid_until = min(self._plugin_credentials_until, time.monotonic() + _RELOAD_SECONDS)
+        return _config(configuration, before, valid_until, pem)
 
-    def _grant(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
-        if self._granted is None or time.monotonic() >= self._granted_until:
-            self._granted = run_plugin(plugin, cluster, self._path.parent.resolve())
-            self._granted_until = time.monotonic() + _seconds_until(self._granted.expiration_timestamp)
-        return self._granted
+    def _credentials_of(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecStatus:
+        """Returns the plugin's credentials, and runs it first if the last ones have expired."""
+        credentials = self._plugin_credentials
+        if credentials is None or time.monotonic() >= self._plugin_credentials_until:
+            credentials = run_plugin(plugin, cluster, self._path.parent.resolve())
+            self._plugin_credentials = credentials
+            self._plugin_credentials_until = time.monotonic() + _seconds_until(credentials.expiration_timestamp)
+        return credentials
 
 
 class ServiceAccount:
-    """The account of the pod that this process runs in."""
+    """The service account of the pod that this process runs in."""
 
     def load(self, before: ClientConfig | None = None, *, rejected: bool = False) -> ClientConfig:  # noqa: ARG002
-        """See Kubeconfig; `rejected` makes no difference, for files are read every time."""
+        """See Kubeconfig. `rejected` makes no difference, because the files are read every time."""
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException, load_incluster_config
 
@@ -190,47 +202,48 @@ class ServiceAccount:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # as above
             return _config(configuration, before, time.monotonic() + _RELOAD_SECONDS)
         except (ConfigException, *_FAULTY) as error:
-            instead = f"there is no service account to use instead ({one_line(error)})"
-            raise ConfigurationError([f"no kubeconfig was given, and {instead}: give --kubeconfig FILE"]) from None
+            reason = f"this pod has no service account to use instead ({one_line(error)})"
+            raise ConfigurationError([f"no kubeconfig was given, and {reason}: set --kubeconfig FILE"]) from None
 
 
 Credentials = Kubeconfig | ServiceAccount
 
 
 def credentials_of(kubeconfig: Path | None) -> Credentials:
-    """Returns those of the file, or without one those of the pod that this process runs in."""
+    """Returns the credentials of the file, or of the pod's service account if no file is given."""
     return Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount()
 
 
-def _chosen(document: Any, context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the context's user and cluster; an empty user where it names none. Raises ValueError with the field."""
+def _user_and_cluster(document: Any, context_name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the context's user ({} if it names none) and its cluster. Raises ValueError with the field."""
     if not isinstance(document, dict):
-        raise ValueError("want a mapping with clusters, users, contexts and current-context")
-    if not (name := context or document.get("current-context")):
+        raise ValueError("expected a mapping with clusters, users, contexts and current-context")
+    if not (name := context_name or document.get("current-context")):
         raise ValueError("current-context: required")
-    chosen = _named(document, "context", name)
-    user = _named(document, "user", chosen["user"]) if chosen.get("user") else {}
-    return user, _named(document, "cluster", chosen.get("cluster"))
+    context = _named(document, "context", name)
+    user = _named(document, "user", context["user"]) if context.get("user") else {}
+    return user, _named(document, "cluster", context.get("cluster"))
 
 
 def _named(document: Mapping[str, Any], kind: str, name: object) -> dict[str, Any]:
-    """Returns the `user` of this name under `users`, and the like. Raises ValueError where there is none."""
+    """Returns the `kind` (user, cluster, context) of the entry with this name. Raises ValueError if it is missing."""
     entries = document.get(field := f"{kind}s")
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise ValueError(f"{field}: want a list of entries with name and {kind}")
-    found = next((each for each in entries if each.get("name") == name), None)
-    if found is None:
-        raise ValueError(f"{field}: there is no {name!r}")
-    if isinstance(said := found.get(kind) or {}, dict):
-        return said
-    raise ValueError(f"{field}: {name!r}: {kind}: want a mapping")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{field}: expected a list of entries with name and {kind}")
+    entry = next((entry for entry in entries if entry.get("name") == name), None)
+    if entry is None:
+        raise ValueError(f"{field}: {name!r} not found")
+    value = entry.get(kind) or {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{field}: {name!r}: {kind}: expected a mapping")
+    return value
 
 
 def _config(configuration: Any, before: ClientConfig | None, valid_until: float, pem: bytes = b"") -> ClientConfig:
-    """Makes a ClientConfig of a kubernetes.client.Configuration. `pem`: a plugin's certificate with its key.
+    """Returns a ClientConfig for a kubernetes.client.Configuration. `pem`: the plugin's certificate and key.
 
     Raises:
-        OSError, ValueError: certificates cannot be read, or the token cannot be sent.
+        OSError, ValueError: a certificate cannot be read, or the token cannot be sent.
     """
     url = split_http_url(configuration.host)
     authorization = _authorization(configuration, url)
@@ -255,13 +268,13 @@ def _authorization(configuration: Any, url: SplitResult) -> str | None:
         return None
     _require_tls(url)
     if not (token.isascii() and token.isprintable()):
-        raise ValueError("the token holds a line break, or another character that no header may hold")
+        raise ValueError("the token contains a line break or another character that a header cannot have")
     return str(token)
 
 
 def _require_tls(url: SplitResult) -> None:
     if url.scheme != "https":
-        raise ValueError(f"{url.geturl()} is no https URL: a token would be sent for everyone to read")
+        raise ValueError(f"{url.geturl()} is not an https URL: the token would be sent unencrypted")
 
 
 def _tls_context(configuration: Any, authorities: str | None, certificate: bytes) -> ssl.SSLContext:
@@ -272,12 +285,12 @@ def _tls_context(configuration: Any, authorities: str | None, certificate: bytes
 
 
 def _authorities(configuration: Any) -> str | None:
-    """Returns the certificates to trust (PEM); None: those of the system. Raises OSError, ValueError."""
+    """Returns the trusted authorities (PEM), None for those of the system. Raises OSError, ValueError."""
     if not configuration.ssl_ca_cert:
         return configuration.ca_cert_data or None
     authorities = Path(configuration.ssl_ca_cert).read_text("ascii")
-    if not authorities.strip():  # the ssl module would trust the system's instead
-        raise ValueError("the certificate authority is empty, or no base64")
+    if not authorities.strip():  # the ssl module would trust the system's authorities instead
+        raise ValueError("the certificate authority is empty or not base64")
     return authorities
 
 
@@ -293,8 +306,8 @@ def _proxy(configuration: Any) -> SplitResult | None:
 
 
 def _seconds_until(timestamp: str) -> float:
-    """Returns how long a plugin's grant is good for; raises ValueError where its end is no time."""
+    """Returns the seconds until credentials with this expiration must be renewed. Raises ValueError."""
     if not timestamp:
         return inf
-    left = datetime.fromisoformat(timestamp).timestamp() - time.time()
-    return max(left - _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS)
+    valid_seconds = datetime.fromisoformat(timestamp).timestamp() - time.time()
+    return max(valid_seconds - _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS)

@@ -1,4 +1,4 @@
-"""A server's address, and connections to it: directly or through a proxy, with TLS or without."""
+"""The address of a server, and how to connect to it: directly or through a proxy, with TLS or without."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from extender.errors import Refused
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Endpoint:
-    """One server, compared by identity: a connection to one serves no other, for their credentials may differ.
+    """One server with one set of credentials. Compared by identity: connections are not shared between two endpoints.
 
     Attributes:
-        host: for the Host header.
+        host: the Host header.
         server_name: the name that the server's certificate must have.
-        tls: None: plain HTTP.
+        tls: None for plain HTTP.
     """
 
     host: str
@@ -35,7 +35,7 @@ class Endpoint:
         """Opens a connection, TLS included.
 
         Raises:
-            Refused: there is none to be had in that time; stands as status 503, as a gateway would say.
+            Refused: the server cannot be reached in that time; the status is 503, which a gateway would answer.
         """
         sock = None
         try:
@@ -58,36 +58,36 @@ class Endpoint:
 
 
 def address_of(url: SplitResult) -> tuple[str, int]:
-    """Returns host and port; the scheme's port where the URL has none. Raises ValueError."""
+    """Returns the host and the port, by default that of the scheme. Raises ValueError."""
     return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
 
 
 def split_http_url(text: str) -> SplitResult:
-    """Returns the parts of an http(s) URL. Raises ValueError where it is none."""
+    """Returns the parts of an http or https URL. Raises ValueError for any other text."""
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError(f"server {text!r} is no http(s) URL")
+        raise ValueError(f"server {text!r} is not an http or https URL")
     return url
 
 
 def client_context(
     authorities: str | None, pem: bytes, *, verified: bool, cafile: Path | None = None
 ) -> ssl.SSLContext:
-    """Returns a context that trusts `authorities` (PEM), else `cafile`, else the system's.
+    """Returns a context that trusts `authorities` (PEM), or else `cafile`, or else the system's authorities.
 
     Args:
-        pem: the client's certificate and key; empty: none.
-        verified: the server's certificate is looked at.
+        pem: the client's certificate and key, b"" without one.
+        verified: the server's certificate is verified.
 
     Raises:
-        OSError: certificates cannot be read (ssl.SSLError).
+        OSError: a certificate cannot be read (ssl.SSLError).
     """
     context = ssl.create_default_context(cafile=None if authorities else cafile, cadata=authorities)
     if not verified:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if pem:
-        with tempfile.NamedTemporaryFile() as file:  # the ssl module takes it from a file only, for its owner's eyes
+        with tempfile.NamedTemporaryFile() as file:  # the ssl module reads it only from a file; this one is private
             file.write(pem)
             file.flush()
             context.load_cert_chain(file.name)
@@ -95,10 +95,10 @@ def client_context(
 
 
 def content(path: str | Path | None) -> bytes:
-    """Returns what is in the file; nothing where there is none."""
+    """Returns the content of the file, b"" if no path is given."""
     return Path(path).read_bytes() if path else b""
 
 
 def one_line(error: Exception) -> str:
-    """Returns the error's message in one line; its type where it has none."""
+    """Returns the error's message in one line, or its type if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,6 +1,6 @@
-"""Calls to another extender, as the stock scheduler makes them: one POST, one answer of status 200, one time limit.
+"""Calls another extender as kube-scheduler does: one POST, one response with status 200, one time limit.
 
-Source: upstream HTTPExtender.send and makeTransport. A call is never repeated: what it asked may have been done.
+Upstream: HTTPExtender.send and makeTransport. A call is never repeated, because the first one may have had its effect.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ import time
 from urllib.parse import urlsplit
 
 from extender.cluster.http.endpoint import Endpoint, address_of, client_context, content
-from extender.cluster.http.http1 import BrokenExchange, Response
+from extender.cluster.http.exchange import BrokenExchange, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.model.extenders import ExtenderConfig, TLSConfig
 
 LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
-_IDLE_KEPT = 16
+_MOST_IDLE = 16
 _HEADERS = {"User-Agent": "extender", "Content-Type": "application/json", "Accept": "application/json"}
 _OK = 200
 
 
 class HttpExtender:
-    """One extender, for scheduler.extenders. Any number of calls at once, over connections that are kept."""
+    """One other extender; any number of calls at once, over connections that stay open."""
 
     def __init__(self, config: ExtenderConfig) -> None:
-        """Raises ConfigurationError where the certificates cannot be read."""
-        url = urlsplit(config.url_prefix)
-        self._prefix, self._path = config.url_prefix.rstrip("/"), url.path.rstrip("/")
+        """Raises ConfigurationError if the certificates cannot be read."""
+        self._prefix = config.url_prefix.rstrip("/")
+        self._path = urlsplit(config.url_prefix).path.rstrip("/")
         self._timeout_seconds = config.timeout_seconds
         self._endpoint = endpoint_of(config)
-        self._pool = ConnectionPool(config.timeout_seconds, _IDLE_KEPT)
+        self._pool = ConnectionPool(config.timeout_seconds, _MOST_IDLE)
         self.close = self._pool.close
 
     def post(self, verb: str, body: bytes) -> bytes:
-        """Returns the body of the answer to a call.
+        """Returns the body of the response to a call.
 
         Raises:
-            Refused: the extender cannot be reached, or answered with a status of 4xx other than 408.
-            OutcomeUnknown: no answer came in time, or one of another status: what was asked may have been done.
+            Refused: the extender cannot be reached, or answered with a status 4xx other than 408.
+            OutcomeUnknown: no response arrived in time, or one with another status; the call may have had its effect.
         """
         url = f"{self._prefix}/{verb}"
         request = Request("POST", f"{self._path}/{verb}", _HEADERS, body)
@@ -53,20 +53,20 @@ class HttpExtender:
         except Refused as error:
             raise Refused(f"{url}: {error}", error.status) from None
         if response.status != _OK:
-            message = f"{url} answers {response.status}"
+            message = f"{url} answered with status {response.status}"
             refused = 400 <= response.status < 500 and response.status != 408
             raise Refused(message, response.status) if refused else OutcomeUnknown(message)
         return data
 
 
 def endpoint_of(config: ExtenderConfig) -> Endpoint:
-    """Returns where the extender is called. Raises ConfigurationError where the certificates cannot be read."""
+    """Returns the extender's endpoint. Raises ConfigurationError if the certificates cannot be read."""
     url = urlsplit(config.url_prefix)
     address = address_of(url)
     try:
         tls = _context(config.tls) if url.scheme == "https" else None
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigurationError([f"extender {config.url_prefix}: its certificates: {error}"]) from None
+        raise ConfigurationError([f"extender {config.url_prefix}: certificates: {error}"]) from None
     return Endpoint(url.netloc, address, config.tls.server_name or address[0], tls)
 
 
@@ -75,7 +75,7 @@ def _read(response: Response) -> bytes:
     for piece in response.pieces():
         data += piece
         if len(data) > LARGEST_ANSWER_BYTES:
-            raise BrokenExchange(f"the answer is larger than {LARGEST_ANSWER_BYTES} bytes")
+            raise BrokenExchange(f"the response is larger than {LARGEST_ANSWER_BYTES} bytes")
     return bytes(data)
 
 

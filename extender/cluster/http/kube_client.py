@@ -1,4 +1,4 @@
-"""Calls to the API server: kept connections, time limits on everything, credentials that may change under way."""
+"""Calls to the API server, with time limits on everything and credentials that may change at any time."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from urllib.parse import urlencode
 import msgspec
 
 from extender.cluster.http.credentials import ClientConfig, Credentials
-from extender.cluster.http.http1 import Response
+from extender.cluster.http.exchange import Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
 
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0
-_RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials: a plugin may take longer, or hang
-_AGAIN_SECONDS = 10.0
+_RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials: a credential plugin may take longer, or hang
+_RETRY_SECONDS = 10.0
 JSON = "application/json"
 _UNAUTHORIZED = 401
-_SETTLING = (404, 409)  # they tell how things stand, whichever of two sendings made them so
-# A gateway says so when it has given up waiting, whatever has become of the request behind it; 499 is nginx's.
-_SAYING_NOTHING = (408, 499)
+_CONCLUSIVE = (404, 409)  # these describe the object, whichever of two attempts had its effect
+# A gateway sends these when it stops waiting; the request behind it may still have its effect. 499 is nginx's.
+_INCONCLUSIVE = (408, 499)
 
-_NO_ANSWER = "<error>"  # as client-go's metrics say it
+_NO_RESPONSE = "<error>"  # as in client-go's metrics
 ObserveRequest = Callable[[str, str, str, float], object]
-"""(method, host, status code or "<error>", seconds until the answer's head)."""
+"""Receives the method, the host, the status code or "<error>", and the seconds until the response's head arrived."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Status(msgspec.Struct, gc=False):
-    """metav1.Status: what the API server says when it refuses."""
+    """metav1.Status, the body of a refusal."""
 
     message: str = ""
     reason: str = ""
@@ -54,12 +54,12 @@ class Caller(ABC):
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """Sends `body`; returns the answer's body. Nothing is sent later than `timeout_seconds` from now.
+        """Sends `body` and returns the response's body. Nothing is sent later than `timeout_seconds` from now.
 
         Raises:
-            Refused: the API server said no (status 4xx: Conflict, NotFound among them), or cannot be reached (503).
-            OutcomeUnknown: any other status than 2xx, an answer that cannot be read, or none; or the first of two
-                sendings got none and the second was turned down: that says nothing of the first.
+            Refused: the API server refused (status 4xx, with Conflict and NotFound), or cannot be reached (503).
+            OutcomeUnknown: no response, an unreadable one, or a status other than 2xx and 4xx. If the first attempt got
+                no response, also a refusal of the second, because it says nothing about the first.
         """
 
     def call_for(
@@ -71,30 +71,32 @@ class Caller(ABC):
         content_type: str = JSON,
         timeout_seconds: float = CALL_SECONDS,
     ) -> T:
-        """Returns the answer's object; see `call`. Raises OutcomeUnknown, too, where it cannot be decoded."""
+        """Returns the decoded response; see `call`. Raises OutcomeUnknown also if it cannot be decoded."""
         data = self.call(method, path, body, content_type, timeout_seconds)
         try:
             return decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise OutcomeUnknown(f"the answer to {method} {path} cannot be read: {error}") from None
+            raise OutcomeUnknown(f"the response to {method} {path} cannot be read: {error}") from None
 
 
 class KubeClient(Caller):
-    """Any number of calls at once, as the credentials say that stand at the time."""
+    """Calls one API server with the current credentials; any number of calls at once."""
 
     def __init__(self, credentials: Credentials, observe: ObserveRequest = lambda *_: None) -> None:
-        """`observe` is told of every request. Raises ConfigurationError where the credentials cannot be read."""
-        self._credentials, self._observe = credentials, observe
+        """`observe` receives every request. Raises ConfigurationError if the credentials cannot be read."""
+        self._credentials = credentials
+        self._observe = observe
         self._config = credentials.load()
         self._headers = {"User-Agent": f"extender/{version('extender')}", "Accept": JSON}
         self._pool = ConnectionPool(CONNECT_SECONDS)
         self._lock = threading.Lock()
-        self._renewed: threading.Event | None = None  # set when the renewal under way is over
-        self._renewal_began_at = self._renew_again_at = 0.0
+        self._renewed: threading.Event | None = None  # set at the end of the present renewal
+        self._renewal_began_at = 0.0
+        self._renew_again_at = 0.0
 
     @property
     def address(self) -> str:
-        """The URL of the API server."""
+        """Returns the URL of the API server."""
         endpoint = self._config.endpoint
         return f"{'https' if endpoint.tls else 'http'}://{endpoint.host}{self._config.base}"
 
@@ -102,11 +104,11 @@ class KubeClient(Caller):
     def get(
         self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = JSON
     ) -> Iterator[Response]:
-        """Sends a GET; the response, whatever its status, is read within the block.
+        """Sends a GET; the caller reads the response, of any status, within the block.
 
         Raises:
-            Refused: the API server could not be reached.
-            OutcomeUnknown: no answer came in `silence_seconds`, or it broke off.
+            Refused: the API server cannot be reached.
+            OutcomeUnknown: no response arrived in `silence_seconds`, or it ended too early.
         """
         config = self._current()
         target = config.base + (f"{path}?{urlencode(query)}" if query else path)
@@ -119,12 +121,13 @@ class KubeClient(Caller):
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """See Caller. A body is sent a second time if a kept connection turns out to be dead."""
+        """See Caller. The request is sent again if the server had closed the idle connection."""
         headers = {"Content-Type": content_type} if body else {}
-        config, deadline = self._current(), time.monotonic() + timeout_seconds
-        status, data = self._whole(config, method, path, body, headers, deadline)
+        config = self._current()
+        deadline = time.monotonic() + timeout_seconds
+        status, data = self._send(config, method, path, body, headers, deadline)
         if status == _UNAUTHORIZED and (renewed := self._renew(config)) is not config:
-            status, data = self._whole(renewed, method, path, body, headers, deadline)
+            status, data = self._send(renewed, method, path, body, headers, deadline)
         if not 200 <= status < 300:
             raise error_of(status, data)
         return data
@@ -133,7 +136,7 @@ class KubeClient(Caller):
         """Ends every connection; threads that wait on one wake up with an OutcomeUnknown."""
         self._pool.close()
 
-    def _whole(
+    def _send(
         self,
         config: ClientConfig,
         method: str,
@@ -146,16 +149,17 @@ class KubeClient(Caller):
         with self._exchange(config, request, deadline - time.monotonic(), deadline) as response:
             data = response.read()
         status = response.status
-        if response.repeated and not 200 <= status < 300 and status not in _SETTLING:
-            raise OutcomeUnknown(f"no answer, and then {status}: {message_of(data)}")
+        if response.repeated and not 200 <= status < 300 and status not in _CONCLUSIVE:
+            raise OutcomeUnknown(f"no response, and then {status}: {message_of(data)}")
         return status, data
 
     @contextmanager
     def _exchange(
         self, config: ClientConfig, request: Request, silence_seconds: float, deadline: float = inf
     ) -> Iterator[Response]:
-        """Sends the request, and has it observed once the head of its answer is there, or none is to come."""
-        code, began_at = _NO_ANSWER, time.monotonic()
+        """Sends the request, and reports it when the response's head has arrived or the exchange has failed."""
+        code = _NO_RESPONSE
+        began_at = time.monotonic()
         try:
             with self._pool.exchange(config.endpoint, request, silence_seconds, deadline=deadline) as response:
                 code = str(response.status)
@@ -165,7 +169,7 @@ class KubeClient(Caller):
             self._begin_renewal(config, rejected=False)
             raise
         finally:
-            if code is _NO_ANSWER:
+            if code is _NO_RESPONSE:
                 self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
 
     def _headers_of(self, config: ClientConfig, own: Mapping[str, str]) -> Mapping[str, str]:
@@ -183,28 +187,29 @@ class KubeClient(Caller):
         return config
 
     def _renew(self, rejected: ClientConfig) -> ClientConfig:
-        """Returns credentials that were read later than `rejected`, or these if that takes too long."""
+        """Returns credentials that were read after `rejected`, or `rejected` itself if that takes too long."""
         renewed = self._begin_renewal(rejected, rejected=True)
         if renewed is not None:
             in_thread(lambda: renewed.wait(self._renewal_began_at + _RENEWAL_SECONDS - time.monotonic()))
         return self._config
 
     def _begin_renewal(self, config: ClientConfig, *, rejected: bool) -> threading.Event | None:
-        """Has a thread read the credentials, unless one does, or did a moment ago; no call waits for a plugin.
+        """Reads the credentials in a thread, unless one does so now or did a moment ago.
 
-        Also where the server cannot be reached: its certificate may be by another CA now.
+        It is called after a 401, and also if the server cannot be reached, because its CA may have changed.
         """
         with self._lock:
             now = time.monotonic()
             if self._config is not config or self._renewed is not None or now < self._renew_again_at:
                 return self._renewed
-            self._renewal_began_at, self._renew_again_at = now, now + _AGAIN_SECONDS
+            self._renewal_began_at = now
+            self._renew_again_at = now + _RETRY_SECONDS
             renewed = threading.Event()
             arguments = (config, rejected, renewed)
             try:
                 threading.Thread(target=self._load, args=arguments, name="credentials", daemon=True).start()
-            except RuntimeError as error:  # there are too many
-                logger.warning("the credentials cannot be read anew, and are tried again: %s", error)
+            except RuntimeError as error:  # the limit of threads is reached
+                logger.warning("credentials not read, retrying reason=%r", str(error))
                 return None
             self._renewed = renewed
             return renewed
@@ -216,7 +221,7 @@ class KubeClient(Caller):
                 self._pool.retire(before.endpoint)
             self._config = config
         except ConfigurationError as error:
-            logger.warning("the credentials cannot be read anew, and are tried again: %s", error)
+            logger.warning("credentials not read, retrying reason=%r", str(error))
         finally:
             with self._lock:
                 self._renewed = None
@@ -224,22 +229,22 @@ class KubeClient(Caller):
 
 
 def error_of(status: int, body: bytes) -> ClusterError:
-    """Returns the error that an answer of another status than 2xx stands for.
+    """Returns the error for a response with a status other than 2xx.
 
-    Only a status of 4xx with a message that can be read is the API server's own "no".
+    Only a status 4xx with a body that is text is a refusal by the API server itself.
     """
     message = f"{status}: {message_of(body)}"
-    if not 400 <= status < 500 or status in _SAYING_NOTHING or not _is_text(body):
+    if not 400 <= status < 500 or status in _INCONCLUSIVE or not _is_text(body):
         return OutcomeUnknown(message)
-    kind = {404: NotFound, 409: Conflict}.get(status, Refused)
-    return kind(message, status)
+    error = {404: NotFound, 409: Conflict}.get(status, Refused)
+    return error(message, status)
 
 
 _STATUS = msgspec.json.Decoder(Status)
 
 
 def message_of(body: bytes) -> str:
-    """Returns the message of a Status, or the beginning of whatever `body` is, in one line."""
+    """Returns the message of a Status, or the first 200 bytes of any other body, in one line."""
     try:
         return _STATUS.decode(body).message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,9 @@
-"""Kept connections: any number of exchanges at once, the connection that was used last is used first."""
+"""Connections that stay open between requests: any number of exchanges at once, the most recently used one first.
+
+Hand-made because `exchange` is, whose head says what that saves, and because urllib3's pool brings its own connections.
+After one connection has hung, this one closes all that were idle at that time. It repeats a request only if the server
+had closed the connection before the first byte of the response.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from extender.cluster.http.endpoint import Endpoint
-from extender.cluster.http.http1 import BrokenExchange, HttpConnection, Hung, Response
+from extender.cluster.http.exchange import BrokenExchange, HttpConnection, Hung, Response
 from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
 
@@ -26,13 +31,14 @@ class Request(NamedTuple):
 
 
 class ConnectionPool:
-    """Connections that are free are used again, as long as they lead to the endpoint that is asked.
+    """The connections of one client, by endpoint.
 
-    Where one connection hangs, none that was idle at that time is used again: what froze it froze them, too.
+    If one connection hangs, those that were idle at that time are not used again: whatever froze it froze them too.
     """
 
-    def __init__(self, connect_seconds: float, idle_kept: int = 64) -> None:
-        self._connect_seconds, self._idle_kept = connect_seconds, idle_kept
+    def __init__(self, connect_seconds: float, most_idle: int = 64) -> None:
+        self._connect_seconds = connect_seconds
+        self._most_idle = most_idle
         self._lock = threading.Lock()
         self._idle: list[tuple[Endpoint, HttpConnection]] = []
         self._busy: dict[HttpConnection, Endpoint] = {}
@@ -49,16 +55,16 @@ class ConnectionPool:
         deadline: float = inf,
         repeatable: bool = True,
     ) -> Iterator[Response]:
-        """Sends a request; the response's body is read within the block.
+        """Sends a request; the caller reads the response's body within the block.
 
         Args:
             silence_seconds: the longest pause in the response.
-            deadline: when it must be over, in monotonic seconds.
-            repeatable: it is sent a second time if a kept connection turns out to be dead.
+            deadline: the end of the exchange, in monotonic seconds.
+            repeatable: the request is sent again if the server had closed the idle connection.
 
         Raises:
             Refused: the server cannot be reached.
-            BrokenExchange: no response came in time, or it broke off.
+            BrokenExchange: no complete response arrived in time.
         """
         began_at = time.monotonic()
         try:
@@ -72,7 +78,7 @@ class ConnectionPool:
             raise
 
     def retire(self, endpoint: Endpoint) -> None:
-        """Uses no connection to `endpoint` again; exchanges under way may end."""
+        """Uses no connection to `endpoint` again; exchanges that have begun may end."""
         with self._lock:
             self._retired.add(endpoint)
         self._end_idle(endpoint=endpoint)
@@ -91,14 +97,16 @@ class ConnectionPool:
         repeated = False
         while True:
             connection = self._take(endpoint, deadline, repeated=repeated)
-            kept, connection.used, connection.deadline = connection.used, True, deadline
+            was_idle = connection.used
+            connection.used = True
+            connection.deadline = deadline
             try:
                 connection.send(*request)
                 return connection, Response(connection, silence_seconds, repeated=repeated)
             except BaseException as error:
                 self._put_back(connection, reusable=False)
-                # The server may close an idle connection at any moment, also as the request is on its way.
-                dead = kept and isinstance(error, BrokenExchange) and error.dead
+                # The server may close an idle connection at any moment, even while the request is sent.
+                dead = was_idle and isinstance(error, BrokenExchange) and error.dead
                 if not (repeatable and dead) or self._closed:
                     raise
                 repeated = True
@@ -106,24 +114,24 @@ class ConnectionPool:
     def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
         try:
             connection = (None if repeated else self._take_idle(endpoint)) or self._open(endpoint)
-            if time.monotonic() >= deadline:  # the process may have been stopped: another may lead by now
+            if time.monotonic() >= deadline:  # after a standstill of this process another may lead
                 self._put_back(connection, reusable=False)
-                raise Refused("it could not be sent in time", 503)
+                raise Refused("the request could not be sent in time", 503)
         except Refused as error:
-            if repeated:  # its first sending may have arrived: that it cannot be sent again is no refusal
-                raise OutcomeUnknown(f"no answer, and then {error}") from None
+            if repeated:  # the first attempt may have arrived, although the second could not be sent
+                raise OutcomeUnknown(f"no response, and then {error}") from None
             raise
         return connection
 
     def _take_idle(self, endpoint: Endpoint) -> HttpConnection | None:
-        """Returns a connection that is free, and that the server has not closed."""
+        """Returns an idle connection that the server has not closed, None if there is none."""
         while True:
             with self._lock:
-                found = next((entry for entry in reversed(self._idle) if entry[0] is endpoint), None)
-                if found is None:
+                entry = next((entry for entry in reversed(self._idle) if entry[0] is endpoint), None)
+                if entry is None:
                     return None
-                self._idle.remove(found)
-                connection = found[1]
+                self._idle.remove(entry)
+                connection = entry[1]
                 self._busy[connection] = endpoint
             if not connection.stale():
                 return connection
@@ -144,17 +152,17 @@ class ConnectionPool:
         with self._lock:
             endpoint = self._busy.pop(connection)
             in_use = endpoint not in self._retired and not self._closed
-            if reusable and in_use and len(self._idle) < self._idle_kept:
+            if reusable and in_use and len(self._idle) < self._most_idle:
                 self._idle.append((endpoint, connection))
                 return
         connection.close()
 
     def _end_idle(self, *, endpoint: Endpoint | None = None, idle_since_before: float = inf) -> None:
-        def is_meant(each: Endpoint, connection: HttpConnection) -> bool:
-            return (endpoint is None or each is endpoint) and connection.idle_since < idle_since_before
+        def is_to_end(its_endpoint: Endpoint, connection: HttpConnection) -> bool:
+            return (endpoint is None or its_endpoint is endpoint) and connection.idle_since < idle_since_before
 
         with self._lock:
-            ended = [connection for each, connection in self._idle if is_meant(each, connection)]
-            self._idle = [entry for entry in self._idle if not is_meant(*entry)]
+            ended = [connection for its_endpoint, connection in self._idle if is_to_end(its_endpoint, connection)]
+            self._idle = [entry for entry in self._idle if not is_to_end(*entry)]
         for connection in ended:
             connection.close()

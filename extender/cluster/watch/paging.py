@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from extender.cluster.http.kube_client import KubeClient, error_of
-from extender.cluster.watch.decoding import Page, read_page
+from extender.cluster.watch.api_objects import Page, read_page
 from extender.cluster.watch.list_watch_state import PAGE_SIZE, List
 from extender.model.kinds import Kind
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender.cluster.http.kube_client import Status
-from extender.cluster.watch.decoding import Malformed, decoders, read_page, version_number
+from extender.cluster.watch.api_objects import Malformed, decoders, read_page, version_number
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, ListWatchState, Step
 from extender.model.kinds import Kind
 from extender.model.meta import Object

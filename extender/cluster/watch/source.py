@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from random import Random
 
-from extender.cluster.http.http1 import Hung, Response
+from extender.cluster.http.exchange import Hung, Response
 from extender.cluster.http.kube_client import KubeClient, message_of
-from extender.cluster.watch.decoding import Malformed, decoders, version_number
+from extender.cluster.watch.api_objects import Malformed, decoders, version_number
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, Pause, Watch
 from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_all, list_query, query_of
 from extender.cluster.watch.reflector import Reflector

@@ -1,4 +1,4 @@
-"""The address of the cluster, and our identity there."""
+"""Kubeconfigs, service accounts and credential plugins become an endpoint and an authorization."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def write(directory: Path, **changes: Any) -> Path:
     return path
 
 
-def test_the_current_context_unless_another_is_named(tmp_path: Path) -> None:
+def test_the_current_context_is_used_unless_another_is_named(tmp_path: Path) -> None:
     path = write(tmp_path)
     assert Kubeconfig(path).load().endpoint.host == "127.0.0.1:1"
     other = Kubeconfig(path, "two").load()
     assert (other.endpoint.host, other.base) == ("localhost:2", "/k8s/clusters/c-1")
 
 
-def test_the_token(tmp_path: Path) -> None:
+def test_the_token_becomes_the_authorization_header(tmp_path: Path) -> None:
     assert Kubeconfig(write(tmp_path)).load().authorization == "Bearer secret"
     nobody = [{"name": "one", "context": {"cluster": "one"}}]
     assert Kubeconfig(write(tmp_path, users=[], contexts=nobody)).load().authorization is None
 
 
-def test_a_token_file(tmp_path: Path) -> None:
+def test_a_token_may_be_in_a_file_beside_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     path = write(tmp_path, users=[{"name": "me", "user": {"tokenFile": "token"}}])
     assert Kubeconfig(path).load().authorization == "Bearer from-file"
@@ -74,7 +74,7 @@ def cluster(**fields: Any) -> dict[str, Any]:
         pytest.param({"users": [{"name": "me", "user": {"client-certificate": "no.pem"}}], **cluster()}, id="no cert"),
     ],
 )
-def test_a_kubeconfig_that_does_not_do(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_kubeconfig_with_a_fault_is_an_error(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(ConfigurationError) as caught:
         Kubeconfig(path).load()
@@ -86,20 +86,24 @@ def test_a_kubeconfig_that_does_not_do(tmp_path: Path, changes: dict[str, Any]) 
     ("changes", "told"),
     [
         pytest.param({"current-context": None}, "current-context: required", id="no context"),
-        pytest.param({"contexts": None}, "contexts: want a list of entries with name and context", id="none at all"),
-        pytest.param({"clusters": {"a": 1}}, "clusters: want a list of entries with name and cluster", id="a mapping"),
-        pytest.param({"clusters": [1]}, "clusters: want a list of entries with name and cluster", id="numbers"),
-        pytest.param({"clusters": []}, "clusters: there is no 'one'", id="no clusters"),
-        pytest.param({"users": []}, "users: there is no 'me'", id="a user who is not there"),
-        pytest.param({"users": [{"name": "me", "user": "me"}]}, "users: 'me': user: want a mapping", id="a text"),
+        pytest.param(
+            {"contexts": None}, "contexts: expected a list of entries with name and context", id="none at all"
+        ),
+        pytest.param(
+            {"clusters": {"a": 1}}, "clusters: expected a list of entries with name and cluster", id="a mapping"
+        ),
+        pytest.param({"clusters": [1]}, "clusters: expected a list of entries with name and cluster", id="numbers"),
+        pytest.param({"clusters": []}, "clusters: 'one' not found", id="no clusters"),
+        pytest.param({"users": []}, "users: 'me' not found", id="a user who is not there"),
+        pytest.param({"users": [{"name": "me", "user": "me"}]}, "users: 'me': user: expected a mapping", id="a text"),
         pytest.param(
             {"users": [{"name": "me", "user": {"auth-provider": {"name": "gcp"}}}]},
-            "users: auth-provider gives no token, use exec in its place: ",
+            "users: auth-provider returns no token, use exec instead: ",
             id="a provider that is no more",
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_field(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_an_error_names_the_field(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(ConfigurationError) as caught:
         Kubeconfig(path).load()
@@ -107,22 +111,22 @@ def test_what_is_wrong_is_told_with_its_field(tmp_path: Path, changes: dict[str,
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[", "- 1", "just text", "{}", "\0", "[" * 100_000])
-def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "kubeconfig").write_text(text)
     with pytest.raises(ConfigurationError, match="kubeconfig"):
         Kubeconfig(tmp_path / "kubeconfig").load()
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file"):
         Kubeconfig(tmp_path / "nowhere").load()
-    with pytest.raises(ConfigurationError, match="it is no file"):
+    with pytest.raises(ConfigurationError, match="not a file"):
         Kubeconfig(tmp_path).load()
 
 
-def test_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_service_account_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigurationError, match=r"no kubeconfig was given, .*\): give --kubeconfig FILE"):
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig was given, .*\): set --kubeconfig FILE"):
         ServiceAccount().load()
 
 
@@ -130,7 +134,7 @@ GRANT = """echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCre
 
 
 def with_plugin(directory: Path, script: str, **changes: Any) -> Path:
-    """A kubeconfig whose credential plugin is the script."""
+    """Writes a kubeconfig whose credential plugin is the script."""
     plugin = directory / "plugin.sh"
     plugin.write_text(f"#!/bin/sh\n{script}\n")
     plugin.chmod(0o755)
@@ -138,7 +142,7 @@ def with_plugin(directory: Path, script: str, **changes: Any) -> Path:
     return write(directory, users=[{"name": "me", "user": {"exec": exec_}}], **changes)
 
 
-def test_what_a_plugin_grants_is_kept_until_it_expires_or_is_rejected(tmp_path: Path) -> None:
+def test_a_plugin_runs_again_when_its_credentials_expire_or_are_rejected(tmp_path: Path) -> None:
     granted = GRANT % '{"token":"\'$(date +%s%N)\'","expirationTimestamp":"2999-01-01T00:00:00Z"}'
     credentials = Kubeconfig(with_plugin(tmp_path, granted))
     first = credentials.load()
@@ -150,12 +154,12 @@ def test_what_a_plugin_grants_is_kept_until_it_expires_or_is_rejected(tmp_path: 
     ("script", "told"),
     [
         pytest.param("echo no such user >&2; exit 3", "status 3: no such user", id="it fails"),
-        pytest.param("echo '{'", "no ExecCredential", id="it prints nonsense"),
+        pytest.param("echo '{'", "not an ExecCredential", id="it prints nonsense"),
         pytest.param(GRANT % "{}", "neither a token nor a certificate", id="it grants nothing"),
-        pytest.param("sleep 60", "did not end in 0.2 s", id="it hangs"),
+        pytest.param("sleep 60", "took longer than 0.2 s", id="it hangs"),
     ],
 )
-def test_a_plugin_that_gives_nothing_is_an_error(
+def test_a_plugin_without_credentials_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
 ) -> None:
     monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 0.2)
@@ -173,17 +177,17 @@ def test_a_plugin_that_gives_nothing_is_an_error(
 )
 def test_no_secret_goes_over_http(tmp_path: Path, user: dict[str, Any]) -> None:
     server = {"clusters": [{"name": "one", "cluster": {"server": "http://127.0.0.1:1"}}]}
-    with pytest.raises(ConfigurationError, match="is no https URL"):
+    with pytest.raises(ConfigurationError, match="is not an https URL"):
         Kubeconfig(write(tmp_path, users=[{"name": "me", "user": user}], **server)).load()
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Remote-User: root", "a\nb", "a\0b", "\u00e9"])
-def test_a_token_that_no_header_can_hold(tmp_path: Path, token: str) -> None:
-    with pytest.raises(ConfigurationError, match="the token holds"):
+def test_a_token_with_characters_that_a_header_cannot_have_is_an_error(tmp_path: Path, token: str) -> None:
+    with pytest.raises(ConfigurationError, match="the token contains"):
         Kubeconfig(write(tmp_path, users=[{"name": "me", "user": {"token": token}}])).load()
 
 
-def test_the_endpoint_is_another_only_where_its_material_is(tmp_path: Path) -> None:
+def test_the_endpoint_changes_only_with_its_material(tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     credentials = Kubeconfig(write(tmp_path, **cluster(**{"certificate-authority": "ca.pem"})))
     first = credentials.load()
@@ -194,7 +198,7 @@ def test_the_endpoint_is_another_only_where_its_material_is(tmp_path: Path) -> N
 
 @contextmanager
 def listening(serve: Callable[[socket.socket], object]) -> Iterator[int]:
-    """The port of a server that hands its first connection to `serve`."""
+    """Yields the port of a server that passes its first connection to `serve`."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:
@@ -231,7 +235,9 @@ def tls_server(authority: trustme.CA, name: str, *, client_certificate: bool) ->
         pytest.param("api.internal", {"insecure-skip-tls-verify": True}, True, id="that we do not look at"),
     ],
 )
-def test_tls(tmp_path: Path, name: str, fields: dict[str, Any], accepted: bool) -> None:
+def test_tls_verifies_the_server_as_the_kubeconfig_says(
+    tmp_path: Path, name: str, fields: dict[str, Any], accepted: bool
+) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     ours = authority.issue_cert("someone@example.com")
@@ -249,7 +255,7 @@ def test_tls(tmp_path: Path, name: str, fields: dict[str, Any], accepted: bool) 
                 config.endpoint.dial(5.0)
 
 
-def test_a_proxy(tmp_path: Path) -> None:
+def test_a_proxy_is_asked_for_a_tunnel(tmp_path: Path) -> None:
     asked = []
 
     def proxy(connection: socket.socket) -> None:
@@ -269,7 +275,7 @@ def test_a_proxy(tmp_path: Path) -> None:
     assert asked[0].startswith(b"CONNECT api.internal:6443 HTTP/1.")
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_a_refusal(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be reached"):
         Kubeconfig(write(tmp_path)).load().endpoint.dial(1.0)
 

@@ -36,7 +36,7 @@ def test_calls_share_a_connection() -> None:
         extender.close()
 
 
-def test_verbs_may_hold_slashes_and_bodies_may_be_large() -> None:
+def test_verbs_may_contain_slashes_and_bodies_may_be_large() -> None:
     names = [f"node-{index}.of.some.cluster.example.com" for index in range(5000)]
     verbs: dict[str, Any] = {"v1/filter": all_pass}
     with FakeExtender(**verbs) as fake:
@@ -44,13 +44,13 @@ def test_verbs_may_hold_slashes_and_bodies_may_be_large() -> None:
         assert answer["NodeNames"] == names
 
 
-def test_an_answer_that_never_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cluster.http.http_extender.LARGEST_ANSWER_BYTES", 1000)
     with FakeExtender(filter=b" " * 1001) as fake, pytest.raises(OutcomeUnknown, match=r"larger than 1000 bytes"):
         http_extender(fake.url).post("filter", ASKED)
 
 
-def test_a_connection_that_the_extender_has_closed_is_made_anew() -> None:
+def test_a_connection_that_the_extender_has_closed_is_replaced() -> None:
     with FakeExtender(filter=all_pass) as fake:
         extender = http_extender(fake.url)
         extender.post("filter", ASKED)
@@ -69,28 +69,28 @@ def test_a_connection_that_the_extender_has_closed_is_made_anew() -> None:
         pytest.param(302, OutcomeUnknown, id="elsewhere"),
     ],
 )
-def test_any_status_but_200_is_a_failure(status: int, error: type[ClusterError]) -> None:
+def test_any_status_other_than_200_is_an_error(status: int, error: type[ClusterError]) -> None:
     with FakeExtender(bind=b"") as fake:
         fake.status = status
-        with pytest.raises(error, match=rf"{fake.url}/bind answers {status}"):
+        with pytest.raises(error, match=rf"{fake.url}/bind answered with status {status}"):
             http_extender(fake.url).post("bind", b"{}")
 
 
-def test_nobody_listens() -> None:
+def test_an_extender_that_does_not_listen_is_a_refusal() -> None:
     with pytest.raises(Refused, match=r"/bind: .* cannot be reached: .*refused"):
         http_extender(f"http://127.0.0.1:{free_port()}").post("bind", b"{}")
 
 
-def test_an_answer_that_comes_too_late() -> None:
+def test_the_outcome_of_a_late_response_is_unknown() -> None:
     with FakeExtender(filter=all_pass) as fake:
         fake.delay_seconds = 5.0
-        with pytest.raises(OutcomeUnknown, match=r"filter: no whole answer came in 0.2 s"):
+        with pytest.raises(OutcomeUnknown, match=r"filter: the response was not complete after 0.2 s"):
             http_extender(fake.url, timeout_seconds=0.2).post("filter", ASKED)
 
 
 @pytest.fixture
 def dripping() -> Iterator[int]:
-    """The port of a server that sends a byte every 50 ms, and so never lets a silence grow long."""
+    """Yields the port of a server that sends a byte every 50 ms, so that it is never silent for long."""
     listener = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
@@ -108,8 +108,8 @@ def dripping() -> Iterator[int]:
     listener.close()
 
 
-def test_the_time_limit_is_for_the_whole_answer(dripping: int) -> None:
-    with pytest.raises(OutcomeUnknown, match=r"no whole answer"):
+def test_the_time_limit_applies_to_the_whole_response(dripping: int) -> None:
+    with pytest.raises(OutcomeUnknown, match=r"the response was not complete"):
         http_extender(f"http://127.0.0.1:{dripping}", timeout_seconds=0.3).post("filter", ASKED)
 
 
@@ -120,7 +120,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def pem(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Files: ca, cert and key of a client."""
+    """Writes the files ca, cert and key of a client."""
     folder = tmp_path_factory.mktemp("pem")
     client = authority.issue_cert("scheduler")
     files = {name: folder / name for name in ("ca", "cert", "key")}
@@ -132,7 +132,7 @@ def pem(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.fixture
 def secured(authority: trustme.CA) -> Iterator[FakeExtender]:
-    """An extender for 127.0.0.1 and extender.example.com that wants a client certificate."""
+    """An extender for 127.0.0.1 and extender.example.com that requires a client certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "extender.example.com").configure_cert(context)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -169,7 +169,9 @@ def test_both_sides_show_certificates(secured: FakeExtender, pem: dict[str, Path
         pytest.param({"cert_file": None, "key_file": None}, id="no client certificate"),
     ],
 )
-def test_who_is_not_trusted_is_not_asked(secured: FakeExtender, pem: dict[str, Path], fields: Any) -> None:
+def test_an_extender_that_is_not_trusted_is_not_called(
+    secured: FakeExtender, pem: dict[str, Path], fields: Any
+) -> None:
     with pytest.raises(ClusterError):
         http_extender(secured.url, tls=tls(pem, **fields)).post("filter", ASKED)
     assert secured.asked == []
@@ -183,6 +185,6 @@ def test_who_is_not_trusted_is_not_asked(secured: FakeExtender, pem: dict[str, P
         pytest.param(TLSConfig(cert_data=base64.b64decode(b"QUJD"), key_data=b"x"), id="no certificate"),
     ],
 )
-def test_certificates_that_cannot_be_read(broken: TLSConfig) -> None:
-    with pytest.raises(ConfigurationError, match=r"extender https://127.0.0.1/x: its certificates: "):
+def test_unreadable_certificates_are_a_configuration_error(broken: TLSConfig) -> None:
+    with pytest.raises(ConfigurationError, match=r"extender https://127.0.0.1/x: certificates: "):
         HttpExtender(ExtenderConfig("https://127.0.0.1/x", tls=broken))

@@ -24,7 +24,7 @@ from tests.stock.waiting import wait_until
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_client, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(kube_client, "_RETRY_SECONDS", 0.0)
 
 
 def get(client: KubeClient) -> int:
@@ -33,7 +33,7 @@ def get(client: KubeClient) -> int:
     return response.status
 
 
-def test_a_plugin_that_hangs_holds_no_call_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_hangs_delays_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_client, "_RENEWAL_SECONDS", 0.05)
     with fake_api(make_node("n").obj(), authority=trustme.CA()) as api:
         hanging = f"[ -e {tmp_path}/used ] && sleep 60; : > {tmp_path}/used; " + GRANT % '{"token":"t"}'
@@ -46,7 +46,7 @@ def test_a_plugin_that_hangs_holds_no_call_up(tmp_path: Path, monkeypatch: pytes
         client.close()
 
 
-def test_an_authority_that_is_withdrawn_is_trusted_no_more_and_a_new_one_is(tmp_path: Path) -> None:
+def test_a_replaced_authority_is_no_longer_trusted(tmp_path: Path) -> None:
     old, new = trustme.CA(), trustme.CA()
     with fake_api(make_node("n").obj(), authority=old) as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
@@ -89,7 +89,7 @@ def test_every_request_is_observed_once(tmp_path: Path) -> None:
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
 
 
-def test_an_answer_that_never_ends_takes_no_longer_than_its_call(tmp_path: Path) -> None:
+def test_an_endless_response_takes_no_longer_than_its_call(tmp_path: Path) -> None:
     over = threading.Event()
 
     def go_on_for_ever(call: Call) -> None:
@@ -99,14 +99,14 @@ def test_an_answer_that_never_ends_takes_no_longer_than_its_call(tmp_path: Path)
     with fake_api() as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         api.fail(BINDING, go_on_for_ever)
-        with pytest.raises(OutcomeUnknown, match="no whole answer came"):
+        with pytest.raises(OutcomeUnknown, match="the response was not complete"):
             client.call("POST", BINDING, b"{}", timeout_seconds=0.2)
         over.set()
         client.close()
 
 
-def test_nothing_is_sent_once_its_time_is_over(tmp_path: Path) -> None:
-    """Another may lead by then."""
+def test_nothing_is_sent_after_the_deadline(tmp_path: Path) -> None:
+    """Because another process may lead by then."""
     with fake_api() as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         with pytest.raises(Refused, match="in time"):
@@ -129,7 +129,7 @@ def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
         client.close()
 
 
-def test_where_no_thread_can_be_started_calls_are_refused_and_credentials_read_later(
+def test_without_threads_calls_are_refused_and_credentials_are_read_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fibers, answers = FiberPool("test", 1, log_error), SimpleQueue[object]()

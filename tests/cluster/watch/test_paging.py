@@ -11,7 +11,7 @@ import pytest
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import paging
-from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
 from extender.model.kinds import KINDS

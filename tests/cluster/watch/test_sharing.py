@@ -8,7 +8,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.api_objects import decoders
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from tests.builders import PodBuilder, make_pod

@@ -219,7 +219,7 @@ def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
 
 
 def test_credentials_that_rotate_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_client, "_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(kube_client, "_RETRY_SECONDS", 0.05)
     with fake_api(make_node("a").obj(), authority=trustme.CA()) as api:
         api.token = "first"
         kubeconfig = api.kubeconfig(tmp_path, token="first")

@@ -16,7 +16,7 @@ import pytest
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch import survey as survey_module
-from extender.cluster.watch.decoding import version_number
+from extender.cluster.watch.api_objects import version_number
 from extender.cluster.watch.list_watch_state import ListWatchFailure, Pause, Watch
 from extender.cluster.watch.reflector import Reflector
 from extender.cluster.watch.survey import (

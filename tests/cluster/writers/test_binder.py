@@ -158,7 +158,7 @@ def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: p
     monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
     release = threading.Event()
     api.fail(BINDING, hang(release))
-    with pytest.raises(OutcomeUnknown, match="no whole answer came in"):
+    with pytest.raises(OutcomeUnknown, match="the response was not complete after"):
         binder.bind(Binding("default", "p", "u", "n1"))
     release.set()
     assert len(api.calls) == 1, "a call that may still be under way is not repeated"
@@ -176,7 +176,7 @@ def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
         list(pool.map(lambda _: binder.bind(Binding("default", "p0", "u0", "n1")), range(4)))
     monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
     api.freeze()
-    with pytest.raises(OutcomeUnknown, match="no whole answer came in"):
+    with pytest.raises(OutcomeUnknown, match="the response was not complete after"):
         binder.bind(Binding("default", "p1", "u1", "n1"))
     for index in range(2, 8):
         binder.bind(Binding("default", f"p{index}", f"u{index}", "n1"))

@@ -1,4 +1,4 @@
-"""Answers off a socket, in all the forms HTTP/1.1 has and some that it has not."""
+"""Responses from a socket, in all forms of HTTP/1.1 and some that are not HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.http.http1 import BrokenExchange, HttpConnection, Response
+from extender.cluster.http.exchange import BrokenExchange, HttpConnection, Response
 from extender.errors import OutcomeUnknown
 
 
@@ -43,7 +43,9 @@ def test_a_request_on_the_wire(ends: tuple[HttpConnection, socket.socket]) -> No
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nok", b"ok", False, id="no other end than the connection's"),
     ],
 )
-def test_an_answer(ends: tuple[HttpConnection, socket.socket], sent: bytes, body: bytes, keep_alive: bool) -> None:
+def test_a_response_is_read_to_its_end(
+    ends: tuple[HttpConnection, socket.socket], sent: bytes, body: bytes, keep_alive: bool
+) -> None:
     connection, server = ends
     server.sendall(sent)
     server.shutdown(socket.SHUT_WR)
@@ -61,7 +63,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
         pytest.param(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nRetry-After: 9\r\n\r\n" * 3, id="several"),
     ],
 )
-def test_interim_answers_are_passed_over(ends: tuple[HttpConnection, socket.socket], interim: bytes) -> None:
+def test_interim_responses_are_skipped(ends: tuple[HttpConnection, socket.socket], interim: bytes) -> None:
     connection, server = ends
     server.sendall(interim)
     server.sendall(OK)
@@ -73,7 +75,7 @@ def test_interim_answers_are_passed_over(ends: tuple[HttpConnection, socket.sock
 @pytest.mark.parametrize(
     "surplus", [pytest.param(OK, id="a second answer"), pytest.param(b"x", id="nonsense"), pytest.param(b"H", id="H")]
 )
-def test_surplus_bytes_end_the_connection_but_not_the_answer(
+def test_surplus_bytes_end_the_connection_but_not_the_response(
     ends: tuple[HttpConnection, socket.socket], surplus: bytes
 ) -> None:
     connection, server = ends
@@ -115,7 +117,9 @@ def test_pieces_come_as_they_arrive(ends: tuple[HttpConnection, socket.socket]) 
         pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", False, id="another protocol"),
     ],
 )
-def test_an_answer_that_breaks_off(ends: tuple[HttpConnection, socket.socket], sent: bytes, dead: bool) -> None:
+def test_a_response_that_ends_too_early_is_broken(
+    ends: tuple[HttpConnection, socket.socket], sent: bytes, dead: bool
+) -> None:
     connection, server = ends
     server.sendall(sent)
     server.close()
@@ -126,7 +130,7 @@ def test_an_answer_that_breaks_off(ends: tuple[HttpConnection, socket.socket], s
 
 
 class Renegotiating(socket.socket):
-    """TLS 1.2 may have to read before it can write, and to write before it can read; here once for each call."""
+    """TLS 1.2 may have to read before it can write, and to write before it can read: here once for each call."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(fileno=sock.detach())
@@ -143,7 +147,7 @@ class Renegotiating(socket.socket):
         return super().recv(size, flags)
 
 
-def test_a_server_may_renegotiate_in_the_midst_of_an_exchange() -> None:
+def test_a_server_may_renegotiate_during_an_exchange() -> None:
     ours, server = socket.socketpair()
     with Renegotiating(ours) as renegotiating, server:
         connection = HttpConnection(renegotiating, "api:443")
@@ -154,13 +158,13 @@ def test_a_server_may_renegotiate_in_the_midst_of_an_exchange() -> None:
         assert renegotiating.to_come == []
 
 
-def test_silence_is_no_dead_connection(ends: tuple[HttpConnection, socket.socket]) -> None:
-    with pytest.raises(BrokenExchange, match="nothing came") as caught:
+def test_a_silent_connection_is_not_a_dead_one(ends: tuple[HttpConnection, socket.socket]) -> None:
+    with pytest.raises(BrokenExchange, match="no bytes arrived") as caught:
         Response(ends[0], 0.05)
     assert not caught.value.dead
 
 
-def test_a_connection_that_the_server_has_left_is_stale(ends: tuple[HttpConnection, socket.socket]) -> None:
+def test_a_connection_that_the_server_has_closed_is_stale(ends: tuple[HttpConnection, socket.socket]) -> None:
     connection, server = ends
     assert not connection.stale()
     server.close()

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 exchange at a time over a kept connection.
+"""One HTTP/1.1 exchange at a time over a connection that stays open. llhttp parses the responses, through httptools.
 
-A kept connection of `http.client` or of urllib3's pool would do, at a price: a POST costs 130 us of CPU here, 260 us by
-http.client and 440 us by urllib3 (TLS and system calls alone: 75 us; the same machine, the same API server), and
-http.client passes over one interim answer only and takes surplus bytes for the next one. llhttp parses, by httptools.
+A POST costs 130 us of CPU here, 260 us with a connection of `http.client` and 440 us with urllib3's pool (75 us are TLS
+and system calls; measured on one machine against one API server). `http.client` also skips only one interim response,
+and takes surplus bytes for the next response.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class BrokenExchange(OutcomeUnknown):
-    """The connection ended, hung or made no sense before the response was complete.
+    """The connection failed, timed out or delivered something other than HTTP before the response was complete.
 
     Attributes:
-        dead: it had ended before one byte of the response came, as kept connections do that the server has closed.
+        dead: the connection ended before the first byte of the response, as idle ones do that the server has closed.
     """
 
     def __init__(self, message: str, *, dead: bool = False) -> None:
@@ -39,26 +39,28 @@ class BrokenExchange(OutcomeUnknown):
 
 
 class Hung(BrokenExchange):
-    """Nothing came in the time allowed."""
+    """No bytes arrived in the time allowed."""
 
 
 class HttpConnection:
-    """A connected socket; for one thread at a time, but `shut` may come from any.
+    """A connected socket. One thread uses it at a time; any thread may call `shut`.
 
     Attributes:
         used: a request was sent on it.
-        idle_since: when its last exchange ended, for its pool to note, in monotonic seconds.
-        deadline: when the exchange under way must be over, however it is cut into pieces, in monotonic seconds.
+        idle_since: when its last exchange ended, in monotonic seconds; the pool sets it.
+        deadline: the end of the present exchange, in monotonic seconds, however many pieces it arrives in.
     """
 
     def __init__(self, sock: socket.socket, host: str) -> None:
-        self._socket, self._host = sock, host
-        sock.setblocking(False)  # whoever waits lets other fibers of its thread go on
+        self._socket = sock
+        self._host = host
         self.used = False
-        self.idle_since, self.deadline = 0.0, inf
+        self.idle_since = 0.0
+        self.deadline = inf
+        sock.setblocking(False)  # so that other fibers of the thread run while this one waits
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Sends a request. Raises BrokenExchange: the connection is gone."""
+        """Sends a request. Raises BrokenExchange if the connection has ended."""
         fields = {"Host": self._host, **headers}
         if body or method != "GET":
             fields["Content-Length"] = str(len(body))
@@ -73,28 +75,30 @@ class HttpConnection:
             raise BrokenExchange(f"the connection ended: {error}", dead=True) from None
 
     def receive(self, silence_seconds: float) -> bytes:
-        """Returns the next bytes; none at the end of the connection.
+        """Returns the next bytes, b"" at the end of the connection.
 
         Raises:
-            Hung: none came in `silence_seconds`, or before the deadline.
+            Hung: no bytes arrived in `silence_seconds`, or before the deadline.
         """
         try:
-            if not self._pending():  # to read at once, in vain, would lose the interpreter's lock once more for it
+            if not self._pending():  # a read that finds nothing would release the GIL a second time
                 self._wait(READABLE, silence_seconds)
             return self._once_ready(partial(self._socket.recv, _PIECE_BYTES), READABLE, silence_seconds)
         except TimeoutError:
-            came = "no whole answer came in" if time.monotonic() >= self.deadline else "nothing came for"
-            raise Hung(f"{came} {silence_seconds:.3g} s") from None
+            event = (
+                "the response was not complete after" if time.monotonic() >= self.deadline else "no bytes arrived for"
+            )
+            raise Hung(f"{event} {silence_seconds:.3g} s") from None
         except OSError:
             return b""
 
     def stale(self) -> bool:
-        """Returns whether the server has closed the idle connection, or sent what nobody asked for."""
+        """Returns True if the server has closed the idle connection, or has sent bytes without a request."""
         return self._pending() or ready(self._socket.fileno(), READABLE, 0)
 
     def shut(self) -> None:
         """Ends the connection; a thread that waits in `receive` wakes up."""
-        with suppress(OSError):  # the other side may have been faster
+        with suppress(OSError):  # the server may have ended it already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -105,19 +109,19 @@ class HttpConnection:
         return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
 
     def _once_ready(self, transfer: Callable[[], T], events: int, seconds: float) -> T:
-        """Returns what `transfer` does as soon as the socket lets it. Raises TimeoutError."""
+        """Calls `transfer` until the socket is ready for it, and returns its result. Raises TimeoutError."""
         while True:
             try:
                 return transfer()
             except BlockingIOError:
                 self._wait(events, seconds)
-            except ssl.SSLWantReadError:  # of a TLS record a part has come; or a server that renegotiates has to speak
+            except ssl.SSLWantReadError:  # a TLS record is incomplete, or the server renegotiates
                 self._wait(READABLE, seconds)
             except ssl.SSLWantWriteError:
                 self._wait(WRITABLE, seconds)
 
     def _wait(self, events: int, seconds: float) -> None:
-        """Raises TimeoutError."""
+        """Waits until the socket is ready. Raises TimeoutError."""
         if self.deadline != inf:
             seconds = min(seconds, max(self.deadline - time.monotonic(), 0.0))
         if not ready(self._socket.fileno(), events, seconds):
@@ -125,13 +129,13 @@ class HttpConnection:
 
 
 class Response:
-    """The final response to one request, read as it comes; interim ones (1xx) are passed over.
+    """The final response to one request, read as it arrives; interim responses (1xx) are skipped.
 
     Attributes:
         status: the HTTP status.
-        keep_alive: the connection is good for another exchange once the response is complete.
-        complete: the whole body has come.
-        repeated: the request was sent once before, on a connection that ended without a word.
+        keep_alive: the connection may be used again once the response is complete.
+        complete: the whole body has arrived.
+        repeated: the request was sent before, on a connection that ended without a response.
     """
 
     def __init__(self, connection: HttpConnection, silence_seconds: float, *, repeated: bool = False) -> None:
@@ -141,13 +145,15 @@ class Response:
             silence_seconds: the longest pause between two pieces.
 
         Raises:
-            BrokenExchange: no response came, or not of HTTP.
+            BrokenExchange: no response arrived, or it is not HTTP.
         """
         self.status = 0
+        self.keep_alive = False
+        self.complete = False
         self.repeated = repeated
+        self._connection = connection
+        self._silence_seconds = silence_seconds
         self._fields: list[tuple[bytes, bytes]] = []
-        self.keep_alive = self.complete = False
-        self._connection, self._silence_seconds = connection, silence_seconds
         self._pieces: list[bytes] = []
         self._head_complete = False
         self._parser: Any = httptools.HttpResponseParser(self)
@@ -156,7 +162,7 @@ class Response:
             self._advance()
 
     def header(self, name: bytes) -> str:
-        """Returns the value of the header `name`, given in lower case; "" without one."""
+        """Returns the value of the header `name` (in lower case), "" if it is missing."""
         return next((value.decode("latin-1") for field, value in self._fields if field.lower() == name), "")
 
     def abort(self) -> None:
@@ -164,7 +170,7 @@ class Response:
         self._connection.shut()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields the body as it comes, until it is complete. Raises BrokenExchange: the body breaks off or hangs."""
+        """Yields the body as it arrives. Raises BrokenExchange if it ends too early or hangs."""
         while True:
             arrived, self._pieces = self._pieces, []
             if arrived:
@@ -189,20 +195,22 @@ class Response:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.keep_alive = False
             if not self.complete:
-                raise BrokenExchange(f"the answer is not HTTP: {error}") from None
+                raise BrokenExchange(f"the response is not HTTP: {error}") from None
         if self.complete:
-            self._parser = None  # it holds this object in turn: a circle that only a collection of garbage would free
+            self._parser = None  # it refers to this object, and only a garbage collection would free such a cycle
 
     def _end(self) -> None:
-        """Takes the end of the connection for that of a body that has no other; it is a fault otherwise."""
+        """Completes a body that only the end of the connection delimits. Raises BrokenExchange for any other."""
         if not self._head_complete or self.header(b"content-length") or self.header(b"transfer-encoding"):
-            raise BrokenExchange("the connection ended before the answer did", dead=self._silent)
-        self.keep_alive, self.complete, self._parser = False, True, None
+            raise BrokenExchange("the connection ended before the response was complete", dead=self._silent)
+        self.keep_alive = False
+        self.complete = True
+        self._parser = None
 
     # ---- called by the parser
 
     def on_message_begin(self) -> None:
-        self.keep_alive = False  # also where a second response follows the complete one: nobody has asked for it
+        self.keep_alive = False  # a second response after the complete one belongs to no request
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.complete:
@@ -213,7 +221,7 @@ class Response:
         if self.complete or 100 <= status < 200:
             return
         self.status = status
-        self.keep_alive = self._parser.should_keep_alive()  # llhttp knows no more once the message is complete
+        self.keep_alive = self._parser.should_keep_alive()  # llhttp forgets it once the message is complete
         self._head_complete = True
 
     def on_body(self, body: bytes) -> None:

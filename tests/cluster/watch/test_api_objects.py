@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from extender.cluster.watch.decoding import decoders
+from extender.cluster.watch.api_objects import decoders
 from extender.model.documents import document_of
 from extender.model.kinds import KINDS
 from extender.model.node import Node
