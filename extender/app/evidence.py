@@ -23,10 +23,10 @@ class CacheEvidence:
 
     def nothing_waits(self) -> bool:
         """Returns True if every pod has a node and every claim its devices: no write could still take any."""
-        claims = self._cache.view.objects(ResourceClaim.__name__).values()
+        claims = self._cache.objects(ResourceClaim.__name__).values()
         if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
             return False
-        return all(held.node_name for held in self._cache.view.pods().values())
+        return all(held.node_name for held in self._cache.pods().values())
 
     def shows(self, binding: Binding) -> bool:
         """Returns True if the watch has shown the pod on a node, or gone."""

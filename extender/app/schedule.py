@@ -193,7 +193,7 @@ class SchedulerProcess(CacheProcess):
         """Writes an event about this process's own pod, where the settings name it."""
         note = faults[:NOTE_CHARACTERS] or "the policy was read again"
         own = self._settings.own_namespace, self._settings.own_name
-        pods = (held.pod for held in self._cache.view.pods().values())
+        pods = (held.pod for held in self._cache.pods().values())
         found = next((pod for pod in pods if pod and (pod.namespace, pod.name) == own), None)
         if found and self._scheduling and self._leading():
             about, reason = Pod(metadata=found.metadata), "PolicyReloadFailed" if faults else "PolicyReloaded"

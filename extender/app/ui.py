@@ -116,7 +116,7 @@ class CacheFollower:
         """Returns the cluster as it is now."""
         if self._limit.unanswered is not self._late:
             self._begin()  # a rule may look at the table still
-        updates, cursor, everything = self._cache.view.updates_since(self._cursor)
+        updates, cursor, everything = self._cache.updates_since(self._cursor)
         if everything:
             self._begin()
         self._cursor = cursor

@@ -1,293 +1,279 @@
-"""The assumed-pod cache: what the watches told, and what was decided since.
+"""The assumed-pod cache: the cluster as the watches show it, with what was decided since (upstream cache.go).
 
-The cache owns the lock; what it guards is in state. Readers get a table of their own: `snapshot` lends one (see
-table_pool). So the lock is held for what has changed, never for a decision: `assume` has the node checked without it,
-and confirms under it that nothing has changed that the check has seen.
+`changed`, `deleted` and `replaced` store what the API server reports; `assume` to `expire` are the steps of a pod's
+life, which pod_states draws. Every change goes to the journal, which tables follow, and to the listener, the queue.
+
+The lock is held only while a change is stored: readers have tables of their own, and `assume` checks a node without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import islice
+from typing import TypeVar
 
-from extender.cache.changes import NODE, POD, Changes, Reference
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodEvent
-from extender.cache.state import CacheState, Listener, id_of
+from extender.cache.assume_cache import AssumeCache, version_of
+from extender.cache.changes import NODE, POD, Changes, Reference, Updates
+from extender.cache.contents import CachedPod, CacheSize, ObjectReader, PodOverview, cached_pods, id_of
+from extender.cache.listener import Listener, Notifications, deliver
+from extender.cache.placements import Placements, PodPlacement
+from extender.cache.pod_states import PodEvent, PodState, after
+from extender.cache.pods import KnownPods
 from extender.cache.table_pool import TablePool
-from extender.cache.view import CacheSize, CacheView
-from extender.errors import ExtenderError, MalformedInput, Outdated
+from extender.errors import ExtenderError, Outdated, UnknownNode
+from extender.framework.status import Refusal
 from extender.model.meta import Object
-from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.quantity import amounts
 from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
 from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.threads import TimedLock
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
-from extender.table.pods.templates import Templates
 
 _CHECKS = 5
 _QUICK_SECONDS = 0.02
+_BATCH = 50  # objects of a list that are stored under one lock, which takes a millisecond or two
+
+T = TypeVar("T")
+NodeCheck = Callable[[Table], Refusal | None]
+"""Returns why a pod cannot go to its node, by what the table holds."""
 
 
 class Cache:
-    """Nodes, pods and the other objects; safe for any number of threads. It is a Sink for reflectors.
+    """Nodes, pods and the other objects of a cluster, with what was assumed about them. Thread-safe.
+
+    It is a Sink for reflectors. Pods are known by UID, all other objects by key.
 
     Args:
-        ttl_seconds: how long a finished bind may go unconfirmed before the pod may expire; 0: for ever. See Expiry.
-        features: the feature gates that its tables are read by.
-        changes: its journal, where somebody else follows it too; empty.
+        ttl_seconds: how long a pod whose bind has finished may stay unconfirmed before it can expire; 0: forever.
+        features: the feature gates of the tables.
+        changes: an empty journal that other readers follow too; None: a new one.
     """
 
     def __init__(
-        self, clock: Clock, telemetry: Telemetry, ttl_seconds: float = 30.0,
-        features: FeatureGates = DEFAULT_FEATURES, changes: Changes | None = None,
-    ) -> None:  # fmt: skip
-        self._clock, self._telemetry, self._ttl_seconds = clock, telemetry, ttl_seconds
+        self,
+        clock: Clock,
+        telemetry: Telemetry,
+        ttl_seconds: float = 30.0,
+        features: FeatureGates = DEFAULT_FEATURES,
+        changes: Changes | None = None,
+    ) -> None:
+        self._clock = clock
+        self._ttl_seconds = ttl_seconds
         self._locked = TimedLock(clock, telemetry)
-        self._state = CacheState(changes)
-        self.view = CacheView(self._state, self._changing)
-        self._tables = TablePool(self._state.changes, self._locked, features)
-        self._templates = Templates()
+        self._objects = AssumeCache()
+        self._pods = KnownPods()
+        self._placements = Placements()
+        self._changes = changes or Changes()
+        self._tables = TablePool(self._changes, self._locked, features)
+        self.reader = ObjectReader(telemetry, self._pods.watched)
+        self._notifications = Notifications()
+        self._listed_at: dict[str, float] = {}  # by kind: when its last list was requested
+        self._interrupted: set[str] = set()  # kinds of which an error has left a change half done
 
     def listen(self, listener: Listener | None) -> None:
-        """Has the listener told of every change from now on; None: nobody."""
-        self._state.listener = listener
+        """Reports every change to the listener from now on; None: to no listener."""
+        self._notifications.listener = listener
 
-    # ---- what the watches tell (ports.Sink)
+    # ---- what the API server reports (ports.Sink)
 
     def changed(self, kind: str, obj: Object) -> None:
-        """An object was added or modified."""
-        for readable in self._all_readable(kind, (obj,)).values():
+        """Stores an object that was added or modified."""
+        stored = self.reader.read_or_report(kind, obj)
+        if stored is not None:
             with self._changing("watch", kind):
-                self._state.set(kind, readable)
+                self._set(kind, stored)
 
     def deleted(self, kind: str, obj: Object) -> None:
-        """An object is gone."""
+        """Removes an object that was deleted."""
         with self._changing("watch", kind):
-            self._state.remove(kind, id_of(kind, obj))
+            self._remove(kind, id_of(kind, obj))
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """A full list: what is not in it is gone, and so is what was written before it was asked for.
+        """Stores a full list: removes what is not in it, also objects written before the list was requested.
 
-        After a change of this kind was interrupted by an error the list repairs everything: no object is skipped
-        because the cache has it already, tables are rebuilt, and the listener learns that it may have missed changes.
+        After an error has interrupted a change of this kind, the list repairs everything: no object is skipped because
+        it is stored already, tables are rebuilt, and the listener learns that it may have missed changes.
         """
-        repair = kind in self._state.interrupted
-        self._state.interrupted.discard(kind)
+        repair = kind in self._interrupted
         try:
-            self._take_list(kind, objects, asked_at, repair=repair)
+            self._interrupted.discard(kind)
+            listed = {id_of(kind, obj): obj for obj in objects}
+            with self._locked("watch"):
+                stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
+            gone = [key for key in stored if key not in listed]  # without the lock: takes 0.1 s for 200,000 pods
+            self._in_batches(kind, gone, partial(self._remove, kind))
+            store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
+            self._in_batches(kind, listed.values(), store)
+            with self._changing("watch", kind):
+                self._end_list(kind, asked_at, repair=repair)
+            self._tables.keep_up()
         except BaseException:
-            self._state.interrupted.add(kind)
+            self._interrupted.add(kind)
             raise
 
-    def _take_list(self, kind: str, objects: Sequence[Object], asked_at: float, *, repair: bool) -> None:
-        listed = {id_of(kind, obj): obj for obj in objects}
-        with self._locked("watch"):
-            known = self._state.known(kind)
-        gone = [key for key in known if key not in listed]  # without the lock: of 200,000 pods it takes 0.1 s
-        steps, under_way = self._state.replace(kind, gone, listed.values(), self._all_readable, asked_at, repair), True
-        # Part by part, idle tables too: no decision waits long for the lock, or has much to catch up with.
-        while under_way:
+    def _in_batches(self, kind: str, items: Iterable[T], store: Callable[[T], object]) -> None:
+        """Stores a list in batches, and in idle tables too, so that no decision waits long for the lock or a table."""
+        remaining = iter(items)
+        while batch := tuple(islice(remaining, _BATCH)):
             with self._changing("watch", kind):
-                under_way = next(steps, False)
+                for item in batch:
+                    store(item)
             self._tables.keep_up()
 
     def interrupted_kinds(self) -> list[str]:
-        """Returns the kinds of which an error has left a change half made; the next list of the kind repairs it."""
-        return sorted(self._state.interrupted)
-
-    def _all_readable(self, kind: str, objects: Iterable[Object]) -> dict[str, Object | PodInfo]:
-        """Returns the objects as the cache keeps them, by UID or key; reports and leaves out what makes no sense."""
-        readable: dict[str, Object | PodInfo] = {}
-        for obj in objects:
-            try:
-                readable[id_of(kind, obj)] = self.readable(obj)
-            except MalformedInput as error:
-                self._telemetry.unreadable(kind, obj.key, str(error))
-        return readable
-
-    def readable(self, obj: Object) -> Object | PodInfo:
-        """Returns the object as the cache keeps it, a pod with all that tables ask of it.
-
-        Raises:
-            MalformedInput: it makes no sense.
-        """
-        if isinstance(obj, Pod):
-            return self._templates.info(obj, self._state.pods.watched.get(obj.uid))  # without the lock: a hint
-        if isinstance(obj, Node):
-            amounts(obj.allocatable)
-        return obj
+        """Returns the kinds of which an error has left a change half done; the next list of a kind repairs it."""
+        return sorted(self._interrupted)
 
     # ---- pods and their places
 
     def remember(self, info: PodInfo, size_bytes: int) -> None:
-        """Keeps a pod that the scheduler has asked about, in case its bind comes before the watch tells of it.
-
-        `size_bytes`: in memory, for what is kept so is bounded.
-        """
+        """Keeps a pod that kube-scheduler has sent, in case its bind arrives before its watch event."""
         with self._locked("remember"):
-            self._state.pods.remembered.put(info, size_bytes)
+            self._pods.remembered.put(info, size_bytes)
 
     def info_of(self, pod: Pod) -> PodInfo | None:
-        """Returns what is known of an equal pod that the watch or the scheduler has told of."""
+        """Returns the stored pod if it equals `pod`."""
         with self._locked("info_of"):
-            info = self._state.pods.find(pod.uid)
+            info = self._pods.find(pod.uid)
         return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
-        """Returns the pod of this UID, from the watch or as the scheduler last described it; `key`: namespace/name.
-
-        None too where the watch knows a pod of another UID under that name: it was made anew.
-        """
+        """Returns the pod, from the watch or as kube-scheduler sent it; None if its `namespace/name` was recreated."""
         with self._locked("find_pod"):
-            if self._state.pods.uid_of.get(key, uid) != uid:
-                return None
-            return self._state.pods.find(uid)
+            return self._pods.find(uid) if self._pods.uid_of.get(key, uid) == uid else None
 
     def placement(self, uid: str) -> PodPlacement | None:
-        """Returns where and how the pod counts at this moment, if it does."""
+        """Returns the pod's place on a node, assumed or confirmed; None if it has none."""
         with self._locked("placement"):
-            return self._state.placements.get(uid)
+            return self._placements.get(uid)
 
-    def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
-        """Counts the pod on the node from now on, unless `check` gives a reason against it; returns that reason or "".
+    def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
+        """Gives the pod its place on the node, unless `check` refuses the node; returns that refusal.
 
-        Nothing that concerns the node changes between the table that `check` is shown and the pod's being assumed. It
-        may take long, so it is not asked under the lock, but again where something has changed, and only at last, if it
-        is quick, under the lock. Who decides alone needs none.
+        Nothing about the node changes between the table that `check` sees and the assumption: a check runs without the
+        lock, since it may be slow, and again if something has changed; the last time, if it is quick, under the lock.
+        The loop needs no check, because it alone decides.
 
         Raises:
             UnknownNode: the node is not in the cache.
             IllegalTransition: the pod is assumed or added already.
-            Outdated: `check` takes long, and something changes all the while.
+            Outdated: `check` is slow, and something changed during each run.
         """
         if check is None:
             with self._locked("assume"):
-                self._state.assume(info, node_name)
-            return ""
-        for left in reversed(range(_CHECKS)):
+                self._assume(info, node_name)
+            return None
+        for remaining in reversed(range(_CHECKS)):
             with self._locked("assume"):
-                self._state.check_assumable(info, node_name)
+                self._check_assumable(info, node_name)
             begin = self._clock.monotonic()
-            reason, cursor = self._tables.ask(check)
+            refusal, cursor = self._tables.ask(check)
             is_quick = self._clock.monotonic() - begin < _QUICK_SECONDS
             with self._locked("assume"):
-                if self._state.changes.concern(node_name, cursor):
-                    if left or not is_quick:
+                if self._changes.concern(node_name, cursor):
+                    if remaining or not is_quick:
                         continue
-                    self._state.check_assumable(info, node_name)
-                    reason = self._tables.ask_locked(check)
-                if not reason:
-                    self._state.assume(info, node_name)
-                return reason
-        raise Outdated(f"{info.pod.key}: each time that {node_name} was checked the cluster has changed meanwhile")
+                    self._check_assumable(info, node_name)
+                    refusal = self._tables.ask_locked(check)
+                if refusal is None:
+                    self._assume(info, node_name)
+                return refusal
+        raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
-        """The bind has ended, well or (not `certain`) unknown: the time to live starts, unless the watch was faster.
+        """Starts the pod's time to live after a bind that succeeded or (not `certain`) whose outcome is unknown.
 
-        For a bind that is tried again the time starts anew.
-
-        Raises:
-            IllegalTransition: the pod is not assumed.
+        Starts it again for a bind that was tried again; does nothing if the watch has confirmed the pod. Raises
+        IllegalTransition if the pod has no place.
         """
         with self._locked("finish_binding"):
             expires_at = self._clock.monotonic() + self._ttl_seconds if self._ttl_seconds else None
-            self._state.placements.finish_binding(uid, certain=certain, expires_at=expires_at)
+            self._placements.finish_binding(uid, certain=certain, expires_at=expires_at)
 
     def forget(self, uid: str) -> None:
-        """The bind has failed: the pod's place is free again.
-
-        Raises:
-            IllegalTransition: the pod is not assumed, or the watch has confirmed it.
-        """
+        """Frees the pod's place after a bind that failed. Raises IllegalTransition if it is not assumed any longer."""
         with self._changing("forget"):
-            self._state.displace(uid, PodEvent.FORGET)
+            self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns the pods whose time to live is over at `now`, as the watch told of them (None: not), by UID."""
+        """Returns the pods whose time to live has ended by `now`, as the watch shows them (None: not yet), by UID."""
         with self._locked("expire"):
-            return self._state.overdue(now)
+            overdue = self._placements.overdue(now)
+            return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
 
     def expire(self, uids: Iterable[str], now: float) -> list[str]:
-        """Lets go of those of the pods that are overdue at `now` still; returns their `namespace/name`."""
+        """Frees the places of those of the pods that are overdue still; returns their `namespace/name`."""
         with self._changing("expire"):
-            return self._state.expire(uids, now)  # one may have been confirmed, or bound again, meanwhile
+            overdue = set(self._placements.overdue(now))
+            return [self._displace(uid, PodEvent.EXPIRE).info.pod.key for uid in uids if uid in overdue]
 
     def evicted(self, uid: str) -> None:
-        """The pod was evicted for the sake of another, and will be leaving, whatever the watch has told by now."""
+        """Marks an evicted pod as terminating, even if an older watch event still shows it running."""
         with self._locked("evicted"):
-            info = self._state.pods.watched.get(uid)
-            if info is not None and not info.pod.terminating:
-                preempted = PodInfo(info.pod.preempted(self._clock.now()))
-                self._state.evict_pod(preempted, self._clock.monotonic())
-
-    # ---- nominations
+            terminating = self._pods.evict(uid, self._clock.now(), self._clock.monotonic())
+            if terminating is not None:
+                self._placements.describe(terminating)
+                self._note_pod(uid)
 
     def nominate(self, uid: str, node_name: str) -> str:
-        """Nominates a waiting pod to `node_name` (empty: to none), ahead of its status; returns the node before.
-
-        A pod that is gone, or bound, is left as it is.
-        """
+        """Nominates a pod, if it waits, to the node ("": to none); returns its previous node."""
         with self._locked("nominate"):
-            return self._state.nominate(uid, node_name)
+            before = self._pods.nominate(uid, node_name)
+            self._note_pod(uid)
+            return before
 
     def nominated_node(self, uid: str) -> str:
-        """Returns the node that a waiting pod is nominated to, "" for none."""
+        """Returns the node that a waiting pod is nominated to; "" for none."""
         with self._locked("nominated_node"):
-            info = self._state.pods.described(uid)
-            return info.pod.status.nominated_node_name if info is not None else ""
+            return self._pods.nominated_node(uid)
 
-    # ---- assumed objects
+    # ---- assumed objects (upstream util/assumecache)
 
     def assume_object(self, obj: Object) -> None:
-        """Readers get `obj` as it is to be written, until the watch tells of a later version, or `restore_object`.
+        """Shows readers `obj` before it is written, until the watch shows a later version or `restore_object`.
 
         Raises:
-            Outdated: it is no longer what this was decided on, or gone.
+            Outdated: the object was created, changed or deleted since the decision; see AssumeCache.assume.
         """
         with self._locked("assume_object"):
-            self._state.assume_object(obj)
-
-    def assume_new_object(self, obj: Object) -> None:
-        """Readers get `obj`, of a kind that no watch tells of, until `restore_object`.
-
-        Raises:
-            Outdated: there is one.
-        """
-        with self._locked("assume_object"):
-            self._state.assume_new_object(obj)
+            self._objects.assume(obj)
+            self._note_object(type(obj).__name__, obj.key)
 
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
-        """Readers get `obj` as it was written, and no longer what was assumed.
+        """Replaces the assumed object, and the one `instead_of` which it was assumed, by what the API server returned.
 
-        Until the watch tells of it too, or a list that was asked for later does not: the API server has lost it.
+        It is dropped when the watch shows that version, or when a list that was requested later lacks it, because the
+        API server has lost the write.
         """
         with self._locked("confirm_object"):
-            self._state.confirm_object(obj, self._clock.monotonic())
+            self._objects.confirm(obj, self._clock.monotonic())
+            self._note_object(type(obj).__name__, obj.key)
             if instead_of is not None:
-                self._state.restore_object(*instead_of)
+                self._objects.restore(*instead_of)
+                self._note_object(*instead_of)
 
     def restore_object(self, kind: str, key: str) -> None:
-        """Readers get what the watch told, for what was assumed is not to be."""
+        """Discards the assumed object; readers see the last observed one again."""
         with self._changing("restore_object", kind):
-            assumed = self._state.restore_object(kind, key)
+            assumed = self._objects.restore(kind, key)
+            self._note_object(kind, key)  # even if nothing was assumed: an earlier call may have failed before this
             if assumed is not None:
-                self._state.notify_restored(assumed)
+                self._notifications.discarded(assumed, self._objects.effective(kind, key))
 
     def observed(self, kind: str, key: str) -> Object | None:
-        """Returns the object as the watch told of it last, whatever is assumed."""
+        """Returns the object as the watch last showed it, without assumptions."""
         with self._locked("observed"):
-            return self._state.objects.get(kind, key)
+            return self._objects.observed(kind, key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the object as readers get it."""
+        """Returns the object as readers see it, assumed or observed."""
         with self._locked("effective"):
-            return self._state.effective(kind, key)
+            return self._objects.effective(kind, key)
 
-    # ---- what readers get
+    # ---- readers
 
     def snapshot(self, reader: str, deadline: Deadline = NO_DEADLINE) -> AbstractContextManager[Table]:
         return self._tables.lend(reader, deadline)
@@ -295,40 +281,217 @@ class Cache:
     def refresh(self, tables: int) -> None:
         self._tables.refresh(tables)
 
-    def size(self) -> CacheSize:
-        """Returns how many nodes and pods are known, and how many pods are assumed but not confirmed."""
-        with self._locked("size"):
-            state = self._state
-            return CacheSize(len(state.objects.of(NODE)), len(state.pods.watched), len(state.placements.unconfirmed()))
-
     def check_tables(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
         return self._tables.check(is_right, breathe)
+
+    def size(self) -> CacheSize:
+        with self._locked("size"):
+            assumed = self._placements.unconfirmed()
+            return CacheSize(len(self._objects.of_kind(NODE)), len(self._pods.watched), len(assumed))
+
+    def overview(self) -> PodOverview:
+        """Returns all pods at one moment."""
+        with self._locked("overview"):
+            assumed = self._placements.unconfirmed()
+            unplaced = [uid for uid in self._pods.watched if uid not in self._placements]
+            infos = [info for uid in unplaced if (info := self._pods.described(uid)) is not None]
+            return PodOverview(assumed, infos, len(self._placements) - len(assumed))
+
+    def unconfirmed(self) -> Mapping[str, list[str]]:
+        """Returns the UIDs of the pods that have a place which the watch has not shown, by node."""
+        with self._locked("unconfirmed"):
+            return self._placements.unconfirmed_by_node()
+
+    def objects(self, kind: str) -> Mapping[str, Object]:
+        """Returns the objects of a kind by key, as the watch shows them; see `pods` for pods."""
+        with self._locked("objects"):
+            return self._objects.of_kind(kind).copy()
+
+    def pods(self) -> Mapping[str, CachedPod]:
+        """Returns every pod that the watch shows or that has a place, by UID."""
+        with self._locked("pods"):
+            watched, uids = self._pods.watched.copy(), self._pods.uid_of.copy()
+            placements = self._placements.by_uid()
+        return cached_pods(watched, placements, uids)
+
+    # ---- the comparer and other readers of the journal
+
+    def cursor(self) -> int:
+        """Returns the present position in the journal, for `reported_since` and `correct`."""
+        with self._locked("cursor"):
+            return self._changes.now
+
+    def updates_since(self, cursor: int) -> tuple[Updates, int, bool]:
+        """Returns the updates after `cursor`, the present position, and True if that is too long ago.
+
+        Then the updates are of all objects, and the reader starts from nothing.
+        """
+        with self._locked("updates"):
+            updates = self._changes.since(cursor)
+            return self._changes.all() if updates is None else updates, self._changes.now, updates is None
+
+    def reported_since(self, cursor: int, reference: Reference) -> bool:
+        """Returns True if the API server has reported the object after `cursor`; a list reports every object."""
+        with self._locked("reported_since"):
+            return self._changes.reported_since(cursor, reference)
+
+    def listed_since(self, moment: float, kind: str) -> bool:
+        """Returns True if a list was stored that was requested after `moment`, in monotonic seconds."""
+        with self._locked("listed_since"):
+            return self._listed_at.get(kind, moment) > moment
+
+    def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
+        """Stores an object as the API server lists it (None: it does not), also in every table.
+
+        Does nothing and returns False if the API server has reported the object after `cursor`.
+        """
+        kind, key = reference
+        with self._changing("correct", kind):
+            if self._changes.reported_since(cursor, reference):
+                return False
+            self._remove(kind, key) if listed is None else self._set(kind, listed)
+        return True
+
+    # ---- with the lock held
+
+    def _store_listed(self, kind: str, obj: Object, asked_at: float, *, repair: bool) -> None:
+        """Stores an object of a list if it differs; removes one that cannot be read."""
+        if not self._is_news(kind, obj, asked_at) and not repair:
+            return
+        stored = self.reader.read_or_report(kind, obj)
+        self._remove(kind, id_of(kind, obj)) if stored is None else self._set(kind, stored)
+
+    def _is_news(self, kind: str, listed: Object, asked_at: float) -> bool:
+        """Returns True if a listed object differs from the stored one.
+
+        Contents are compared, because an API server that was restored from a copy gives out versions twice; but only
+        versions if the pod was evicted after the list was requested.
+        """
+        if kind != POD:
+            return listed != self._objects.observed(kind, listed.key)
+        info = self._pods.watched.get(listed.uid)
+        if info is None:
+            return True
+        if self._pods.spare(listed.uid, asked_at):
+            return listed != info.pod
+        return version_of(listed) != version_of(info.pod)
+
+    def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
+        for lost in self._objects.lost(kind, asked_at):  # the API server was restored from a copy
+            self._objects.drop(kind, lost.key)
+            self._note_object(kind, lost.key)
+            self._notifications.discarded(lost, self._objects.effective(kind, lost.key))
+        if repair:
+            self._repair(kind)
+        self._listed_at[kind] = asked_at
+        self._changes.note_listed(kind)
+
+    def _repair(self, kind: str) -> None:
+        """Rebuilds what is derived from the objects of a kind, all of which were just stored."""
+        if kind == POD:
+            for uid in self._placements.confirmed() - self._pods.watched.keys():  # their removal was interrupted
+                self._displace(uid, PodEvent.REMOVE)
+            uids = self._pods.watched.keys() | self._placements.by_uid().keys()
+            self._changes.restart(kind, {uid: self._present_pod(uid) for uid in uids})
+        else:
+            keys = self._objects.keys(kind)
+            self._changes.restart(kind, {key: self._objects.effective(kind, key) for key in keys})
+        self._notifications.missed()
+
+    def _set(self, kind: str, stored: Object | PodInfo) -> None:
+        if not isinstance(stored, PodInfo):
+            self._set_object(kind, stored)
+        elif stored.pod.finished:
+            self._remove_pod(stored.uid)
+        else:
+            self._set_pod(stored)
+
+    def _remove(self, kind: str, key: str) -> None:
+        self._remove_pod(key) if kind == POD else self._remove_object(kind, key)
+
+    def _set_object(self, kind: str, obj: Object) -> None:
+        written = self._objects.assumed(kind, obj.key)
+        before = self._objects.put(kind, obj)
+        self._note_object(kind, obj.key)
+        if written is not None and before is not None and version_of(before) < version_of(written) < version_of(obj):
+            self._notifications.changed(kind, before, written)  # readers have seen it, but the watch skipped it
+            before = written
+        self._notifications.changed(kind, before, obj)
+
+    def _remove_object(self, kind: str, key: str) -> None:
+        removed = self._objects.remove(kind, key)
+        self._note_object(kind, key)
+        if removed is not None:
+            self._notifications.changed(kind, removed, None)
+
+    def _set_pod(self, info: PodInfo) -> None:
+        uid = info.uid
+        before, info = self._pods.described(uid), self._pods.put(info)
+        placed, node_name = self._placements.get(uid), info.pod.node_name
+        if placed and placed.node_name != node_name and (node_name or placed.state is PodState.ADDED):
+            self._displace(uid, PodEvent.REMOVE)  # bound by another, or the API server was restored from a copy
+        if node_name:
+            self._placements.confirm(info)
+        self._note_pod(uid)
+        self._notifications.changed(POD, before, self._pods.described(uid))
+
+    def _remove_pod(self, uid: str) -> None:
+        removed = self._pods.described(uid)
+        self._pods.remove(uid)
+        if uid in self._placements:
+            self._displace(uid, PodEvent.REMOVE)
+        else:
+            self._note_pod(uid)
+        if removed is not None:
+            self._notifications.changed(POD, removed, None)
+
+    def _check_assumable(self, info: PodInfo, node_name: str) -> None:
+        """Raises UnknownNode, or IllegalTransition if the pod is assumed or added already."""
+        if self._objects.observed(NODE, node_name) is None:
+            raise UnknownNode(f"node {node_name} is not in the cache")
+        after(self._placements.state(info.uid), PodEvent.ASSUME)
+
+    def _assume(self, info: PodInfo, node_name: str) -> None:
+        self._check_assumable(info, node_name)
+        self._placements.assume(info, node_name)
+        try:
+            self._note_pod(info.uid)
+        except BaseException:
+            self._placements.remove(info.uid, PodEvent.FORGET)
+            self._interrupted.add(POD)
+            raise
+
+    def _displace(self, uid: str, event: PodEvent) -> PodPlacement:
+        """Frees the pod's place; returns it."""
+        placement = self._placements.remove(uid, event)
+        self._note_pod(uid)
+        self._notifications.displaced(placement, event)
+        return placement
+
+    def _present_pod(self, uid: str) -> PodPlacement | PodInfo | None:
+        return self._placements.get(uid) or self._pods.described(uid)
+
+    # ---- the journal and the lock
+
+    def _note_object(self, kind: str, key: str) -> None:
+        self._changes.note(kind, key, self._objects.effective(kind, key))
+
+    def _note_pod(self, uid: str) -> None:
+        self._changes.note(POD, uid, self._present_pod(uid))
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:
         """Holds the lock in the block, and reports the changes to the listener after it.
 
-        An error leaves the kind marked as interrupted, unless it is of ours: those are raised before anything changes.
+        An unexpected error marks the kind as interrupted; an ExtenderError is raised before anything changes.
         """
         try:
             with self._locked(caller):
                 yield
-                notifications = self._state.take_notifications()
-            _deliver(notifications)
+                notifications = self._notifications.take()
+            deliver(notifications)
         except ExtenderError:
             raise
         except BaseException:
-            self._state.interrupted.add(kind)
+            self._interrupted.add(kind)
             raise
-
-
-def _deliver(notifications: Iterable[Callable[[], None]]) -> None:
-    """Calls them all, even after one has raised; then raises the first error."""
-    errors: list[Exception] = []
-    for notify in notifications:
-        try:
-            notify()
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]

@@ -108,7 +108,7 @@ class Changes:
         updates = self.since(cursor)
         return updates is None or any(_concerns(update, node_name) for update in updates)
 
-    def told_since(self, cursor: int, reference: Reference) -> bool:
+    def reported_since(self, cursor: int, reference: Reference) -> bool:
         """Returns whether anything was told of the object after `cursor`, if only that it is as it was."""
         return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
 

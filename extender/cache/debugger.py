@@ -26,8 +26,8 @@ from itertools import compress, islice
 
 from extender.cache.cache import Cache
 from extender.cache.changes import POD, Reference
+from extender.cache.contents import CachedPod
 from extender.cache.pod_states import PodState
-from extender.cache.view import HeldPod
 from extender.errors import ClusterError, MalformedInput
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -108,7 +108,7 @@ class Comparer:
     # ---- objects
 
     def _compare_kind(self, kind: str, report: Report) -> None:
-        begin = self._cache.view.cursor()
+        begin = self._cache.cursor()
         try:
             version, objects = self._lister.list(kind)
         except ClusterError as error:
@@ -124,8 +124,8 @@ class Comparer:
 
     def _suspects(self, kind: str, version: str, objects: Sequence[Object]) -> Iterator[_Suspect]:
         if kind == POD:
-            return _suspect_pods(self._cache.view.pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
-        return _suspect_objects(kind, self._cache.view.objects(kind), version, objects)
+            return _suspect_pods(self._cache.pods(), version, [obj for obj in objects if isinstance(obj, Pod)])
+        return _suspect_objects(kind, self._cache.objects(kind), version, objects)
 
     def _decided(self, suspects: list[_Suspect], begin: int) -> tuple[list[_Suspect], list[_Suspect]]:
         """Returns the suspects that the watch should have told of, and those that are undecided."""
@@ -135,7 +135,7 @@ class Comparer:
             told = [self._lister.has_told(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, told)
             suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
-            suspects = [one for one in suspects if not self._cache.view.told_since(begin, one.reference)]
+            suspects = [one for one in suspects if not self._cache.reported_since(begin, one.reference)]
             if not suspects or self._pause(_POLL_SECONDS):
                 return decided, []  # nothing is left, or the process is about to end
         gone = [suspect for suspect in suspects if suspect.listed is None]
@@ -143,8 +143,8 @@ class Comparer:
 
     def _put_right(self, suspect: _Suspect, begin: int) -> bool:
         try:
-            listed = None if suspect.listed is None else self._cache.readable(suspect.listed)
-            return self._cache.view.put_right(suspect.reference, listed, begin)
+            listed = None if suspect.listed is None else self._cache.reader.read(suspect.listed)
+            return self._cache.correct(suspect.reference, listed, begin)
         except MalformedInput:
             return False  # The watch has told of it, and the cache does without it, on purpose.
 
@@ -170,7 +170,7 @@ def _suspect_objects(
             yield _Suspect((kind, key), key, obj, obj.metadata.resource_version, _how(held.get(key), obj))
 
 
-def _suspect_pods(held: Mapping[str, HeldPod], version: str, pods: Sequence[Pod]) -> Iterator[_Suspect]:
+def _suspect_pods(held: Mapping[str, CachedPod], version: str, pods: Sequence[Pod]) -> Iterator[_Suspect]:
     listed = {pod.uid: pod for pod in pods if not pod.finished}
     for uid, has in held.items():
         if uid not in listed and has.state is not PodState.ASSUMED:
@@ -181,7 +181,7 @@ def _suspect_pods(held: Mapping[str, HeldPod], version: str, pods: Sequence[Pod]
             yield _Suspect((POD, uid), pod.key, pod, pod.metadata.resource_version, how)
 
 
-def _pod_differs(has: HeldPod | None, pod: Pod) -> str:
+def _pod_differs(has: CachedPod | None, pod: Pod) -> str:
     """Returns the difference between the held pod and the listed one; "" for none, or while nobody can tell."""
     if has is not None and has.state is PodState.ASSUMED:
         return ""
@@ -253,7 +253,7 @@ def dump(cache: Cache) -> Dump:
         nominated = {node: sorted(info.pod.key for info in infos.values()) for node, infos in table.nominated.items()}
     pods = [
         DumpedPod(held.pod.key if held.pod else "", uid, held.node_name, _state(held.state))
-        for uid, held in cache.view.pods().items()
+        for uid, held in cache.pods().items()
     ]
     return Dump(nodes, sorted(pods, key=lambda pod: (pod.key, pod.uid)), nominated)
 

@@ -50,6 +50,13 @@ class Placements:
     def unconfirmed(self) -> list[PodPlacement]:
         return list(self._unconfirmed.values())
 
+    def unconfirmed_by_node(self) -> dict[str, list[str]]:
+        """Returns the UIDs of the pods with a place that the watch has not shown, by node."""
+        uids: dict[str, list[str]] = {}
+        for placement in self._unconfirmed.values():
+            uids.setdefault(placement.node_name, []).append(placement.info.uid)
+        return uids
+
     def confirmed(self) -> set[str]:
         """Returns the UIDs of the pods that the watch has shown on their nodes."""
         return self._placements.keys() - self._unconfirmed.keys()

@@ -85,7 +85,7 @@ class KnownPods:
         self.remembered.drop(uid)
         nomination = self._nominations.pop(uid, None)
         if nomination and not info.pod.node_name and info.pod.status.nominated_node_name == nomination.status:
-            self.nominate(info, nomination.info.pod.status.nominated_node_name)
+            self._nominate(info, nomination.info.pod.status.nominated_node_name)
         return info
 
     def remove(self, uid: str) -> None:
@@ -96,14 +96,35 @@ class KnownPods:
         self._nominations.pop(uid, None)
         self.remembered.drop(uid)
 
-    def nominate(self, info: PodInfo, node_name: str) -> None:
-        """Nominates the pod, given as the watch describes it, to the node; "": to none."""
+    def nominate(self, uid: str, node_name: str) -> str:
+        """Nominates the pod to the node ("": to none) if it waits; returns the node that it was nominated to."""
+        info, before = self.watched.get(uid), self.nominated_node(uid)
+        if info is None or info.pod.node_name:
+            return ""
+        self._nominate(info, node_name)
+        return before
+
+    def nominated_node(self, uid: str) -> str:
+        """Returns the node that the pod is nominated to; "" for none."""
+        info = self.described(uid)
+        return info.pod.status.nominated_node_name if info is not None else ""
+
+    def _nominate(self, info: PodInfo, node_name: str) -> None:
         status = info.pod.status.nominated_node_name
         self._nominations[info.uid] = _Nomination(PodInfo(info.pod.nominated_to(node_name)), status)
 
-    def evict(self, info: PodInfo, now: float) -> None:
-        """Replaces the pod by what it will be; it terminates from now on, whatever an event from before tells."""
-        self.watched[info.uid], self._evicted_at[info.uid] = info, now
+    def evict(self, uid: str, now: float, evicted_at: float) -> PodInfo | None:
+        """Marks the pod as terminating until the watch shows it so; returns it, None if there is nothing to mark.
+
+        `now` is the time of its deletion in seconds since the epoch, `evicted_at` the same in monotonic seconds.
+        """
+        info = self.watched.get(uid)
+        if info is None or info.pod.terminating:
+            return None
+        terminating = PodInfo(info.pod.preempted(now))
+        self.watched[uid] = terminating
+        self._evicted_at[uid] = evicted_at
+        return terminating
 
     def spare(self, uid: str, asked_at: float) -> bool:
         """Returns whether a list that was asked for then knows of all evictions of the pod, and forgets them."""

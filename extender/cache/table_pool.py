@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
+from typing import TypeVar
 
 from extender.cache.changes import Changes, Update, apply
 from extender.errors import DeadlineExceeded, MalformedInput, RuleUnanswered
@@ -20,6 +21,7 @@ from extender.table.journal import BEGINNING
 
 _UPDATES_BETWEEN = 50
 _TRIES = 100
+T = TypeVar("T")
 
 
 class Replica:
@@ -79,12 +81,12 @@ class TablePool:
     def __len__(self) -> int:
         return len(self._replicas)
 
-    def ask(self, question: Callable[[Table], str]) -> tuple[str, int]:
-        """Returns the answer of a table, and the cursor of the moment that it was up to date."""
+    def ask(self, question: Callable[[Table], T]) -> tuple[T, int]:
+        """Returns the answer of a table, and the position in the journal at which it was up to date."""
         with self._lent("ask") as replica:
             return question(replica.table), replica.cursor
 
-    def ask_locked(self, question: Callable[[Table], str]) -> str:
+    def ask_locked(self, question: Callable[[Table], T]) -> T:
         """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
         replica = self._idle.pop() if self._idle else self._new()
         try:

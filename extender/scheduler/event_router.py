@@ -8,9 +8,9 @@ from typing import Any
 
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
+from extender.cache.contents import CachedPod
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
-from extender.cache.view import HeldPod
 from extender.devices.extended_resources import may_be_backed
 from extender.framework.events.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -126,7 +126,7 @@ class QueueSweep:
 
     def run(self) -> None:
         """Adds waiting pods that are in no tier and not in flight; deletes pods that are gone or bound."""
-        pods = self._cache.view.pods()
+        pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
         in_flight = {info.uid for info in self._queue.pods_in_flight()}
@@ -142,7 +142,7 @@ class QueueSweep:
             self._queue.delete(uid)
         self._missing, self._surplus = missing, surplus
 
-    def _waits(self, held: HeldPod) -> bool:
+    def _waits(self, held: CachedPod) -> bool:
         """Returns True if the loop has to place the pod; a terminating pod is not tried again."""
         pod = held.pod
         if pod is None or held.node_name or pod.node_name or pod.terminating:
@@ -150,7 +150,7 @@ class QueueSweep:
         return pod.spec.scheduler_name in self._scheduler_names
 
 
-def _may_wait(held: HeldPod | None) -> bool:
+def _may_wait(held: CachedPod | None) -> bool:
     return held is not None and held.pod is not None and not held.pod.node_name
 
 

@@ -65,7 +65,7 @@ class Modeler:
     def status(self, *, leading: bool) -> QueueStatus:
         """Returns all pods as of now. Both locks are held for it, the queue's first, as in PreEnqueue rules."""
         with self._queue.lock:
-            now, overview = self._clock.monotonic(), self._cache.view.overview()
+            now, overview = self._clock.monotonic(), self._cache.overview()
             nominations = {info.uid: info.pod.status.nominated_node_name for info in overview.unplaced}
             views = {
                 pod.uid: (tier.value if tier else "in_flight", _queued(pod, now, nominations))

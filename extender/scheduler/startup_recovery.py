@@ -43,7 +43,7 @@ class StartupRecovery:
         """Releases claims and ends nominations."""
         for claim, pod in self._kept().values():
             self._claims.release(claim, pod)
-        nodes = self._cache.view.objects(Node.__name__)
+        nodes = self._cache.objects(Node.__name__)
         nominated = (pod for pod in self._waiting_pods().values() if pod.status.nominated_node_name)
         self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
@@ -60,7 +60,7 @@ class StartupRecovery:
     def _kept(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
         """Returns the claims that are reserved, or made, for waiting pods, by the UIDs of claim and pod."""
         kept: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
-        claims = self._cache.view.objects(ResourceClaim.__name__)
+        claims = self._cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}
         for claim in claims.values():
             if isinstance(claim, ResourceClaim):
@@ -72,7 +72,7 @@ class StartupRecovery:
         """Returns the pods that have no place, nor are being bound, by UID."""
         return {
             uid: held.pod
-            for uid, held in self._cache.view.pods().items()
+            for uid, held in self._cache.pods().items()
             if held.pod and not held.node_name and held.pod.spec.scheduler_name in self._scheduler_names
         }
 

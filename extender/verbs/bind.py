@@ -29,6 +29,7 @@ from extender.extender_v1.types import ExtenderBindingArgs, ExtenderBindingResul
 from extender.framework.find_fit import find_fit
 from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
+from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
@@ -175,14 +176,17 @@ class Bind:
         if info is None and checked:
             return self._end("refused", f"no pod of UID {binding.uid} is known under {binding.key}")
         profile = None if info is None else self._profile_of(info.pod)
-        try:
-            reason = info and self._cache.assume(
-                info, node, lambda table: self._check(info, node, table, deadline, profile) if checked else ""
-            )
-        except ExtenderError as error:
-            return self._end("refused", str(error))
-        if reason:
-            return self._end("unfit", f"{node} {UNFIT}{reason}")
+        if info is not None:
+
+            def check(table: Table) -> Refusal | None:
+                return self._check(info, node, table, deadline, profile) if checked else None
+
+            try:
+                refusal = self._cache.assume(info, node, check)
+            except ExtenderError as error:
+                return self._end("refused", str(error))
+            if refusal is not None:
+                return self._end("unfit", f"{node} {UNFIT}{_reason(refusal)}")
         try:
             if info is not None and profile is not None and checked:
                 self._permit(info, profile, node, deadline)
@@ -218,18 +222,19 @@ class Bind:
         except Refused as error:  # says nothing of the attempt before
             return self._end("unknown", str(error))
 
-    def _check(self, info: PodInfo, node: str, table: Table, deadline: Deadline, profile: Profile | None = None) -> str:
-        """Returns the reason why the pod cannot go to the node as the cluster is now, or "". Raises DeadlineExceeded.
+    def _check(
+        self, info: PodInfo, node: str, table: Table, deadline: Deadline, profile: Profile | None = None
+    ) -> Refusal | None:
+        """Returns why the pod cannot go to the node as the cluster is now. Raises DeadlineExceeded.
 
         `profile`: to go by; None: the pod's.
         """
         row = table.nodes.row_of.get(node)
         if row is None or not table.nodes.present[row]:
-            return GONE
+            return unresolvable("", GONE)
         with table.until(deadline):
             fit = find_fit(profile or self._profile_of(info.pod), info, table, np.array([row], np.intp))
-        refusal = fit.refusal(0)
-        return "" if refusal is None else ", ".join(refusal.reasons) or refusal.plugin
+        return fit.refusal(0)
 
     def _profile_of(self, pod: Pod) -> Profile:
         profile = self._profiles.of(pod)
@@ -249,7 +254,8 @@ class Bind:
             if not table.nodes.present[row]:
                 return GONE  # the API server would bind to it all the same
             with table.hypothetically(removed=[uid]):
-                return self._check(info, node, table, self._limit.begin()) if checked else ""
+                refusal = self._check(info, node, table, self._limit.begin()) if checked else None
+        return "" if refusal is None else _reason(refusal)
 
     def _post(self, binding: Binding) -> ExtenderBindingResult:
         """Raises Refused, with the pod still assumed."""
@@ -284,6 +290,10 @@ class Bind:
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)
         return ExtenderBindingResult(error) if error else BOUND
+
+
+def _reason(refusal: Refusal) -> str:
+    return ", ".join(refusal.reasons) or refusal.plugin
 
 
 def _binding(request: ExtenderBindingArgs) -> Binding:

@@ -60,7 +60,7 @@ class Preempt:
                 return ExtenderPreemptionResult(answered)
             victims = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
             offered = {node: given.uids for node, given in victims.items()}
-            processed = process_preemption(profile, info, table, offered, self._cache.view.unconfirmed())
+            processed = process_preemption(profile, info, table, offered, self._cache.unconfirmed())
             for node, candidate in processed.candidates.items():
                 uids = _ordered(candidate.victims, victims[node])
                 uids += _unseen(victims[node], node, info, table)

@@ -65,7 +65,7 @@ def test_it_has_what_the_cache_counts() -> None:
         for name in (each["name"] for each in all_nodes(state)["nodes"]):
             there, here = table.nodes.row_of[name], state.table.nodes.row_of[name]
             assert table.nodes.requested[:6, there].tolist() == state.table.nodes.requested[:6, here].tolist()
-    assert {info.uid for info in cluster.cache.view.overview().unplaced} == {info.uid for info in state.pending}
+    assert {info.uid for info in cluster.cache.overview().unplaced} == {info.uid for info in state.pending}
 
 
 def test_what_has_changed_nothing_is_the_same_revision() -> None:

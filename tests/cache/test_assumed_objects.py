@@ -108,7 +108,7 @@ def test_the_watch_is_not_overheard() -> None:
     cache = cache_with(volume(5))
     cache.assume_object(volume(5, "intended"))
     assert cache.observed(KIND, "v") == volume(5)
-    assert cache.view.objects(KIND) == {"v": volume(5)}
+    assert cache.objects(KIND) == {"v": volume(5)}
 
 
 @pytest.mark.parametrize("gone", [lambda cache: cache.deleted(KIND, volume(5)), lambda cache: cache.replaced(KIND, [])])
@@ -135,9 +135,9 @@ def test_a_decision_on_something_outdated_is_refused(known: list[PersistentVolum
 def test_what_no_watch_tells_of() -> None:
     cache = cache_with()
     pending = msgspec.convert(make_claim("c", make_request("r", "gpu")), PendingClaim)
-    cache.assume_new_object(pending)
+    cache.assume_object(pending)
     with pytest.raises(Outdated):
-        cache.assume_new_object(pending)
+        cache.assume_object(pending)
     with cache.snapshot("test") as table:
         assert list(table.objects.all(PendingClaim)) == ["default/c"]
     cache.restore_object("PendingClaim", "default/c")

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import DeadlineExceeded, IllegalTransition, Outdated, UnknownNode
+from extender.framework.status import Refusal, unschedulable
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock, TimeLimit
@@ -47,8 +48,11 @@ class SlowClock(ManualClock):
         return super().monotonic()
 
 
-def fits(_table: Table) -> str:
-    return ""
+FULL = unschedulable("NodeResourcesFit", "full")
+
+
+def fits(_table: Table) -> None:
+    """A check that refuses no node."""
 
 
 def cache_with(*nodes: str, ttl_seconds: float = TTL) -> tuple[Cache, ManualClock]:
@@ -128,7 +132,7 @@ class CacheMachine(RuleBasedStateMachine):
             with pytest.raises(IllegalTransition):
                 self.cache.assume(info, on, fits)
             return
-        assert self.cache.assume(info, on, lambda _: "" if good else "full") == ("" if good else "full")
+        assert self.cache.assume(info, on, lambda _: None if good else FULL) == (None if good else FULL)
         if good:
             self.assumed[uid] = (on, None)
 
@@ -180,11 +184,11 @@ def test_assume_checks_the_table_as_it_is_and_changes_nothing_when_refused() -> 
     cache.changed("Pod", pod("there", "n"))
     seen: list[int] = []
 
-    def check(table: Table) -> str:
+    def check(table: Table) -> Refusal | None:
         seen.append(int(table.nodes.requested[CPU, table.nodes.row_of["n"]]))
-        return "full"
+        return FULL
 
-    assert cache.assume(PodInfo(pod("new")), "n", check) == "full"
+    assert cache.assume(PodInfo(pod("new")), "n", check) == FULL
     assert seen == [1000]
     assert cache.placement(pod("new").uid) is None
     assert standing(cache) == {pod("there").uid: "n"}
@@ -199,7 +203,7 @@ def test_a_node_that_is_not_there_cannot_take_a_pod() -> None:
 def test_a_check_that_raises_leaves_no_table_behind_that_others_could_stand_on() -> None:
     cache, _ = cache_with("n")
 
-    def check(table: Table) -> str:
+    def check(table: Table) -> Refusal | None:
         table.place(PodInfo(pod("half-done")), "n")
         raise ZeroDivisionError
 
@@ -312,8 +316,8 @@ def test_a_restored_server_gives_a_version_to_other_contents() -> None:
     for node_name in ("n1", "n2"):
         cache.replaced("Pod", [msgspec.convert(make_pod("p").node(node_name).resource_version(5).obj(), Pod)])
         cache.replaced("Node", [msgspec.convert(make_node("n").label(at=node_name).resource_version(5).obj(), Node)])
-    assert [held.node_name for held in cache.view.pods().values()] == ["n2"]
-    assert cache.view.objects("Node")["n"].labels["at"] == "n2"
+    assert [held.node_name for held in cache.pods().values()] == ["n2"]
+    assert cache.objects("Node")["n"].labels["at"] == "n2"
 
 
 def test_what_makes_no_sense_is_told_of_and_left_out() -> None:
@@ -374,8 +378,8 @@ def test_many_threads_assume_no_more_than_fits() -> None:
     cache, _ = cache_with("n")  # room for as many as `check` says
     taken: list[str] = []
 
-    def check(table: Table) -> str:
-        return "full" if table.nodes.requested[CPU, table.nodes.row_of["n"]] >= 4000 else ""
+    def check(table: Table) -> Refusal | None:
+        return FULL if table.nodes.requested[CPU, table.nodes.row_of["n"]] >= 4000 else None
 
     def bind(name: str) -> None:
         if not cache.assume(PodInfo(pod(name)), "n", check):
@@ -407,21 +411,21 @@ class Bystander:
         self._cache, self._clock, self._names, self._on, self._seconds = cache, clock, iter(names), on, seconds
         self.seen: list[int] = []
 
-    def check(self, table: Table) -> str:
+    def check(self, table: Table) -> Refusal | None:
         self.seen.append(int(table.nodes.requested[CPU, table.nodes.row_of["n"]]) // 1000)
         if len(self.seen) < 2 or self._seconds:
             name = next(self._names, None)
             if name is not None:
                 meanwhile(lambda: self._cache.changed("Pod", pod(name, self._on)))
         self._clock.advance(self._seconds)
-        return "full" if self.seen[-1] else ""
+        return FULL if self.seen[-1] else None
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(0.0, id="quick"), pytest.param(3.0, id="slow")])
 def test_a_check_does_not_hold_the_lock_and_is_asked_again_about_what_has_changed(seconds: float) -> None:
     cache, clock = cache_with("n")
     bystander = Bystander(cache, clock, ["there"], "n", seconds)
-    assert cache.assume(PodInfo(pod("new")), "n", bystander.check) == "full"
+    assert cache.assume(PodInfo(pod("new")), "n", bystander.check) == FULL
     assert bystander.seen == [0, 1]
     assert standing(cache) == {pod("there").uid: "n"}
 
@@ -430,14 +434,14 @@ def test_a_check_does_not_hold_the_lock_and_is_asked_again_about_what_has_change
 def test_a_pod_that_waits_changes_nothing_for_a_check(on: str, checks: int) -> None:
     cache, clock = cache_with("n", "other")
     bystander = Bystander(cache, clock, ["comes"], on, 3.0)
-    assert cache.assume(PodInfo(pod("new")), "n", bystander.check) == ""
+    assert cache.assume(PodInfo(pod("new")), "n", bystander.check) is None
     assert len(bystander.seen) == checks
 
 
 def test_a_slow_check_of_what_never_rests_ends_in_an_error() -> None:
     cache, clock = cache_with("n", "other")
     bystander = Bystander(cache, clock, map("p{}".format, count()), "other", 3.0)
-    with pytest.raises(Outdated, match="default/new: each time that n was checked the cluster has changed"):
+    with pytest.raises(Outdated, match="default/new: the cluster changed during each of 5 checks of node n"):
         cache.assume(PodInfo(pod("new")), "n", bystander.check)
     assert cache.placement(pod("new").uid) is None
 
@@ -448,7 +452,7 @@ def test_a_confirmed_pod_that_a_list_shows_without_a_node_counts_nowhere() -> No
     cache.changed("Node", node("n"))
     cache.changed("Pod", pod("p", "n"))
     cache.replaced("Pod", [pod("p")])
-    held = cache.view.pods()[pod("p").uid]
+    held = cache.pods()[pod("p").uid]
     assert (held.node_name, held.state) == ("", PodState.INITIAL)
 
 

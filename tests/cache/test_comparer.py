@@ -77,50 +77,50 @@ def test_nothing_is_found_while_binds_and_events_go_on(random: Random) -> None:
 
 
 def lose_a_node(cache: Cache) -> None:
-    del cache._state.objects._kinds["Node"]["n0"]
+    del cache._objects._observed["Node"]["n0"]
 
 
 def keep_a_node_that_is_gone(cache: Cache) -> None:
-    cache._state.objects._kinds["Node"]["ghost"] = msgspec.convert(make_node("ghost").obj(), Node)
+    cache._objects._observed["Node"]["ghost"] = msgspec.convert(make_node("ghost").obj(), Node)
 
 
 def mistake_a_label(cache: Cache) -> None:
-    node = cache._state.objects._kinds["Node"]["n0"]
-    cache._state.objects._kinds["Node"]["n0"] = msgspec.structs.replace(
+    node = cache._objects._observed["Node"]["n0"]
+    cache._objects._observed["Node"]["n0"] = msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, labels={"zone": "nowhere"})
     )
 
 
 def lose_a_volume(cache: Cache) -> None:
-    del cache._state.objects._kinds["PersistentVolume"]["v"]
+    del cache._objects._observed["PersistentVolume"]["v"]
 
 
 def lose_a_pod(cache: Cache) -> None:
-    uid = cache._state.pods.uid_of["default/fixed"]
+    uid = cache._pods.uid_of["default/fixed"]
     del (
-        cache._state.pods.watched[uid],
-        cache._state.placements._placements[uid],
-        cache._state.pods.uid_of["default/fixed"],
+        cache._pods.watched[uid],
+        cache._placements._placements[uid],
+        cache._pods.uid_of["default/fixed"],
     )
 
 
 def lose_a_place(cache: Cache) -> None:
-    del cache._state.placements._placements[cache._state.pods.uid_of["default/fixed"]]
+    del cache._placements._placements[cache._pods.uid_of["default/fixed"]]
 
 
 def mistake_a_place(cache: Cache) -> None:
-    uid = cache._state.pods.uid_of["default/fixed"]
-    placed = cache._state.placements._placements
+    uid = cache._pods.uid_of["default/fixed"]
+    placed = cache._placements._placements
     placed[uid] = placed[uid]._replace(node_name="n2")
 
 
 def lose_a_name(cache: Cache) -> None:
-    del cache._state.pods.uid_of["default/fixed"]
+    del cache._pods.uid_of["default/fixed"]
 
 
 def place_a_pod_that_waits(cache: Cache) -> None:
-    uid = cache._state.pods.uid_of["default/waits"]
-    cache._state.placements._placements[uid] = PodPlacement(cache._state.pods.watched[uid], "n1", PodState.ADDED)
+    uid = cache._pods.uid_of["default/waits"]
+    cache._placements._placements[uid] = PodPlacement(cache._pods.watched[uid], "n1", PodState.ADDED)
 
 
 def keep_a_pod_that_is_gone(cache: Cache) -> None:
@@ -175,7 +175,7 @@ class Still:
 def assert_true(cluster: WatchedCluster) -> None:
     """A table shows the cluster's nodes and its placed pods."""
     pods = [obj for obj in cluster.objects.values() if isinstance(obj, Pod)]
-    assumed = {uid for uid, held in cluster.cache.view.pods().items() if held.state is PodState.ASSUMED}
+    assumed = {uid for uid, held in cluster.cache.pods().items() if held.state is PodState.ASSUMED}
     with cluster.cache.snapshot("test") as table:
         nodes = {table.nodes.names[row] for row in table.nodes.rows}
         places = {info.uid: table.nodes.names[table.pods.row[table.pods.slot_of[info.uid]]] for info in table.pods}
@@ -330,7 +330,7 @@ def test_a_pod_whose_bind_is_under_way_is_let_be() -> None:
     waits = cluster.objects["Pod", "default/waits"]
     info = cluster.cache.find_pod(waits.uid, waits.key)
     assert info is not None
-    cluster.cache.assume(info, "n2", lambda _: "")
+    cluster.cache.assume(info, "n2", lambda _: None)
     assert compare(cluster).differences == []
     cluster.cache.finish_binding(waits.uid)
     assert compare_in_peace(cluster).differences == []

@@ -109,10 +109,10 @@ def test_a_place_that_a_list_denies_is_told_as_lost(cache: Cache, heard: Heard) 
     for each in bound.values():
         cache.changed("Pod", each)
     cache.replaced("Pod", [pod(make_pod("restored").resource_version("3")), bound["gone"], bound["moved"]])
-    now = cache.view.cursor()
-    assert cache.view.put_right(("Pod", bound["gone"].uid), None, now)
+    now = cache.cursor()
+    assert cache.correct(("Pod", bound["gone"].uid), None, now)
     moved = PodInfo(pod(make_pod("moved").node("other").resource_version("6")))
-    assert cache.view.put_right(("Pod", moved.uid), moved, now)
+    assert cache.correct(("Pod", moved.uid), moved, now)
     assert heard.displaced_pods == [(name, "n", PodEvent.REMOVE) for name in bound]
 
 

@@ -114,7 +114,7 @@ class WatchedCluster:
     def _assume(self) -> None:
         known = [pod for pod in self._pods() if self.cache.find_pod(pod.uid, pod.key) and not pod.node_name]
         pods = [pod for pod in known if not self.cache.placement(pod.uid) and pod.name != "waits"]
-        if pods and not self.cache.assume(PodInfo(pod := self._random.choice(pods)), "n0", lambda _: ""):
+        if pods and not self.cache.assume(PodInfo(pod := self._random.choice(pods)), "n0", lambda _: None):
             self._binding.add(pod.uid)
 
     def _end(self) -> None:

@@ -81,10 +81,10 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
         assert wait_until(lambda: not source.unsynced(), 30)
         comparer = Comparer(cache, source, Telemetry(), time.sleep)
         assert comparer.compare().differences == []
-        uid = cache._state.pods.uid_of["default/placed"]
-        placed = cache._state.placements._placements
+        uid = cache._pods.uid_of["default/placed"]
+        placed = cache._placements._placements
         placed[uid] = placed[uid]._replace(node_name="n2")
-        del cache._state.objects._kinds["Node"]["n1"]
+        del cache._objects._observed["Node"]["n1"]
         assert {(found.kind, found.key) for found in comparer.compare().differences} == {
             ("Node", "n1"),
             ("Pod", "default/placed"),

@@ -363,11 +363,11 @@ def faults(world: Process) -> Iterator[str]:
     for pod in pods.values():
         if not pod.node_name:
             yield f"{pod.name} is pending"
-    held = {uid: (each.node_name, each.pod) for uid, each in world.cache.view.pods().items()}
+    held = {uid: (each.node_name, each.pod) for uid, each in world.cache.pods().items()}
     expected = {uid: (pod.node_name, pod) for uid, pod in pods.items()}
     if held != expected:
         yield f"the cache has {held}, expected {expected}"
-    if assumed := world.cache.view.overview().assumed:
+    if assumed := world.cache.overview().assumed:
         yield f"assumed: {assumed}"
     if queued := [info.pod.name for infos in world.queue.pods().values() for info in infos]:
         yield f"in the queue: {queued}"

@@ -148,7 +148,7 @@ def test_any_order_of_events_and_faults(seed: int) -> None:
         assert not [device for device, times in story.given().items() if times > 1]
     story.come_to_rest()
     assert [name for i in range(PODS) if not world.node_of(name := f"p{i}")] == []
-    assert (world.cache.view.overview().assumed, world.waiting.uids(), world.queue.pods_in_flight()) == ([], [], [])
+    assert (world.cache.overview().assumed, world.waiting.uids(), world.queue.pods_in_flight()) == ([], [], [])
     for i in range(PODS):
         check_claims(world, world.pod(f"p{i}"))
     for kind, key in world.objects:

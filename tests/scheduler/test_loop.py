@@ -32,7 +32,7 @@ def test_a_pod_is_bound_and_confirmed() -> None:
     world.settle()
     assert world.node_of("p") == "n1"
     assert world.events == [("p", "Scheduled", "Successfully assigned default/p to n1")]
-    assert world.cache.view.overview().assumed == []
+    assert world.cache.overview().assumed == []
     assert world.queue.pods_in_flight() == []
     assert (world.telemetry.results, world.telemetry.attempts) == (["scheduled"], [1])
 
@@ -41,7 +41,7 @@ def test_what_is_assumed_counts_for_the_next_pod_before_it_is_bound() -> None:
     world = World(node("n1", cpu="1"), node("n2", cpu="1"), pod("p1"), pod("p2"))
     assert world.attempt()
     assert world.attempt()
-    assert {placed.node_name for placed in world.cache.view.overview().assumed} == {"n1", "n2"}
+    assert {placed.node_name for placed in world.cache.overview().assumed} == {"n1", "n2"}
     assert not world.attempt()
 
 
@@ -143,7 +143,7 @@ def test_a_refused_bind_frees_the_place_and_is_tried_again(fault: Refused) -> No
     world = World(node("n1", cpu="1"), pod("p"))
     world.faults = [fault]
     world.settle()
-    assert world.cache.view.overview().assumed == []
+    assert world.cache.overview().assumed == []
     assert world.conditions == [("p", "SchedulerError", f"binding rejected: {fault}", "")]
     world.pass_time(3)
     assert world.node_of("p") == "n1"
@@ -168,10 +168,10 @@ def test_a_bind_of_unknown_outcome_keeps_the_place_until_the_watch_tells() -> No
     world = World(node("n1"), pod("p"))
     world.faults = [OutcomeUnknown("no answer")]
     world.settle()
-    assert [placed.node_name for placed in world.cache.view.overview().assumed] == ["n1"]
+    assert [placed.node_name for placed in world.cache.overview().assumed] == ["n1"]
     world.put(pod("p").node("n1"))
     world.settle()
-    assert world.cache.view.overview().assumed == []
+    assert world.cache.overview().assumed == []
     assert world.queue.pods_in_flight() == []
 
 
@@ -205,7 +205,7 @@ def test_a_pod_that_is_deleted_while_it_is_bound_frees_its_place() -> None:
     world.attempt()
     world.delete("Pod", "default/p")
     world.settle()
-    assert world.cache.view.overview().assumed == []
+    assert world.cache.overview().assumed == []
     assert world.queue.pods_in_flight() == []
     assert sum(world.queue.pending().values()) == 0
 

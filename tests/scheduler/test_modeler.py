@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from extender.cache.view import Overview
+from extender.cache.contents import PodOverview
 from extender.errors import OutcomeUnknown
 from extender.scheduler.modeler import Modeler, PodView, QueueStatus
 from tests.scheduler.test_loop import node, pod
@@ -97,15 +97,15 @@ def test_a_pod_that_the_queue_has_yet_to_hear_of_is_arriving() -> None:
 def test_nothing_moves_while_the_picture_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pod would be bound between the looks at cache and queue, were the queue not held."""
     world = World(node("n", cpu="1"), pod("p"))
-    settling, overview = threading.Thread(target=world.settle), world.cache.view.overview
+    settling, overview = threading.Thread(target=world.settle), world.cache.overview
 
-    def slowly() -> Overview:
+    def slowly() -> PodOverview:
         seen = overview()
         settling.start()
         settling.join(0.2)
         return seen
 
-    monkeypatch.setattr(world.cache.view, "overview", slowly)
+    monkeypatch.setattr(world.cache, "overview", slowly)
     assert sections(world) == {"active": ["p"]}
     settling.join()
     monkeypatch.undo()

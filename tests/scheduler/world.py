@@ -175,7 +175,7 @@ class World:
 
     def nominations(self) -> dict[str, str]:
         """The node of each nominated pod of ours, by the pod's UID."""
-        unplaced = (info for info in self.cache.view.overview().unplaced if info.pod.spec.scheduler_name == NAME)
+        unplaced = (info for info in self.cache.overview().unplaced if info.pod.spec.scheduler_name == NAME)
         return {info.uid: node for info in unplaced if (node := info.pod.status.nominated_node_name)}
 
     def _existing(self, pod: Pod) -> Pod:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from extender.cache.cache import NodeCheck
 from extender.cache.changes import POD
 from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import ApiStatuses
+from extender.framework.status import Refusal
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.ports import LONG_AGO, Binder
 from extender.scheduler.binding.claims import ClaimReservation, DeviceClaims
 from extender.scheduler.binding.volumes import VolumeReservation, Volumes
 from extender.scheduler.scheduling_cycle import Chosen
-from extender.table import PodInfo, Table
+from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from tests.simulation.network import Weather
 from tests.simulation.witness import WitnessedCache
@@ -25,8 +27,8 @@ from tests.simulation.world import Plan
 class UncheckedBind(Bind):
     """Does not look again whether the pod still fits."""
 
-    def _check(self, *_: object) -> str:
-        return ""
+    def _check(self, *_: object) -> None:
+        return None
 
 
 class ForgetfulBind(Bind):
@@ -55,11 +57,11 @@ class OpenDoor:
 class UnassumingCache(WitnessedCache):
     """Counts no pod before the watch tells of it."""
 
-    def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
-        reason = super().assume(info, node_name, check)
-        if not reason:
+    def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
+        refusal = super().assume(info, node_name, check)
+        if refusal is None:
             self.forget(info.uid)
-        return reason
+        return refusal
 
 
 class AddingCache(WitnessedCache):

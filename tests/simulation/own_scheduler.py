@@ -85,7 +85,7 @@ class OwnScheduler:
         queued = {info.uid for tier in queue.pods().values() for info in tier}
         waiting = {
             uid
-            for uid, held in self.cache.view.pods().items()
+            for uid, held in self.cache.pods().items()
             if held.pod and not held.node_name and not held.pod.terminating
         }
         # The cache knows of a pod a moment before the queue does, and in that moment the process may stand still.
@@ -122,7 +122,7 @@ class WitnessedPreemptions(PreemptionExecutor):
         facts, victims = self._facts(), {one.uid for one in plan.victims}
         node, before = facts.get(preemptor.uid, ("", set()))
         if node and node == facts["nominated"]:  # nobody more important has taken the place away from it
-            pods = facts["cache"].view.pods()
+            pods = facts["cache"].pods()
             # A victim that left before it was bound holds no place: to wait for it would help nobody.
             known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name == node]
             leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]

@@ -44,7 +44,7 @@ def test_the_comparer_does_not_bring_back_what_a_relist_has_left_out() -> None:
     cache = Cache(ManualClock(), Telemetry())
     pod = msgspec.convert(make_pod("p").node("n").resource_version(5).obj(), Pod)
     report = Comparer(cache, LateWatch(cache, pod), Telemetry(), lambda _: False).compare()
-    assert cache.view.pods() == {}
+    assert cache.pods() == {}
     assert report.differences == []
 
 

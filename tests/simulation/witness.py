@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from extender.cache.cache import Cache
+from extender.cache.cache import Cache, NodeCheck
 from extender.cache.pod_states import PodState
+from extender.framework.status import Refusal
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.runtime.clock import NO_DEADLINE, Deadline
@@ -62,24 +63,24 @@ class WitnessedCache(Cache):
         with super().snapshot(reader, deadline) as table:
             yield table
 
-    def assume(self, info: PodInfo, node_name: str, check: Callable[[Table], str] | None = None) -> str:
+    def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
         at_snapshot = self._at_snapshot.get(self.simulation.current) if check is None else None
         knowledge = at_snapshot or self.knowledge()
-        reason = super().assume(info, node_name, check)
-        if not reason:
+        refusal = super().assume(info, node_name, check)
+        if refusal is None:
             self.judge.known[self.process.name, info.uid] = knowledge
-        return reason
+        return refusal
 
     def check(self, binding: Callable[[str], bool]) -> None:
         """Checks what must hold at every moment; `binding`: whether somebody is about to bind the pod of this UID."""
         require, name = self.judge.require, self.process.name
-        for placement in self.view.overview().assumed:
+        for placement in self.overview().assumed:
             leaked = placement.state is PodState.ASSUMED and not binding(placement.info.uid)
             require(not leaked, f"{name}: {placement.info.pod.key} is assumed, and nobody binds it")
         with self.snapshot("check") as table:
             rows = {uid: table.pods.row[slot] for uid, slot in table.pods.slot_of.items()}
             counted = {uid: table.nodes.names[row] for uid, row in rows.items() if row >= 0}
-        placed = {uid: held.node_name for uid, held in self.view.pods().items() if held.node_name}
+        placed = {uid: held.node_name for uid, held in self.pods().items() if held.node_name}
         require(placed == counted, f"{name}: the pods counted are not those that hold a place: {counted} {placed}")
 
     def check_knowledge(self) -> None:

@@ -279,7 +279,7 @@ class World:
         """It holds what the API server holds, and nothing that is only assumed."""
         require, cache = self.judge.require, replica.cache
         name = replica.process.name
-        require(not cache.view.overview().assumed, f"{name}: assumed in peace: {cache.view.overview().assumed}")
+        require(not cache.overview().assumed, f"{name}: assumed in peace: {cache.overview().assumed}")
         shown = {
             pod["metadata"]["uid"]: (pod["metadata"]["resourceVersion"], pod["spec"].get("nodeName", ""))
             for pod in self.api.pods()
@@ -287,11 +287,11 @@ class World:
         }
         held = {
             uid: (pod.pod.metadata.resource_version if pod.pod else "", pod.node_name)
-            for uid, pod in cache.view.pods().items()
+            for uid, pod in cache.pods().items()
         }
         require(held == shown, f"{name}: the pods held are not those of the API server: {_unlike(held, shown)}")
         nodes = {key: node["metadata"]["resourceVersion"] for key, node in self.api.collections[NODES].items()}
-        known = {key: node.metadata.resource_version for key, node in cache.view.objects("Node").items()}
+        known = {key: node.metadata.resource_version for key, node in cache.objects("Node").items()}
         require(known == nodes, f"{name}: the nodes held are not those of the API server: {_unlike(known, nodes)}")
 
 

@@ -18,7 +18,7 @@ from extender.app.policies import policy_text
 from extender.app.recording.decisions import DECISIONS, PastDecisions
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
-from extender.cache.view import CacheSize
+from extender.cache.contents import CacheSize
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, MalformedInput
 from extender.model.pod import Pod

@@ -24,7 +24,7 @@ from extender.config.sources import load
 from extender.errors import ConfigurationError, MalformedInput
 
 if TYPE_CHECKING:
-    from extender.cache.view import CacheSize
+    from extender.cache.contents import CacheSize
 
 DIFFERS = DOES_NOT_FIT
 _FILE = click.Path(path_type=Path, dir_okay=False)

@@ -132,7 +132,7 @@ class ClaimReservation:
             pending = pending_claim(claim, allocation)
             self._pending.append(pending.key)  # first, so that `undo` restores it whatever the next call raises
             try:
-                self._cache.assume_new_object(pending)
+                self._cache.assume_object(pending)
             except Outdated:
                 self._pending.pop()  # it is another pod's
                 raise
@@ -221,7 +221,7 @@ class ClaimReservation:
         """Returns whether the watch shows the claim's devices; until then those of `pending` count as allocated."""
         shown = self._cache.observed(CLAIM, created.key)
         if not isinstance(shown, ResourceClaim) or shown.allocation is None:
-            if self._cache.view.listed_since(at, CLAIM):  # the API server was restored from a copy
+            if self._cache.listed_since(at, CLAIM):  # the API server was restored from a copy
                 raise BindingFailed(f"claim {created.name} does not exist any more")
             return False
         self._confirm(shown, pending)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from extender.cache.assume_cache import version_of
 from extender.cache.cache import Cache
-from extender.cache.watched import version_of
 from extender.errors import BindingFailed, Outdated
 from extender.framework.status import Refusal
 from extender.model.volumes.storage import (

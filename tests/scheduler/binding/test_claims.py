@@ -92,7 +92,7 @@ def test_the_claim_is_allocated_and_reserved_and_the_pod_bound() -> None:
     world.settle()
     assert world.node_of("p") == "n1"
     assert standing(world) == (["gpu-0"], ["p"])
-    assert (pending(world), taken(world), world.cache.view.overview().assumed) == ([], {"gpu-0"}, [])
+    assert (pending(world), taken(world), world.cache.overview().assumed) == ([], {"gpu-0"}, [])
 
 
 def test_a_device_is_taken_from_the_decision_on() -> None:
@@ -142,7 +142,7 @@ def test_a_claim_that_cannot_be_written_frees_everything_and_is_tried_again(erro
     world.claims.faults["bind"] = error
     world.attempt()
     world.binders.work()
-    assert (pending(world), taken(world), world.cache.view.overview().assumed, world.waiting.uids()) == (
+    assert (pending(world), taken(world), world.cache.overview().assumed, world.waiting.uids()) == (
         [],
         set(),
         [],
@@ -181,7 +181,7 @@ def test_a_failing_binding_undoes_all_in_reverse_order(
     calls = [f"{method} {name}" for method, name in world.claims.calls]
     assert calls[-2:] == undone
     assert (standing(world, "a"), standing(world, "b")) == (left, ([], []))
-    assert (world.cache.view.overview().assumed, taken(world)) == ([], set(left[0]))
+    assert (world.cache.overview().assumed, taken(world)) == ([], set(left[0]))
     world.pass_time(3)
     assert world.node_of("p") == "n1"
 
@@ -279,7 +279,7 @@ def test_a_binding_that_expires_keeps_no_claim_of_a_pod_that_waits() -> None:
     world.leftovers.release_kept()
     assert standing(world) == (["gpu-0"], ["p"])  # it may yet be bound
     world.pass_time(60)
-    assert (world.node_of("p"), world.cache.view.overview().assumed) == ("", [])
+    assert (world.node_of("p"), world.cache.overview().assumed) == ("", [])
     world.leftovers.release_kept()
     assert standing(world) == (["gpu-0"], ["p"])  # its next attempt may go on with it
     world.leftovers.release_kept()
@@ -308,7 +308,7 @@ def test_devices_stay_taken_until_it_is_known_whether_a_claim_has_them(*, heard:
     world.claims.faults["release"] = OutcomeUnknown("silence")
     world.attempt()
     world.binders.work()
-    assert (taken(world), world.cache.view.overview().assumed) == ({"gpu-0"}, [])
+    assert (taken(world), world.cache.overview().assumed) == ({"gpu-0"}, [])
     world.claims.faults["release"] = OutcomeUnknown("silence")
     world.device_claims.resolve()
     assert taken(world) == {"gpu-0"}
@@ -323,7 +323,7 @@ def test_a_binding_without_an_answer_keeps_the_reservation() -> None:
     world = world_of(wanted("c"), pod("p", "c"))
     world.faults = [OutcomeUnknown("silence")]
     world.settle()
-    assert [placed.info.pod.name for placed in world.cache.view.overview().assumed] == ["p"]
+    assert [placed.info.pod.name for placed in world.cache.overview().assumed] == ["p"]
     assert (standing(world), taken(world)) == ((["gpu-0"], ["p"]), {"gpu-0"})
 
 
@@ -419,7 +419,7 @@ def test_a_device_that_cannot_be_made_ready_is_given_back() -> None:
     world.watch()
     world.waiting.poll()
     world.binders.work()
-    assert (standing(world), taken(world), world.cache.view.overview().assumed) == (([], []), set(), [])
+    assert (standing(world), taken(world), world.cache.overview().assumed) == (([], []), set(), [])
     assert world.conditions[-1][2] == "device binding failed: claim=c"
 
 
@@ -451,7 +451,7 @@ def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
     world.restore(copy)
     world.waiting.poll()
     world.binders.work()
-    assert (world.cache.view.overview().assumed, world.waiting.uids()) == ([], [])
+    assert (world.cache.overview().assumed, world.waiting.uids()) == ([], [])
     assert taken(world) == set(standing(world)[0] if ("ResourceClaim", "default/c") in copy else ())
     world.volumes.complete()
     world.pass_time(5)
@@ -467,7 +467,7 @@ def test_a_device_that_takes_too_long_is_given_back() -> None:
     world.clock.advance(601)
     world.waiting.poll()
     world.binders.work()
-    assert (standing(world), world.cache.view.overview().assumed) == (([], []), [])
+    assert (standing(world), world.cache.overview().assumed) == (([], []), [])
     assert world.conditions[-1][2] == "device binding timeout: claim=c"
 
 

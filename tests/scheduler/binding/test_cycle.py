@@ -49,7 +49,7 @@ def test_a_pod_that_is_cancelled_while_it_is_written_is_not_bound() -> None:
     world.volumes.bind = cancelled  # type: ignore[method-assign]  # for this world alone
     world.attempt()
     world.binders.work()
-    assert (world.cache.view.overview().assumed, world.waiting.uids(), world.conditions[-1][2]) == ([], [], "preempted")
+    assert (world.cache.overview().assumed, world.waiting.uids(), world.conditions[-1][2]) == ([], [], "preempted")
 
 
 def test_a_pod_that_is_cancelled_as_it_begins_to_wait_is_nominated_to_no_node() -> None:
@@ -92,7 +92,7 @@ def test_nobody_knows_what_becomes_of_a_bind_that_meets_a_defect() -> None:
     world.faults.append(ZeroDivisionError("as the answer was read"))
     world.attempt()
     world.binders.work()
-    assert len(world.cache.view.overview().assumed) == 1
+    assert len(world.cache.overview().assumed) == 1
     world.pass_time(120)
     world.settle()
     assert world.node_of("p") == "n1"

@@ -106,7 +106,7 @@ def test_a_pod_that_is_rejected_gives_everything_back(
     world = world_with(node("n1"), pod("p"), rules=rules.rules)
     world.settle()
     assert rules.calls == [*ASKED[:asked], *UNDONE]
-    assert (world.node_of("p"), world.cache.view.overview().assumed) == ("", [])
+    assert (world.node_of("p"), world.cache.overview().assumed) == ("", [])
     assert world.conditions[-1][2] == message
     assert [each.pod.name for each in world.queue.pods()[tier]] == ["p"]
 
@@ -115,7 +115,7 @@ def test_a_waiting_pod_keeps_its_place_and_others_go_on() -> None:
     rules = Rules(last=Wait(30))
     world = world_with(node("n1", cpu="2"), pod("p"), rules=rules.rules)
     world.settle()
-    assert [each.node_name for each in world.cache.view.overview().assumed] == ["n1"]
+    assert [each.node_name for each in world.cache.overview().assumed] == ["n1"]
     assert world.pod("p").status.nominated_node_name == "n1"
     rules.answers = {}
     world.put(pod("q"))
@@ -239,7 +239,7 @@ def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it(error: Ba
     world.settle()
     assert rules.calls == [*ASKED, UNDONE[0], UNDONE[2]]
     assert [name for name, _ in failures.told] == ["second"]
-    assert world.cache.view.overview().assumed == []
+    assert world.cache.overview().assumed == []
 
 
 @pytest.mark.parametrize("place", ["second", "last"])
@@ -252,7 +252,7 @@ def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_t
         world.settle()
         assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
         assert world.conditions[0][2] == f"no decision within 1 s: {place} has not answered"
-        assert world.cache.view.overview().assumed == []
+        assert world.cache.overview().assumed == []
         undone = [call for call in UNDONE if place not in call]
         assert [call for call in rules.calls if call.startswith("undo")] == undone
     finally:
@@ -415,4 +415,4 @@ def test_gangs_in_any_order_of_events_and_restarts(seed: int) -> None:
     story.world.put(node("n2"))
     story.world.pass_time(100)
     assert [name for name, node_name in story.pods().items() if not node_name] == []
-    assert (story.world.cache.view.overview().assumed, story.world.waiting.uids()) == ([], [])
+    assert (story.world.cache.overview().assumed, story.world.waiting.uids()) == ([], [])

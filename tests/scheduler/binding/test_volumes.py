@@ -64,7 +64,7 @@ def deliver(world: World, labels: dict[str, str] | None = None) -> None:
 
 
 def assumed(world: World) -> list[str]:
-    return [placed.info.pod.name for placed in world.cache.view.overview().assumed]
+    return [placed.info.pod.name for placed in world.cache.overview().assumed]
 
 
 def test_a_volume_is_kept_for_the_claim_and_the_pod_bound_once_the_claim_is() -> None:
@@ -306,7 +306,7 @@ def test_pods_that_share_a_claim_go_to_the_node_that_is_selected_for_it() -> Non
     world = World(NODE, *nodes, MAKING, claim, pod("first", "c"), pod("second", "c"))
     world.attempt()
     world.attempt()  # before anything is written
-    chosen = {placed.info.pod.name: placed.node_name for placed in world.cache.view.overview().assumed}
+    chosen = {placed.info.pod.name: placed.node_name for placed in world.cache.overview().assumed}
     assert len(chosen) == 2
     assert chosen["first"] == chosen["second"]
 

@@ -1,0 +1,123 @@
+"""The objects of all kinds but pods: what the watches show, and what was assumed since.
+
+Readers see an assumed object until the watch shows a newer version. Versions of a kind are numbers that grow
+(KEP-5504). Source: upstream util/assumecache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from extender.cache.changes import NODE, Reference
+from extender.errors import Outdated
+from extender.model.meta import Object
+
+
+class _WrittenObject(NamedTuple):
+    """An object as the API server returned it from a write, and when, in monotonic seconds."""
+
+    obj: Object
+    written_at: float
+
+
+class AssumeCache:
+    """Objects by kind and key."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, dict[str, Object]] = {NODE: {}}
+        self._assumed: dict[Reference, Object] = {}
+        self._written: dict[Reference, _WrittenObject] = {}  # until the watch shows them
+
+    def of_kind(self, kind: str) -> dict[str, Object]:
+        """Returns the objects of a kind by key, as the watch shows them."""
+        return self._observed.get(kind, {})
+
+    def observed(self, kind: str, key: str) -> Object | None:
+        """Returns the object as the watch shows it."""
+        return self.of_kind(kind).get(key)
+
+    def effective(self, kind: str, key: str) -> Object | None:
+        """Returns the object as readers see it."""
+        return self.assumed(kind, key) or self.observed(kind, key)
+
+    def assumed(self, kind: str, key: str) -> Object | None:
+        """Returns the object as it was assumed or written, unless the watch shows a newer version."""
+        reference = kind, key
+        if (obj := self._assumed.get(reference)) is not None:
+            return obj
+        written = self._written.get(reference)
+        return written.obj if written is not None else None
+
+    def keys(self, kind: str) -> set[str]:
+        """Returns the keys of all objects of a kind, observed or assumed."""
+        assumed = {key for of_kind, key in (*self._assumed, *self._written) if of_kind == kind}
+        return self.of_kind(kind).keys() | assumed
+
+    # ---- what the watch shows
+
+    def put(self, kind: str, obj: Object) -> Object | None:
+        """Stores the object and drops what was assumed of an older version; returns the object observed before."""
+        objects = self._observed.setdefault(kind, {})
+        before = objects.get(obj.key)
+        objects[obj.key] = obj
+        reference = kind, obj.key
+        assumed, written = self._assumed.get(reference), self._written.get(reference)
+        if assumed is not None and version_of(obj) > version_of(assumed):
+            del self._assumed[reference]
+        if written is not None and version_of(obj) >= version_of(written.obj):
+            del self._written[reference]
+        return before
+
+    def remove(self, kind: str, key: str) -> Object | None:
+        """Removes the object and what was assumed of it; returns it as readers saw it, None if the watch had not."""
+        observed = self.of_kind(kind).pop(key, None)
+        assumed = self.drop(kind, key)
+        return observed and (assumed or observed)
+
+    # ---- assumptions
+
+    def assume(self, obj: Object) -> None:
+        """Assumes that `obj` will be written like this; it has the version that was decided on, a new object has none.
+
+        Raises:
+            Outdated: the object was changed or deleted since the decision, or a new one was created.
+        """
+        kind = type(obj).__name__
+        current = self.effective(kind, obj.key)
+        is_new = not obj.metadata.resource_version
+        if is_new and current is not None:
+            raise Outdated(f"{kind} {obj.key} was created since the decision")
+        if not is_new and (current is None or current.uid != obj.uid or version_of(current) != version_of(obj)):
+            raise Outdated(f"{kind} {obj.key} has changed since the decision")
+        self._assumed[kind, obj.key] = obj
+
+    def confirm(self, obj: Object, now: float) -> None:
+        """Replaces what was assumed by the object that the API server returned, unless the watch was faster."""
+        kind = type(obj).__name__
+        self.drop(kind, obj.key)
+        observed = self.observed(kind, obj.key)
+        if observed is not None and version_of(observed) < version_of(obj):
+            self._written[kind, obj.key] = _WrittenObject(obj, now)
+
+    def restore(self, kind: str, key: str) -> Object | None:
+        """Discards what is assumed of the object, but not what was written; returns it."""
+        return self._assumed.pop((kind, key), None)
+
+    def drop(self, kind: str, key: str) -> Object | None:
+        """Discards what is assumed of the object or was written; returns it as readers saw it."""
+        written = self._written.pop((kind, key), None)
+        return self._assumed.pop((kind, key), None) or (written.obj if written is not None else None)
+
+    def lost(self, kind: str, asked_at: float) -> list[Object]:
+        """Returns the objects that were written before a list was requested which has been stored and lacks them."""
+        return [
+            written.obj
+            for (of_kind, _), written in self._written.items()
+            if of_kind == kind and written.written_at < asked_at
+        ]
+
+
+def version_of(obj: Object) -> int:
+    """Returns the object's version as a number; 0 for an object without one, such as one from a file."""
+    version = obj.metadata.resource_version
+    return int(version) if version.isdecimal() else 0

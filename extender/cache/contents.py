@@ -1,0 +1,107 @@
+"""The forms of objects in the cache: as they are stored, and as the comparer, the dump and the pages see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from extender.cache.changes import POD
+from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodState
+from extender.errors import MalformedInput
+from extender.model.meta import Object
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.quantity import amounts
+from extender.runtime.ports import Telemetry
+from extender.table import PodInfo
+from extender.table.pods.templates import Templates
+
+
+def id_of(kind: str, obj: Object) -> str:
+    """Returns the id of an object in the cache: the UID of a pod, the key of any other object."""
+    return obj.uid if kind == POD else obj.key
+
+
+class ObjectReader:
+    """Reads objects into the form in which the cache stores them. Thread-safe.
+
+    Args:
+        watched: the pods of the cache by UID; their parts are shared, and it is read without the cache's lock.
+    """
+
+    def __init__(self, telemetry: Telemetry, watched: Mapping[str, PodInfo]) -> None:
+        self._telemetry = telemetry
+        self._watched = watched
+        self._templates = Templates()
+
+    def read(self, obj: Object) -> Object | PodInfo:
+        """Returns the object; a pod with everything that tables ask of it. Raises MalformedInput."""
+        if isinstance(obj, Pod):
+            return self._templates.info(obj, self._watched.get(obj.uid))
+        if isinstance(obj, Node):
+            amounts(obj.allocatable)
+        return obj
+
+    def read_or_report(self, kind: str, obj: Object) -> Object | PodInfo | None:
+        """Returns the object as `read` does; reports one that cannot be read, and returns None."""
+        try:
+            return self.read(obj)
+        except MalformedInput as error:
+            self._telemetry.unreadable(kind, obj.key, str(error))
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    nodes: int
+    pods: int
+    assumed_pods: int
+
+
+class PodOverview(NamedTuple):
+    """All pods of a cache.
+
+    Attributes:
+        assumed: those with a place that the watch has not confirmed.
+        unplaced: those without a place.
+        scheduled: the number of those that the watch shows on a node.
+    """
+
+    assumed: list[PodPlacement]
+    unplaced: list[PodInfo]
+    scheduled: int
+
+
+class CachedPod(NamedTuple):
+    """A pod in the cache.
+
+    Attributes:
+        pod: as the watch shows it; None if it does not yet.
+        node_name: the node where it has a place, "" if it has none.
+        state: of its place.
+        findable: True if it is found by its UID and name.
+    """
+
+    pod: Pod | None
+    node_name: str
+    state: PodState
+    findable: bool
+
+
+def cached_pods(
+    watched: Mapping[str, PodInfo], placements: Mapping[str, PodPlacement], uid_of: Mapping[str, str]
+) -> dict[str, CachedPod]:
+    """Returns all pods by UID; `uid_of`: the index from names to UIDs."""
+    uids = watched.keys() | placements.keys()
+    return {uid: _cached_pod(watched.get(uid), placements.get(uid), uid_of) for uid in uids}
+
+
+def _cached_pod(info: PodInfo | None, placement: PodPlacement | None, uid_of: Mapping[str, str]) -> CachedPod:
+    return CachedPod(
+        info.pod if info else None,
+        placement.node_name if placement else "",
+        placement.state if placement else PodState.INITIAL,
+        info is not None and uid_of.get(info.pod.key) == info.uid,
+    )
