@@ -43,7 +43,7 @@ class Node(Object, frozen=True):
 
     @property
     def allocatable(self) -> ResourceList:
-        """What pods may request; a node that does not report it offers its capacity (API defaulting)."""
+        """The resources that pods may request; by default the capacity (API defaulting)."""
         return self.status.allocatable or self.status.capacity or {}
 
 

@@ -84,7 +84,7 @@ def is_counted(resource: str) -> bool:
 
 
 def is_scalar(resource: str) -> bool:
-    """Returns True if it is counted and not cpu, memory or ephemeral-storage (IsScalarResourceName)."""
+    """Returns True for counted resources other than cpu, memory and ephemeral-storage (IsScalarResourceName)."""
     if resource.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in resource:
         return True
     return is_extended(resource)

@@ -101,7 +101,7 @@ INTERESTS = Interests(
 class ClaimsExist:
     """Keeps a pod out of the active queue until every claim that it names exists (upstream PreEnqueue).
 
-    The pod gets no condition and no event, because whoever creates its claims writes its status at the same time.
+    The pod gets no condition and no event, because the controller that creates its claims writes its status too.
 
     Args:
         applies_to: returns True if the pod's profile has this plugin.
@@ -221,7 +221,7 @@ class DynamicResourcesArgs(Arguments):
     filter_timeout: Annotated[str, AfterValidator(duration(0))] = "10s"
     """The time limit of the allocator for one node; 0: no limit."""
     binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
-    """How long `extender schedule` waits for the binding conditions of devices."""
+    """The time that `extender schedule` waits for the binding conditions of devices."""
 
 
 _CLOCK = SystemClock()

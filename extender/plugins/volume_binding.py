@@ -124,7 +124,7 @@ def verdict(volumes: PodVolumes) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """What to write for a pod's node: (claim, volume) pairs to bind, and claims whose volume must be provisioned."""
+    """The writes for a pod's node: (claim, volume) pairs to bind, and claims whose volume must be provisioned."""
 
     bind: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
     provision: tuple[PersistentVolumeClaim, ...] = ()
@@ -241,7 +241,7 @@ def _nodes_by_class(binding: StaticBinding) -> Mapping[str, BoolColumn]:
 class VolumeBindingArgs(Arguments):
     kind: Literal["VolumeBindingArgs"] = "VolumeBindingArgs"
     bind_timeout_seconds: NonNegative = 600
-    """How long `extender schedule` waits for volumes to be bound."""
+    """The time that `extender schedule` waits for volumes to be bound."""
     shape: OptionalShape = ()
     """The line from the requested share of a volume to the score; without points, emptier storage is better."""
 

@@ -128,7 +128,7 @@ def _victims_are_leaving(pod: PodInfo, table: Table, row: int) -> bool:
 
 
 def _dry_run_preemption(profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int) -> VictimColumns:
-    """Returns victims on at least `enough` of the rows, tried in order; on fewer if no more rows can be helped."""
+    """Returns victims on at least `enough` of the rows, tried in order; on fewer if evictions help on fewer."""
     dry_run = DryRun(profile, pod, table)
     victims = NO_VICTIMS
     for begin in range(0, len(rows), max(enough, 1)):

@@ -1,4 +1,4 @@
-"""Which nodes can access which volumes, or pools to provision from, and the best one for each node."""
+"""The volumes, or pools to provision from, that each node can access, and the best one for each node."""
 
 from __future__ import annotations
 

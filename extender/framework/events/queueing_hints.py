@@ -169,7 +169,7 @@ class QueueingHints:
         return self._of(rule).reads
 
     def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
-        """Returns the keys of the pod in the index `reads`; if a function of it raises, keys that any change finds."""
+        """Returns the keys under which `reads` indexes the pod. If it raises, any change finds the pod."""
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
             return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
@@ -225,7 +225,7 @@ def names_of_labels(labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def names_of_requirement(requirement: Requirement) -> list[str]:
-    """Returns the names of a requirement: labels that newly satisfy it, or whose value changed, have one of them."""
+    """Returns the names of a requirement; labels that start to satisfy it have, or change, one of them."""
     if requirement.operator == "In":
         return [f"{requirement.key}={value}" for value in sorted(requirement.values)]
     return [requirement.key]
@@ -256,7 +256,7 @@ def claim_of(change: Change) -> tuple[str, ...]:
 
 
 def uses_claim(pod: PodInfo, change: Change) -> bool:
-    """Returns True if the pod uses the claim, also as that of an ephemeral volume."""
+    """Returns True if the pod uses the claim; claims of ephemeral volumes count too."""
     return change.new.key in used_claims(pod)
 
 

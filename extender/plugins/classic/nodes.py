@@ -124,7 +124,7 @@ class NodePressure:
 
 def _pressures(node: Node) -> frozenset[str]:
     conditions = node.status.conditions or ()
-    return frozenset(each.type for each in conditions if each.type in _REASONS and each.status == "True")
+    return frozenset(c.type for c in conditions if c.type in _REASONS and c.status == "True")
 
 
 def _best_effort(pod: Pod) -> bool:

@@ -76,7 +76,7 @@ class NodeResourcesFitArgs(Arguments):
     ignored_resource_groups: tuple[Annotated[LabelKey, AfterValidator(_group)], ...] = ()
     """Groups of extended resources to ignore: the part before the slash."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
-    """How the share of resources in use becomes a score."""
+    """The way in which the share of resources in use becomes a score."""
 
 
 def _weight_one_each(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:

@@ -147,7 +147,7 @@ class _NodeResourcesFitCheck(Check):
         return any(amount > offered[resource] - requested[resource] for resource, amount in self._index_amounts)
 
     def _shortage(self, rows: Rows, requested: IntColumn) -> tuple[BoolColumn, NDArray[np.int64]]:
-        """Returns, for the pod count and each requested resource, if it is short and how much is offered: [r, row]."""
+        """Returns what is short and what is offered, of pods and of each requested resource: [resource, row]."""
         offered = self._nodes.allocatable[self._indices][:, rows]
         short = self._amounts > offered - requested[self._indices][:, rows]
         for position, name in enumerate(self._offered, start=1):

@@ -52,7 +52,7 @@ Constraints = tuple[TopologySpreadConstraintSpec, ...]
 
 
 def _unique(constraints: Constraints) -> Constraints:
-    if len({(each.topology_key, each.when_unsatisfiable) for each in constraints}) < len(constraints):
+    if len({(constraint.topology_key, constraint.when_unsatisfiable) for constraint in constraints}) < len(constraints):
         raise ValueError("expected each pair of topologyKey and whenUnsatisfiable only once")
     return constraints
 
@@ -90,7 +90,7 @@ def counts_change(pod: PodInfo, change: Change) -> bool:
 def pod_counts_otherwise(pod: PodInfo, change: Change) -> bool:
     """Returns True if a constraint counts the pod's new labels differently, or depends on its changed tolerations."""
     before, after = change.old.pod.spec.tolerations or [], change.new.pod.spec.tolerations or []
-    honours_taints = any(each.node_taints_policy == "Honor" for each in _own_hard_constraints(pod))
+    honours_taints = any(constraint.node_taints_policy == "Honor" for constraint in _own_hard_constraints(pod))
     return (honours_taints and before != after) or _count_changes(pod, change)
 
 
@@ -137,7 +137,7 @@ def _count_changes(pod: PodInfo, change: Change) -> bool:
 
 def _own_hard_constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
     own = pod.pod.spec.topology_spread_constraints
-    return [each for each in own or () if each.when_unsatisfiable == DO_NOT_SCHEDULE]
+    return [constraint for constraint in own or () if constraint.when_unsatisfiable == DO_NOT_SCHEDULE]
 
 
 def _has_keys(node: Node | None, keys: Iterable[str]) -> bool:

@@ -83,7 +83,7 @@ def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> Bool
 def nodes_counted(
     constraints: Sequence[Constraint], pod: Pod, table: Table, among: BoolColumn
 ) -> dict[tuple[bool, bool], BoolColumn]:
-    """Returns, for the policies of each constraint, the nodes of `among` whose pods count: bool[capacity]."""
+    """Returns the nodes of `among` whose pods count, bool[capacity], by the policies of a constraint."""
     return {
         policies: _nodes_allowed(pod, table, among, *policies)
         for policies in {constraint.policies for constraint in constraints}

@@ -97,7 +97,7 @@ def sendable(reason: str) -> str:
 
 
 class RuleFailures(Protocol):
-    """Receives the failures of rules: once for each pod and rule, whatever the number of nodes."""
+    """Receives the failures of rules: once for each pod and rule, not for each node."""
 
     def failed(self, rule: str, error: BaseException) -> None:
         """`error` has its traceback."""
