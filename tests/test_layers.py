@@ -179,7 +179,7 @@ def test_no_constructor_is_longer_than_it_can_be_read() -> None:
 DOOR = {
     "extender.engine",
     "extender.errors",
-    "extender.framework.node_affinity.required_node_selector",
+    "extender.framework.node_selectors.required_node_selector",
     "extender.framework.profile",
     "extender.framework.topology.HOSTNAME",
     "extender.framework.topology.ZONE",
@@ -210,7 +210,7 @@ BESIDE_THE_DOOR = {
         "extender.framework.events",
         "extender.scheduler.binding",
         "extender.scheduler.scheduling_cycle.Chosen",
-        "extender.volumes.pod_volumes.node_term",
+        "extender.volumes.node_volumes.node_term",
     },
     "extender.offline.what_if.simulation": {  # runs the loop's own queue and cycle
         "extender.framework.events",

@@ -19,7 +19,7 @@ from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
 from extender.framework.profile import Profile, Profiles
 from extender.model.devices.claims import ResourceClaim
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import ClaimsExist

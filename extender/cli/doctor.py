@@ -16,7 +16,7 @@ from extender.runtime.near_names import plainly
 
 if TYPE_CHECKING:
     from extender.app.doctor.finding import Finding
-    from extender.model.extenders import ExtenderConfig
+    from extender.model.extender_config import ExtenderConfig
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}

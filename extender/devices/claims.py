@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from extender.devices.allocations import devices_of
 from extender.devices.extended_resources import claim_for, class_behind, may_be_backed
-from extender.framework.node_affinity import is_well_formed
+from extender.framework.node_selectors import is_well_formed
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.devices.claims import DeviceRequest, PendingClaim, ResourceClaim
 from extender.model.devices.slices import DeviceClass

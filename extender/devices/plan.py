@@ -19,7 +19,7 @@ from extender.devices.claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
 from extender.devices.node_claims import NodeClaims
 from extender.framework.find_fit import Fit
-from extender.framework.node_affinity import NODE_NAME_FIELD, nodes_in_selector
+from extender.framework.node_selectors import NODE_NAME_FIELD, nodes_in_selector
 from extender.framework.status import Refusal
 from extender.model.devices.claims import (
     AllocatedDeviceStatus,

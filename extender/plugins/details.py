@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from extender.framework.node_affinity import nodes_in_term, nodes_with_labels, required_node_selector
+from extender.framework.node_selectors import nodes_in_term, nodes_with_labels, required_node_selector
 from extender.framework.topology import summed_by_domain
 from extender.model.meta import NodeSelectorTerm
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated

@@ -22,7 +22,7 @@ from extender.framework.events.queueing_hints import (
     names_of_requirement,
     names_of_requirements,
 )
-from extender.framework.node_affinity import (
+from extender.framework.node_selectors import (
     NODE_NAME_FIELD,
     is_required_node,
     is_selected,

@@ -29,7 +29,7 @@ from extender.model.volumes.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volumes.csi import MissingClaim
-from extender.volumes.claims import AttachableVolumes, attachable_volumes, claim_not_found
+from extender.volumes.volume_claims import AttachableVolumes, attachable_volumes, claim_not_found
 
 NAME = "NodeVolumeLimits"
 REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")

@@ -31,8 +31,8 @@ from extender.model.volumes.storage import PersistentVolume, PersistentVolumeCla
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.volumes.accessibility import NONE
-from extender.volumes.claims import NAME, PodVolumeClaims, pod_volume_claims
-from extender.volumes.pod_volumes import DynamicProvision, PodVolumes, StaticBinding
+from extender.volumes.node_volumes import DynamicProvision, PodVolumes, StaticBinding
+from extender.volumes.volume_claims import NAME, PodVolumeClaims, pod_volume_claims
 
 _ADD_OR_UPDATE = Action.ADD | Action.UPDATE
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

@@ -23,7 +23,7 @@ from extender.model.volumes.storage import (
 )
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, Rows
-from extender.volumes.claims import claim_not_found, class_not_found, volume_not_found
+from extender.volumes.volume_claims import claim_not_found, class_not_found, volume_not_found
 
 NAME = "VolumeZone"
 REFUSAL = unresolvable(NAME, "node(s) had no available volume zone")

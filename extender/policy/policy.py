@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from extender.framework.profile import Profile, WeightedPriority
-from extender.model.extenders import ExtenderConfig
-from extender.plugins.node_resources.priorities import NodeResourcesFitScore, most_allocated
+from extender.model.extender_config import ExtenderConfig
+from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, most_allocated
 from extender.plugins.registry import default_profile
 from extender.policy.faults import Faults
 from extender.table.features import BY_NAME, DEFAULT_FEATURES, FeatureGates

@@ -24,7 +24,7 @@ from extender.framework.find_fit import FITS, Fit
 from extender.framework.rules import Scores
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.documents import document_of
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 from extender.model.pod import Pod
 from extender.preemption import Candidate, Preemption, candidates_of
 from extender.runtime.ports import Binder, Binding

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.node_affinity import nodes_in_term
+from extender.framework.node_selectors import nodes_in_term
 from extender.framework.rules import Scores
 from extender.model.meta import LabelSelector, NodeSelector
 from extender.model.selectors import compile_selector

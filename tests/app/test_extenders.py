@@ -6,7 +6,7 @@ import pytest
 
 from extender.app.loop import extenders_of, sent_whole
 from extender.cache.cache import Cache
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
 from extender.scheduler.extenders import ExtenderBinder, Extenders

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from extender.devices.allocations import devices_of
 from extender.model.devices.slices import DeviceClass
 from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.priorities import (
+from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     most_allocated,

@@ -37,9 +37,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 def test_a_profile_runs_it_with_its_arguments(module: ModuleType) -> None:
     registry = {**IN_TREE, module.NAME: module.PLUGIN}
     (profile,) = load(block("yaml"), Library(registry)).profiles
-    rule = next(each for each in profile.predicates if each.name == module.NAME)
+    rule = next(predicate for predicate in profile.predicates if predicate.name == module.NAME)
     nodes = [make_node("draining").label({"example.com/drain": "soon"}).obj(), make_node("free").obj()]
     assert refusals(rule, make_pod("p").obj(), *nodes) == {"draining": module.REFUSAL}
+
+
+def test_it_does_not_apply_to_pods_of_daemon_sets(module: ModuleType) -> None:
+    draining = make_node("draining").label({"example.com/maintenance": "soon"}).obj()
+    assert refusals(module.NodeMaintenance(), make_pod("p").owner("DaemonSet", "agent").obj(), draining) == {}
 
 
 def test_its_hint_wakes_a_pod_when_the_label_goes(module: ModuleType) -> None:

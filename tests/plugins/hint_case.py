@@ -1,4 +1,4 @@
-"""IncomingPod one rule's hints about one pod and one change."""
+"""Runs the queueing hints of one rule for one pod and one change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def helped(
     new: Any = None,
     room: Room | None = None,
 ) -> bool:
-    """Returns whether the event may help the pod that `rule` refused; a hint that raises fails the test."""
+    """Returns True if the event may help the pod that `rule` refused; fails the test if a hint raises."""
     told = Told()
     change = Change(ClusterEvent(resource, action), old, new, room)
     answer = QueueingHints(INTERESTS, told.rule_failed).help_from(rule, pod, change)
@@ -36,7 +36,7 @@ def helped(
 
 
 def pod_change_helps(rule: str, pod: PodBuilder, old: PodBuilder | None, new: PodBuilder | None) -> bool:
-    """Returns what `helped` says of a placed pod that comes, goes, or changes its labels."""
+    """Returns `helped` for a placed pod that is added or deleted, or whose labels change."""
     action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_POD_LABEL
     return helped(
         rule, info(pod), Resource.ASSIGNED_POD, action, info(old) if old else None, info(new) if new else None
@@ -50,16 +50,16 @@ def node_change_helps(
     new: NodeBuilder | None,
     update: Action = Action.UPDATE_NODE_LABEL,
 ) -> bool:
-    """Returns what `helped` says of a node that comes, goes, or has an `update`."""
+    """Returns `helped` for a node that is added, deleted or updated."""
     action = Action.ADD if old is None else Action.DELETE if new is None else update
     return helped(rule, info(pod), Resource.NODE, action, node(old) if old else None, node(new) if new else None)
 
 
 def read(kind: type[T], obj: dict[str, Any]) -> T:
-    """Returns the object as the model has it."""
+    """Converts the object to a struct of the model."""
     return msgspec.convert(obj, kind)
 
 
 def claim(name: str, namespace: str = "default") -> PersistentVolumeClaim:
-    """Returns a claim that nothing is bound to."""
+    """Returns an unbound claim."""
     return read(PersistentVolumeClaim, make_pvc(name, namespace=namespace))

@@ -10,10 +10,10 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.framework.schema import ShapePoint
 from extender.framework.status import Code
-from extender.plugins.classic.nodes import NodeLabelFilter, NodeLabelScore
+from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
-from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio
+from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.policy.classic.names import DEFAULT_PRIORITIES, PREDICATES, priorities
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from extender.framework.profile import CandidateLimits, Profile
+from extender.plugins.node_resources.allocation_scores import (
+    NodeResourcesFitScore,
+    RequestedToCapacityRatio,
+    least_allocated,
+)
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio, least_allocated
 from extender.plugins.pod_topology_spread.spread import SYSTEM_DEFAULTS, PodTopologySpreadScore
 from extender.plugins.registry import default_profile
 from extender.policy.configuration.schema import PreFilterOnly

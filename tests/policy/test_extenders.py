@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from extender.errors import ConfigurationError
-from extender.model.extenders import ExtenderConfig, TLSConfig
+from extender.model.extender_config import ExtenderConfig, TLSConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.policy.extenders import ignoring
 from extender.policy.loading import load, read

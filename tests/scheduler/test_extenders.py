@@ -15,7 +15,7 @@ from extender.cache.pod_states import PodState
 from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ClusterError, OutcomeUnknown, Refused
 from extender.framework.profile import DEFAULT_LIMITS, Profile
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.runtime.ports import Binding

@@ -23,7 +23,7 @@ from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.paging import list_all
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod

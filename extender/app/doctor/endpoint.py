@@ -13,7 +13,7 @@ from extender.cluster.http.http_extender import endpoint_of
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Refused
 from extender.extender_v1.client import encode_args, encode_preemption_args
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 
 _POD = b'{"metadata":{"name":"extender-doctor","namespace":"default","uid":"extender-doctor"},"spec":{"containers":[]}}'
 _JSON = {"Content-Type": "application/json"}

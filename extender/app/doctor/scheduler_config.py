@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.errors import ConfigurationError, MalformedInput
-from extender.model.extenders import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig
 from extender.policy.extenders import ExtenderSpec, read_extenders
 from extender.policy.faults import Faults
 from extender.runtime import strict_yaml

@@ -13,7 +13,7 @@ from extender.cluster.http.endpoint import Endpoint, address_of, client_context,
 from extender.cluster.http.exchange import BrokenExchange, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
-from extender.model.extenders import ExtenderConfig, TLSConfig
+from extender.model.extender_config import ExtenderConfig, TLSConfig
 
 LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
 _MOST_IDLE = 16

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extender.devices.device import CounterKey, DeviceID, PoolDevice, PoolID
-from extender.framework.node_affinity import is_well_formed
+from extender.framework.node_selectors import is_well_formed
 from extender.model.devices.slices import Device, ResourceSlice, ResourceSliceSpec
 from extender.model.quantity import nano
 

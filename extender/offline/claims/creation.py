@@ -33,7 +33,7 @@ from extender.offline.manifests.templates import POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
 from extender.scheduler.binding.volumes import bound
 from extender.table.objects import Objects
-from extender.volumes.pod_volumes import node_term
+from extender.volumes.node_volumes import node_term
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _IMMEDIATE = "Immediate"

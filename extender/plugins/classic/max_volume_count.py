@@ -15,7 +15,7 @@ from extender.framework.status import unschedulable
 from extender.model.volumes.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
-from extender.volumes.claims import attachable_volumes
+from extender.volumes.volume_claims import attachable_volumes
 
 REASON = "node(s) exceed max volume count"
 INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.default_selector import default_selector
-from extender.framework.node_affinity import nodes_with_labels
+from extender.framework.node_selectors import nodes_with_labels
 from extender.framework.rules import MAX_SCORE, Check, RowCheck, RowScorer, Scorer, Scores
 from extender.framework.status import unschedulable
 from extender.model.node import Node

@@ -19,11 +19,10 @@ from extender.framework.schema import LabelKey, ResourceSpec, Shape, Strict, poi
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeight, ResourceWeights
-from extender.plugins.node_resources.fit import NAME, NodeResourcesFitFilter
-from extender.plugins.node_resources.priorities import (
+from extender.plugins.node_resources.allocation_scores import (
     BALANCED_ALLOCATION as BALANCED_ALLOCATION_NAME,
 )
-from extender.plugins.node_resources.priorities import (
+from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
@@ -31,6 +30,7 @@ from extender.plugins.node_resources.priorities import (
     least_allocated,
     most_allocated,
 )
+from extender.plugins.node_resources.fit import NAME, NodeResourcesFitFilter
 from extender.table import PodInfo
 
 

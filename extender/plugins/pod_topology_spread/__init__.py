@@ -22,7 +22,7 @@ from extender.framework.events.queueing_hints import (
     names_of_labels,
     names_of_selector,
 )
-from extender.framework.node_affinity import is_required_node, required_node_selector
+from extender.framework.node_selectors import is_required_node, required_node_selector
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
 from extender.framework.schema import LabelKey, Positive, Strict
 from extender.model.node import Node

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.default_selector import default_selector
-from extender.framework.node_affinity import nodes_required_by, required_node_selector
+from extender.framework.node_selectors import nodes_required_by, required_node_selector
 from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import HOSTNAME, ZONE, DomainCounts, domains_in, summed_by_domain

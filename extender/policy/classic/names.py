@@ -14,20 +14,20 @@ from extender.model.node import NO_EXECUTE
 from extender.model.volumes.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.plugins import image_locality
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
-from extender.plugins.classic.nodes import CheckNodeCondition, NodePressure
+from extender.plugins.classic.node_conditions import CheckNodeCondition, NodePressure
 from extender.plugins.classic.priorities import EqualPriority, NodePreferAvoidPods, ResourceLimits
 from extender.plugins.classic.service_affinity import SelectorSpread
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter, InterPodAffinityScore
 from extender.plugins.node_affinity import NodeAffinityFilter, NodeAffinityScore
 from extender.plugins.node_name import NodeName
 from extender.plugins.node_ports import NodePorts
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.plugins.node_resources.priorities import (
+from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     least_allocated,
     most_allocated,
 )
+from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.plugins.node_volume_limits import NodeVolumeLimits
 from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter, PodTopologySpreadScore

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
 from extender.framework.schema import points
-from extender.plugins.classic.nodes import NodeLabelFilter, NodeLabelScore
+from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.node_resources import weights
-from extender.plugins.node_resources.priorities import NodeResourcesFitScore, RequestedToCapacityRatio
+from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.classic.names import (
     DEFAULT_PREDICATES,

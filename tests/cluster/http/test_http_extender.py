@@ -16,7 +16,7 @@ import trustme
 
 from extender.cluster.http.http_extender import HttpExtender
 from extender.errors import ClusterError, ConfigurationError, OutcomeUnknown, Refused
-from extender.model.extenders import ExtenderConfig, TLSConfig
+from extender.model.extender_config import ExtenderConfig, TLSConfig
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
 from tests.stock.process import free_port
 

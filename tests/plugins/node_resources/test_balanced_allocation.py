@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.plugins.node_resources.priorities import NodeResourcesBalancedAllocation
+from extender.plugins.node_resources.allocation_scores import NodeResourcesBalancedAllocation
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
 

@@ -14,7 +14,7 @@ from extender.framework.rules import Priority, Scores
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.priorities import (
+from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     most_allocated,

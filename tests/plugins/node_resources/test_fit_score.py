@@ -8,7 +8,7 @@ import pytest
 
 from extender.framework.schema import ShapePoint
 from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.priorities import (
+from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
     Strategy,

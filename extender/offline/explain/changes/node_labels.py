@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.framework.node_affinity import required_node_selector
+from extender.framework.node_selectors import required_node_selector
 from extender.model.meta import NodeSelector, NodeSelectorTerm
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selector_text import requirement_text

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from extender.framework.node_affinity import nodes_in_term
+from extender.framework.node_selectors import nodes_in_term
 from extender.framework.rules import Scores
 from extender.model.meta import NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.quantity import units
@@ -21,8 +21,8 @@ from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volumes.storage import UnboundVolume
 from extender.volumes.accessibility import NONE, Picked, nodes_with_access, values_picked
-from extender.volumes.candidates import free_volumes, pools_for, reserved_volume
-from extender.volumes.claims import PodVolumeClaims
+from extender.volumes.volume_candidates import free_volumes, pools_for, reserved_volume
+from extender.volumes.volume_claims import PodVolumeClaims
 
 
 @dataclass(frozen=True, slots=True)
