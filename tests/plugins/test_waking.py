@@ -49,6 +49,7 @@ from tests.plugins.hint_case import claim, read
 from tests.queue.queueing import Told, info, node, refused
 
 WEB = {"app": "web"}
+NOT_DB = expression("app", "NotIn", "db")
 PODS = [
     info(builder)
     for builder in (
@@ -66,6 +67,11 @@ PODS = [
         make_pod("https").host_port(443),
         make_pod("near").affinity(ZONE, labels=WEB),
         make_pod("far").anti_affinity(ZONE, labels=WEB),
+        make_pod("near-all-but").affinity(ZONE, expressions=[NOT_DB]),
+        make_pod("far-from-all-but").anti_affinity(ZONE, expressions=[NOT_DB]),
+        make_pod("far-from-any").anti_affinity(ZONE, expressions=[expression("app", "Exists")]),
+        make_pod("near-in-any-namespace").affinity(ZONE, labels=WEB, namespaceSelector={}),
+        make_pod("spread-all-but").label(WEB).spread(ZONE, labelSelector={"matchExpressions": [NOT_DB]}),
         make_pod("spread").label(WEB).spread(ZONE, labels=WEB),
         make_pod("spread-by").label(WEB, v="2").spread(ZONE, labels=WEB, matchLabelKeys=["v"]),
         make_pod("claim").pvc("c"),
@@ -83,6 +89,8 @@ PLACED = [
         make_pod("web", "other").label(WEB),
         make_pod("http").host_port(80),
         make_pod("minds").anti_affinity(ZONE, labels=WEB),
+        make_pod("minds-all-but").anti_affinity(ZONE, expressions=[NOT_DB]),
+        make_pod("db").label(app="db"),
         make_pod("claim").pvc("c"),
         make_pod("disk").volume("v", {"gcePersistentDisk": {"pdName": "d"}}),
         make_pod("shrinks").req(cpu="4"),

@@ -56,8 +56,9 @@ def test_an_overfull_node_counts_as_full() -> None:
     assert scores(of(falling, ("cpu", 1)), make_pod("p").req(cpu="2").obj(), node("n"), there) == {"n": 20}
 
 
-def test_a_resource_that_the_pod_does_not_ask_for_is_left_out_if_it_is_an_extended_one() -> None:
-    rule = of(FILLING, (GPU, 9), ("cpu", 1))
+@pytest.mark.parametrize("strategy", [FILLING, least_allocated, most_allocated])
+def test_a_resource_that_the_pod_does_not_ask_for_is_left_out_if_it_is_an_extended_one(strategy: Strategy) -> None:
+    rule = of(strategy, (GPU, 9), ("cpu", 1))
     assert scores(rule, make_pod("p").req(cpu="2").obj(), node("n")) == {"n": 50}
 
 
