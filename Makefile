@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test explore backlogs test-injection mutate test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference clean
+.PHONY: help setup run test explore backlogs test-injection mutate test-upstream test-versions soak fuzz lint bench bench-cluster bench-webhook manifests docs docs-reference golden clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -70,6 +70,9 @@ bench-cluster: $(READY) ## count pods bound a second on a real API server, by sc
 
 bench-webhook: $(READY) ## time the webhook's calls under the real scheduler while pods come and go; about ten minutes
 	@$(VENV)/bin/python -m tests.bench.webhook $(ARGS)
+
+golden: $(READY) ## rewrite tests/cli/golden, the complete output of every command and page, for review
+	REWRITE_GOLDEN=1 $(VENV)/bin/pytest -q tests/cli/test_golden.py
 
 manifests: $(READY) ## render charts/extender into manifests/
 	$(VENV)/bin/python -m tests.manifests.rendering

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,9 @@ class Installation:
         self.tls: Any = None
         self.scheme = "http"
 
-    def examined(self) -> list[dict[str, str]]:
+    @contextmanager
+    def running(self) -> Iterator[list[str]]:
+        """Runs the cluster and the extender; yields the flags that `extender doctor` needs to examine them."""
         with ExitStack() as stack:
             api = stack.enter_context(scripted(self.cluster, clock_seconds=self.clock_seconds))
             port = stack.enter_context(scripted(self.extender, tls=self.tls))
@@ -65,7 +67,10 @@ class Installation:
             (self.folder / "scheduler.yaml").write_text(yaml.safe_dump(config))
             (self.folder / "policy.yaml").write_text(self.policy)
             flags = ["--kubeconfig", str(kubeconfig(self.folder, api)), "--policy", str(self.folder / "policy.yaml")]
-            flags += ["--scheduler-config", str(self.folder / "scheduler.yaml"), *self.flags]
+            yield [*flags, "--scheduler-config", str(self.folder / "scheduler.yaml"), *self.flags]
+
+    def examined(self) -> list[dict[str, str]]:
+        with self.running() as flags:
             result = CliRunner().invoke(cli, ["doctor", *flags, "-o", "json"], catch_exceptions=False)
         findings: list[dict[str, str]] = json.loads(result.stdout)["findings"]
         assert result.exit_code == int(any(each["level"] == "fail" for each in findings))
