@@ -64,7 +64,7 @@ def doctor(
 
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
-            raise ConfigurationError([f"{option} {value}: want NAMESPACE/NAME"])
+            raise ConfigurationError([f"{option} {value}: expected NAMESPACE/NAME"])
     chosen = kubeconfig_of(kubeconfig)
     if not (chosen or url or scheduler_config or policy):
         raise ConfigurationError(["nothing to examine: give --kubeconfig, --scheduler-config, --url or --policy"])
