@@ -84,7 +84,7 @@ def measure_scale(_: Binaries, __: list[int]) -> Table:
 
 def waiting_table() -> Table:
     few, many = waiting.WAITING
-    return Table("waiting", ["CPU time of an event", f"{few:,} pods wait", f"{many:,} pods wait", "of those woken"])
+    return Table("waiting", ["CPU time of an event", f"{few:,} pods wait", f"{many:,} pods wait", "woken per event"])
 
 
 def measure_waiting(_: Binaries, __: list[int]) -> Table:

@@ -109,8 +109,8 @@ def _pauses(name: str, api: LargeApi, longest: Callable[[threading.Thread], floa
         "nothing happens": lambda: time.sleep(seconds),
         f"{EVENTS_PER_SECOND} events a second": lambda: _events(api, seconds),
         "every node gets another label": lambda: _relabel(api, seconds),
-        "every node is listed anew, in another version": lambda: _expire(api, NODES, seconds),
-        "every pod is listed anew, in another version": lambda: _expire(api, PODS, 3 * seconds),
+        "a relist of all nodes, each changed": lambda: _expire(api, NODES, seconds),
+        "a relist of all pods, each changed": lambda: _expire(api, PODS, 3 * seconds),
     }
     for title, happens in happenings.items():
         pause = longest(threading.Thread(target=happens, daemon=True))
