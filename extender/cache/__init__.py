@@ -1,6 +1,6 @@
-"""The assumed-pod cache (upstream backend/cache): everything that the watches have told and that was decided since.
+"""The assumed-pod cache: the cluster as the watches show it, with what was decided since.
 
-In: watch events, lists, and what verbs and scheduler decide: assumed pods, nominations, assumed objects. Out: tables
-that are lent to readers, and notifications to a listener, the queue. Everything that changes goes through one journal,
-`changes`, which the tables follow. Begin with `cache.Cache`; the life of an assumed pod is drawn in `pod_states`.
+In: watch events and lists, and the decisions of verbs and scheduler: assumed pods, nominations, assumed objects. Out:
+tables on loan to readers, and notifications to a listener, the scheduling queue. Tables follow the journal in
+`changes`. Start with `cache.Cache`; `pod_states` draws the life of an assumed pod. Source: upstream backend/cache.
 """

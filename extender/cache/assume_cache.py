@@ -56,7 +56,7 @@ class AssumeCache:
     # ---- what the watch shows
 
     def put(self, kind: str, obj: Object) -> Object | None:
-        """Stores the object and drops what was assumed of an older version; returns the object observed before."""
+        """Stores the object, drops assumptions about older versions; returns the one observed before."""
         objects = self._observed.setdefault(kind, {})
         before = objects.get(obj.key)
         objects[obj.key] = obj
@@ -69,7 +69,10 @@ class AssumeCache:
         return before
 
     def remove(self, kind: str, key: str) -> Object | None:
-        """Removes the object and what was assumed of it; returns it as readers saw it, None if the watch had not."""
+        """Removes the object and what was assumed of it; returns it as readers saw it.
+
+        Returns None if the watch has not shown it.
+        """
         observed = self.of_kind(kind).pop(key, None)
         assumed = self.drop(kind, key)
         return observed and (assumed or observed)
@@ -77,7 +80,9 @@ class AssumeCache:
     # ---- assumptions
 
     def assume(self, obj: Object) -> None:
-        """Assumes that `obj` will be written like this; it has the version that was decided on, a new object has none.
+        """Assumes that `obj` will be written like this.
+
+        It has the version that the decision was made on; a new object has none.
 
         Raises:
             Outdated: the object was changed or deleted since the decision, or a new one was created.
@@ -109,7 +114,10 @@ class AssumeCache:
         return self._assumed.pop((kind, key), None) or (written.obj if written is not None else None)
 
     def lost(self, kind: str, asked_at: float) -> list[Object]:
-        """Returns the objects that were written before a list was requested which has been stored and lacks them."""
+        """Returns the objects that the API server has lost, as far as a stored list shows.
+
+        They were written before the list was requested at `asked_at`, and the list does not have them.
+        """
         return [
             written.obj
             for (of_kind, _), written in self._written.items()

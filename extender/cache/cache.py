@@ -1,4 +1,4 @@
-"""The assumed-pod cache: the cluster as the watches show it, with what was decided since (upstream cache.go).
+"""The cluster as the watches show it, with what was decided since (upstream cache.go).
 
 `changed`, `deleted` and `replaced` store what the API server reports; `assume` to `expire` are the steps of a pod's
 life, which pod_states draws. Every change goes to the journal, which tables follow, and to the listener, the queue.
@@ -20,7 +20,7 @@ from extender.cache.contents import CachedPod, CacheSize, ObjectReader, PodOverv
 from extender.cache.listener import Listener, Notifications, deliver
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
-from extender.cache.pods import KnownPods
+from extender.cache.pods import PodStore
 from extender.cache.table_pool import TablePool
 from extender.errors import ExtenderError, Outdated, UnknownNode
 from extender.framework.status import Refusal
@@ -64,7 +64,7 @@ class Cache:
         self._ttl_seconds = ttl_seconds
         self._locked = TimedLock(clock, telemetry)
         self._objects = AssumeCache()
-        self._pods = KnownPods()
+        self._pods = PodStore()
         self._placements = Placements()
         self._changes = changes or Changes()
         self._tables = TablePool(self._changes, self._locked, features)
@@ -115,7 +115,7 @@ class Cache:
             raise
 
     def _in_batches(self, kind: str, items: Iterable[T], store: Callable[[T], object]) -> None:
-        """Stores a list in batches, and in idle tables too, so that no decision waits long for the lock or a table."""
+        """Stores a list in batches, also in idle tables, so that no decision waits long for either."""
         remaining = iter(items)
         while batch := tuple(islice(remaining, _BATCH)):
             with self._changing("watch", kind):
@@ -141,7 +141,7 @@ class Cache:
         return info if info is not None and info.pod == pod else None
 
     def find_pod(self, uid: str, key: str) -> PodInfo | None:
-        """Returns the pod, from the watch or as kube-scheduler sent it; None if its `namespace/name` was recreated."""
+        """Returns the pod as the watch or kube-scheduler described it; None if its name was reused."""
         with self._locked("find_pod"):
             return self._pods.find(uid) if self._pods.uid_of.get(key, uid) == uid else None
 
@@ -173,7 +173,7 @@ class Cache:
             refusal, cursor = self._tables.ask(check)
             is_quick = self._clock.monotonic() - begin < _QUICK_SECONDS
             with self._locked("assume"):
-                if self._changes.concern(node_name, cursor):
+                if self._changes.may_affect(node_name, cursor):
                     if remaining or not is_quick:
                         continue
                     self._check_assumable(info, node_name)
@@ -184,7 +184,7 @@ class Cache:
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
-        """Starts the pod's time to live after a bind that succeeded or (not `certain`) whose outcome is unknown.
+        """Starts the pod's time to live after a bind that succeeded or, not `certain`, may have.
 
         Starts it again for a bind that was tried again; does nothing if the watch has confirmed the pod. Raises
         IllegalTransition if the pod has no place.
@@ -194,12 +194,12 @@ class Cache:
             self._placements.finish_binding(uid, certain=certain, expires_at=expires_at)
 
     def forget(self, uid: str) -> None:
-        """Frees the pod's place after a bind that failed. Raises IllegalTransition if it is not assumed any longer."""
+        """Frees the pod's place after a failed bind. Raises IllegalTransition if it is not assumed."""
         with self._changing("forget"):
             self._displace(uid, PodEvent.FORGET)
 
     def overdue(self, now: float) -> Mapping[str, Pod | None]:
-        """Returns the pods whose time to live has ended by `now`, as the watch shows them (None: not yet), by UID."""
+        """Returns the pods whose time to live has ended, as the watch shows them, None: not, by UID."""
         with self._locked("expire"):
             overdue = self._placements.overdue(now)
             return {uid: info.pod if (info := self._pods.watched.get(uid)) else None for uid in overdue}
@@ -215,7 +215,7 @@ class Cache:
         with self._locked("evicted"):
             terminating = self._pods.evict(uid, self._clock.now(), self._clock.monotonic())
             if terminating is not None:
-                self._placements.describe(terminating)
+                self._placements.update_info(terminating)
                 self._note_pod(uid)
 
     def nominate(self, uid: str, node_name: str) -> str:
@@ -243,9 +243,9 @@ class Cache:
             self._note_object(type(obj).__name__, obj.key)
 
     def confirm_object(self, obj: Object, instead_of: Reference | None = None) -> None:
-        """Replaces the assumed object, and the one `instead_of` which it was assumed, by what the API server returned.
+        """Replaces the assumed object, and the one at `instead_of`, by what the API server returned.
 
-        It is dropped when the watch shows that version, or when a list that was requested later lacks it, because the
+        That is dropped when the watch shows that version, or when a list that was requested later lacks it, because the
         API server has lost the write.
         """
         with self._locked("confirm_object"):
@@ -294,7 +294,7 @@ class Cache:
         with self._locked("overview"):
             assumed = self._placements.unconfirmed()
             unplaced = [uid for uid in self._pods.watched if uid not in self._placements]
-            infos = [info for uid in unplaced if (info := self._pods.described(uid)) is not None]
+            infos = [info for uid in unplaced if (info := self._pods.effective(uid)) is not None]
             return PodOverview(assumed, infos, len(self._placements) - len(assumed))
 
     def unconfirmed(self) -> Mapping[str, list[str]]:
@@ -372,9 +372,9 @@ class Cache:
         info = self._pods.watched.get(listed.uid)
         if info is None:
             return True
-        if self._pods.spare(listed.uid, asked_at):
-            return listed != info.pod
-        return version_of(listed) != version_of(info.pod)
+        if self._pods.evicted_since(listed.uid, asked_at):
+            return version_of(listed) != version_of(info.pod)
+        return listed != info.pod
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
         for lost in self._objects.lost(kind, asked_at):  # the API server was restored from a copy
@@ -391,8 +391,8 @@ class Cache:
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # their removal was interrupted
                 self._displace(uid, PodEvent.REMOVE)
-            uids = self._pods.watched.keys() | self._placements.by_uid().keys()
-            self._changes.restart(kind, {uid: self._present_pod(uid) for uid in uids})
+            pods = {uid: self._pods.effective(uid) for uid in self._pods.watched}
+            self._changes.restart(kind, {**pods, **self._placements.by_uid()})
         else:
             keys = self._objects.keys(kind)
             self._changes.restart(kind, {key: self._objects.effective(kind, key) for key in keys})
@@ -426,17 +426,17 @@ class Cache:
 
     def _set_pod(self, info: PodInfo) -> None:
         uid = info.uid
-        before, info = self._pods.described(uid), self._pods.put(info)
+        before, info = self._pods.effective(uid), self._pods.put(info)
         placed, node_name = self._placements.get(uid), info.pod.node_name
         if placed and placed.node_name != node_name and (node_name or placed.state is PodState.ADDED):
             self._displace(uid, PodEvent.REMOVE)  # bound by another, or the API server was restored from a copy
         if node_name:
             self._placements.confirm(info)
         self._note_pod(uid)
-        self._notifications.changed(POD, before, self._pods.described(uid))
+        self._notifications.changed(POD, before, self._pods.effective(uid))
 
     def _remove_pod(self, uid: str) -> None:
-        removed = self._pods.described(uid)
+        removed = self._pods.effective(uid)
         self._pods.remove(uid)
         if uid in self._placements:
             self._displace(uid, PodEvent.REMOVE)
@@ -468,16 +468,13 @@ class Cache:
         self._notifications.displaced(placement, event)
         return placement
 
-    def _present_pod(self, uid: str) -> PodPlacement | PodInfo | None:
-        return self._placements.get(uid) or self._pods.described(uid)
-
     # ---- the journal and the lock
 
     def _note_object(self, kind: str, key: str) -> None:
         self._changes.note(kind, key, self._objects.effective(kind, key))
 
     def _note_pod(self, uid: str) -> None:
-        self._changes.note(POD, uid, self._present_pod(uid))
+        self._changes.note(POD, uid, self._placements.get(uid) or self._pods.effective(uid))
 
     @contextmanager
     def _changing(self, caller: str, kind: str = POD) -> Iterator[None]:

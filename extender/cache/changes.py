@@ -1,4 +1,4 @@
-"""The journal of the cache: the present value of every object, and the order in which they have changed."""
+"""The journal of the cache: the current value of every object, and the order in which they changed."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from extender.table.journal import Journal
 NODE, POD = Node.__name__, Pod.__name__
 
 Reference = tuple[str, str]
-"""(kind, key) of an object; pods go by UID."""
+"""The kind and id of an object: a pod's UID, any other object's key."""
 
-Present = Object | PodPlacement | PodInfo | None
-"""An object as tables are to have it; a pod is its placement, or if it has none what is known of it. None: gone."""
+Current = Object | PodPlacement | PodInfo | None
+"""The current value of an object as tables see it.
+
+A `PodPlacement` for a pod with a place, a `PodInfo` for any other pod, None for what was deleted.
+"""
 
 _LISTED = "listed"
 
 
 class Update(NamedTuple):
-    """The present value of one object."""
+    """The current value of one object."""
 
     kind: str
     key: str
-    present: Present
+    current: Current
 
 
 class Updates:
-    """The present values of some objects, as of one moment.
+    """The current values of some objects at one moment, by kind and key.
 
-    They are copied as whole dicts, since the cache's lock is held meanwhile: one by one, 250,000 take 150 ms.
+    They are copied as whole dicts, because the cache's lock is held while they are: one by one, 250,000 take 150 ms.
     """
 
     __slots__ = ("_values",)
 
-    def __init__(self, values: Mapping[str, Mapping[str, Present]]) -> None:
-        """`values`: by kind and key."""
+    def __init__(self, values: Mapping[str, Mapping[str, Current]]) -> None:
         self._values = values
 
     def __len__(self) -> int:
@@ -48,97 +50,100 @@ class Updates:
 
     def __iter__(self) -> Iterator[Update]:
         for kind, values in self._values.items():
-            for key, present in values.items():
-                yield Update(kind, key, present)
+            for key, current in values.items():
+                yield Update(kind, key, current)
 
 
 class Changes:
-    """The present value of every object, with a journal over them: all that a table has to be told."""
+    """The current value of every object, and a journal of their changes that tables follow.
+
+    A cursor is a position in the journal. The cache's lock guards everything here.
+    """
 
     def __init__(self) -> None:
         self._journal = Journal()
-        self._present: dict[str, dict[str, Present]] = {}
+        self._current: dict[str, dict[str, Current]] = {}
 
     @property
     def now(self) -> int:
-        """The cursor of a reader that has taken in everything."""
+        """The cursor of a reader that has read everything."""
         return self._journal.now
 
-    def note(self, kind: str, key: str, present: Present) -> None:
-        """Notes the present value of the object."""
-        values = self._present.setdefault(kind, {})
-        if present is None:
+    def note(self, kind: str, key: str, current: Current) -> None:
+        """Records that the object has this value now."""
+        values = self._current.setdefault(kind, {})
+        if current is None:
             values.pop(key, None)
             self._journal.note_removed(kind, key)
         else:
-            values[key] = present
+            values[key] = current
             self._journal.note(kind, key)
 
-    def restart(self, kind: str, present: Mapping[str, Present]) -> None:
-        """Replaces the present values of a kind, by key; every table is rebuilt."""
-        self._present[kind] = {key: value for key, value in present.items() if value is not None}
+    def restart(self, kind: str, current: Mapping[str, Current]) -> None:
+        """Replaces the current values of a kind, by key; every table is rebuilt."""
+        self._current[kind] = {key: value for key, value in current.items() if value is not None}
         self._journal.begin(kind)
 
     def note_listed(self, kind: str) -> None:
-        """Notes that the kind was listed, which tells of every object, though most have not changed."""
+        """Records that a list has reported every object of the kind, though most have not changed."""
         self._journal.note(_LISTED, kind)
 
     def all(self) -> Updates:
-        """Returns every object, as for a table that is made anew."""
-        return Updates({kind: values.copy() for kind, values in self._present.items()})
+        """Returns all objects."""
+        return Updates({kind: values.copy() for kind, values in self._current.items()})
 
     def since(self, cursor: int) -> Updates | None:
-        """Returns each object that has changed after `cursor` once; None: that is too long ago to tell."""
-        updates: dict[str, dict[str, Present]] = {}
+        """Returns each object that changed after `cursor`, once; None if the journal is too short."""
+        updates: dict[str, dict[str, Current]] = {}
         for kind in self._journal.changed_topics(cursor):
             if kind == _LISTED:
                 continue
             keys = self._journal.since(cursor, kind)
             if keys is None:
                 return None
-            values = self._present[kind]
+            values = self._current[kind]
             updates[kind] = {key: values.get(key) for key in keys}
         return Updates(updates)
 
-    def concern(self, node_name: str, cursor: int) -> bool:
-        """Returns whether a check of the node may come out otherwise by what has changed after `cursor`.
+    def may_affect(self, node_name: str, cursor: int) -> bool:
+        """Returns True if what has changed after `cursor` may change the result of a check of the node.
 
-        Other nodes are left out: their status changes all the time, and no scheduler looks at them again before a bind.
+        Other nodes do not count: their status changes all the time, and no scheduler checks them again before a bind.
         """
         updates = self.since(cursor)
-        return updates is None or any(_concerns(update, node_name) for update in updates)
+        return updates is None or any(_may_affect(update, node_name) for update in updates)
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns whether anything was told of the object after `cursor`, if only that it is as it was."""
+        """Returns True if the object was reported after `cursor`, changed or not; a list reports every object."""
         return self._journal.has_changed(cursor, *reference) or self._journal.has_changed(cursor, _LISTED, reference[0])
 
 
-def _concerns(update: Update, node_name: str) -> bool:
+def _may_affect(update: Update, node_name: str) -> bool:
     if update.kind == NODE:
         return update.key == node_name
-    waiting = update.present if isinstance(update.present, PodInfo) else None
-    return waiting is None or bool(waiting.pod.status.nominated_node_name)
+    waiting_pod = update.current if isinstance(update.current, PodInfo) else None
+    return waiting_pod is None or bool(waiting_pod.pod.status.nominated_node_name)
 
 
 def apply(updates: Iterable[Update], table: Table) -> None:
-    """Brings the objects in the table to their present values."""
-    for kind, key, present in updates:
+    """Sets the objects in the table to their current values."""
+    for kind, key, current in updates:
         if kind == POD:
-            _apply_pod(table, key, present)
+            _apply_pod(table, key, current)
         elif kind == NODE:
-            table.set_node(present) if isinstance(present, Node) else table.remove_node(key)
-        elif isinstance(present, Object):
-            table.set_object(kind, present)
+            table.set_node(current) if isinstance(current, Node) else table.remove_node(key)
+        elif isinstance(current, Object):
+            table.set_object(kind, current)
         else:
             table.remove_object(kind, key)
 
 
-def _apply_pod(table: Table, uid: str, present: Present) -> None:
-    if isinstance(present, PodPlacement):
-        table.place(present.info, present.node_name)
+def _apply_pod(table: Table, uid: str, current: Current) -> None:
+    if isinstance(current, PodPlacement):
+        table.place(current.info, current.node_name)
     else:
         table.take_away(uid)
-    if isinstance(present, PodInfo) and present.pod.status.nominated_node_name:
-        table.nominate(present, present.pod.status.nominated_node_name)
+    if isinstance(current, PodInfo) and current.pod.status.nominated_node_name:
+        table.nominate(current, current.pod.status.nominated_node_name)
     else:
         table.withdraw(uid)

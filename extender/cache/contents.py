@@ -1,4 +1,4 @@
-"""The forms of objects in the cache: as they are stored, and as the comparer, the dump and the pages see them."""
+"""The forms of objects in the cache: as stored, and as comparer, dump and pages see them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Expiry of assumed pods.
+"""Expiry of assumed pods that the watch has not confirmed.
 
-A pod whose time to live is over need not be unbound: the watch may be behind. It expires once the watch has told of
-everything that there was after that time: had the pod been bound, the watch would have said so. A pod that is listed
-otherwise than the watch has told does not expire, whatever the watch says.
+When a pod's time to live ends, the pod may be bound all the same, because the watch may be behind. So the pods are
+listed, and a pod expires only after the cache has caught up with that list: if the pod had been bound, the watch would
+have shown it by then. A pod of which the list has a newer version than the cache does not expire.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from extender.cache.cache import Cache
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
-ASK_AGAIN_SECONDS = 15.0
+SURVEY_SECONDS = 15.0
+"""The time between two surveys while pods are overdue."""
 
 
 class PodSurvey(Protocol):
@@ -24,36 +25,43 @@ class PodSurvey(Protocol):
         """Returns True once the cache has each of them in this version or a newer one."""
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
-        """Returns True if the API server had a later version of the pod than `pod`, the one in the cache, if any."""
+        """Returns True if the API server had a later version than `pod`, the one in the cache."""
 
 
 class Expiry:
-    """Call `sweep` every second or so; one thread at a time."""
+    """Expires overdue pods. Call `sweep` every second or so, in one thread at a time.
 
-    def __init__(self, cache: Cache, survey: Callable[[], PodSurvey], clock: Clock) -> None:
-        """`survey` asks which pods there are; it raises ClusterError."""
-        self._cache, self._ask, self._clock = cache, survey, clock
-        self._asked_at = self._ask_from = float("-inf")
+    Args:
+        take_survey: lists the pods; raises ClusterError.
+    """
+
+    def __init__(self, cache: Cache, take_survey: Callable[[], PodSurvey], clock: Clock) -> None:
+        self._cache = cache
+        self._take_survey = take_survey
+        self._clock = clock
         self._survey: PodSurvey | None = None
+        self._surveyed_at = float("-inf")
+        self._next_survey_at = float("-inf")
 
     def sweep(self) -> list[str]:
-        """Lets go of the pods that are over; returns their `namespace/name`.
+        """Frees the places of pods that have expired; returns their `namespace/name`.
 
         Raises:
-            ClusterError: nobody can tell; asked again after a while.
+            ClusterError: the pods cannot be listed; a later sweep tries again.
         """
         now = self._clock.monotonic()
-        if now >= self._ask_from:
+        if now >= self._next_survey_at:
             self._survey = None
             if not self._cache.overdue(now):
                 return []
-            self._asked_at, self._ask_from = now, now + ASK_AGAIN_SECONDS
-            self._survey = self._ask()
+            self._surveyed_at = now
+            self._next_survey_at = now + SURVEY_SECONDS
+            self._survey = self._take_survey()
         if self._survey is None or not self._survey.confirmed():
             return []
         survey, self._survey = self._survey, None
-        over = self._cache.overdue(self._asked_at)
-        expired = [uid for uid, pod in over.items() if not survey.shows_newer(uid, pod)]
-        if len(expired) == len(over):
-            self._ask_from = now
-        return self._cache.expire(expired, self._asked_at)
+        overdue = self._cache.overdue(self._surveyed_at)
+        expired = [uid for uid, pod in overdue.items() if not survey.shows_newer(uid, pod)]
+        if len(expired) == len(overdue):
+            self._next_survey_at = now
+        return self._cache.expire(expired, self._surveyed_at)

@@ -1,4 +1,4 @@
-"""The listener of a cache, which is the scheduling queue, and the changes that are yet to be reported to it."""
+"""The listener of a cache, which is the scheduling queue, and the reports that wait for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from extender.table import PodInfo
 
 
 class Listener(Protocol):
-    """Receives every change of the cache, in the order of its events for each kind; called without the cache's lock."""
+    """Receives every change of the cache, in order for each kind; called without the cache's lock."""
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
-        """An object was added (`before` is None), modified or deleted (`after` is None); a pod is given as PodInfo."""
+        """An object was added (`before` is None), modified or deleted (`after` is None).
+
+        Pods are given as PodInfo.
+        """
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         """A pod no longer has its place on a node, because it was removed or forgotten or has expired."""

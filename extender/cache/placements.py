@@ -1,4 +1,4 @@
-"""The pods that count on a node: assumed there, or seen there by the watch."""
+"""The places of pods on nodes: assumed there, or shown there by the watch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from extender.table import PodInfo
 
 
 class PodPlacement(NamedTuple):
-    """A pod that counts on a node.
+    """A pod's place on a node.
 
     Attributes:
-        certain: False where the bind ended without an answer.
+        certain: False if the outcome of the bind is unknown.
         expires_at: when the pod expires unless the watch confirms it, in monotonic seconds; None: never.
     """
 
@@ -24,11 +24,11 @@ class PodPlacement(NamedTuple):
 
 
 class Placements:
-    """The placements by UID; every method that changes one raises IllegalTransition where pod_states has no row."""
+    """All placements by UID. A change for which pod_states has no row raises IllegalTransition."""
 
     def __init__(self) -> None:
         self._placements: dict[str, PodPlacement] = {}
-        self._unconfirmed: dict[str, PodPlacement] = {}  # of them: the few that are looked through each second
+        self._unconfirmed: dict[str, PodPlacement] = {}  # the few of them that Expiry looks at each second
 
     def __len__(self) -> int:
         return len(self._placements)
@@ -40,14 +40,16 @@ class Placements:
         return self._placements.get(uid)
 
     def state(self, uid: str) -> PodState:
-        """Returns the state of the pod; INITIAL if it counts nowhere."""
+        """Returns the state of the pod; INITIAL if it has no place."""
         placement = self._placements.get(uid)
         return placement.state if placement else PodState.INITIAL
 
     def by_uid(self) -> dict[str, PodPlacement]:
+        """Returns a copy of all placements by UID."""
         return self._placements.copy()
 
     def unconfirmed(self) -> list[PodPlacement]:
+        """Returns the placements that the watch has not shown."""
         return list(self._unconfirmed.values())
 
     def unconfirmed_by_node(self) -> dict[str, list[str]]:
@@ -62,33 +64,37 @@ class Placements:
         return self._placements.keys() - self._unconfirmed.keys()
 
     def overdue(self, now: float) -> list[str]:
-        """Returns the UIDs of the pods whose time to live is over at `now`."""
-        return [uid for uid, placed in self._unconfirmed.items() if placed.expires_at and placed.expires_at <= now]
+        """Returns the UIDs of the pods whose time to live has ended by `now`."""
+        return [
+            uid
+            for uid, placement in self._unconfirmed.items()
+            if placement.expires_at is not None and placement.expires_at <= now
+        ]
 
     def assume(self, info: PodInfo, node_name: str) -> None:
-        """Counts the pod on the node while its bind is under way."""
+        """Gives the pod a place on the node, before its bind."""
         self._put(PodPlacement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME)))
 
     def finish_binding(self, uid: str, *, certain: bool, expires_at: float | None) -> None:
-        """Lets the time to live begin, unless the watch has confirmed the pod already."""
+        """Sets when the pod expires, unless the watch has confirmed it already."""
         state = after(self.state(uid), PodEvent.FINISH_BINDING)
         placement = self._placements[uid]
         if state is PodState.FINISHED:
             self._put(PodPlacement(placement.info, placement.node_name, state, certain, expires_at))
 
     def confirm(self, info: PodInfo) -> None:
-        """Counts the pod on the node that the watch has told of."""
+        """Gives the pod its place on the node where the watch shows it."""
         state = self.state(info.uid)
         event = PodEvent.UPDATE if state is PodState.ADDED else PodEvent.ADD
         self._put(PodPlacement(info, info.pod.node_name, after(state, event)))
 
-    def describe(self, info: PodInfo) -> None:
-        """Replaces what is known of the pod, if it counts anywhere."""
+    def update_info(self, info: PodInfo) -> None:
+        """Replaces the description of the pod, if it has a place."""
         if info.uid in self._placements:
             self._put(self._placements[info.uid]._replace(info=info))
 
     def remove(self, uid: str, event: PodEvent) -> PodPlacement:
-        """Takes the pod off its node; returns the placement that it had."""
+        """Frees the pod's place; returns it."""
         after(self.state(uid), event)
         self._unconfirmed.pop(uid, None)
         return self._placements.pop(uid)

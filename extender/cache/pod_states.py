@@ -8,10 +8,10 @@
       | '----------- Remove ------------ ADDED  (Update, Finish binding: ADDED)
       '----------------- Add --------------^
 
-A pod that was assumed holds its place on the node until the watch confirms it (Add), the bind fails (Forget), or, once
-the bind has finished, its time to live is over (Expire). A bind of unknown outcome that is tried again finishes again:
-FINISHED stays. Source: upstream backend/cache/interface.go; FINISHED is its
-bindingFinished flag, as a state of its own.
+An assumed pod keeps its place on the node until the watch confirms it (Add), its bind fails (Forget), or its time to
+live, which starts when the bind has finished, ends (Expire). If the outcome of a bind is unknown and it is tried again,
+it finishes again and stays FINISHED. Source: upstream backend/cache/interface.go; FINISHED is its bindingFinished flag
+as a state.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from extender.errors import IllegalTransition
 
 class PodState(Enum):
     INITIAL = auto()
-    """Not in the cache, or not on a node."""
+    """Without a place on a node, or not in the cache."""
     ASSUMED = auto()
-    """Counted on its node while the bind is under way."""
+    """On its node while it is being bound."""
     FINISHED = auto()
-    """The bind has ended, well or unknown, and the watch has not told yet."""
+    """The bind has succeeded or its outcome is unknown, and the watch has not shown the pod on its node yet."""
     ADDED = auto()
-    """Seen on its node by the watch."""
+    """The watch shows the pod on its node."""
 
 
 class PodEvent(Enum):
@@ -49,7 +49,7 @@ TRANSITIONS = {
     (PodState.ASSUMED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.ASSUMED, PodEvent.ADD): PodState.ADDED,
     (PodState.ASSUMED, PodEvent.REMOVE): PodState.INITIAL,
-    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # tried again, for the outcome was unknown
+    (PodState.FINISHED, PodEvent.FINISH_BINDING): PodState.FINISHED,  # tried again after an unknown outcome
     (PodState.FINISHED, PodEvent.FORGET): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.EXPIRE): PodState.INITIAL,
     (PodState.FINISHED, PodEvent.ADD): PodState.ADDED,
@@ -61,7 +61,7 @@ TRANSITIONS = {
 
 
 def after(state: PodState, event: PodEvent) -> PodState:
-    """Returns the state that `event` leads to. Raises IllegalTransition: the table has no such row."""
+    """Returns the state that `event` leads to. Raises IllegalTransition if the table has no such row."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

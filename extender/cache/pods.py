@@ -1,4 +1,4 @@
-"""What is known of each pod without its place: what the watch told, what was decided since, what a scheduler told."""
+"""The descriptions of pods: from the watch, from kube-scheduler, and as decided since."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class RememberedPods:
-    """Pods by UID; ever new or ever larger pods push the oldest out, and take up no more room."""
+    """Pods that kube-scheduler has sent, by UID; the oldest are dropped at MOST_PODS or MOST_BYTES."""
 
     def __init__(self) -> None:
         self._pods: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
@@ -22,7 +22,7 @@ class RememberedPods:
         return len(self._pods)
 
     def put(self, info: PodInfo, size_bytes: int) -> None:
-        """Adds or replaces the pod; `size_bytes`: in memory."""
+        """Adds or replaces the pod, which takes `size_bytes` of memory."""
         self.drop(info.uid)
         self._pods[info.uid] = info, size_bytes
         self._bytes += size_bytes
@@ -30,9 +30,8 @@ class RememberedPods:
             self.drop(next(iter(self._pods)))
 
     def get(self, uid: str) -> PodInfo | None:
-        """Returns the pod as it was last described."""
-        found = self._pods.get(uid)
-        return found[0] if found else None
+        entry = self._pods.get(uid)
+        return entry[0] if entry else None
 
     def drop(self, uid: str) -> None:
         _, size_bytes = self._pods.pop(uid, (None, 0))
@@ -40,19 +39,24 @@ class RememberedPods:
 
 
 class _Nomination(NamedTuple):
-    """The pod with the nomination that was decided, and what its status said at the time."""
+    """A nomination that was decided before the pod's status showed it.
+
+    Attributes:
+        info: the pod with the nomination.
+        status_node: the nominated node in the pod's status at the time.
+    """
 
     info: PodInfo
-    status: str
+    status_node: str
 
 
-class KnownPods:
+class PodStore:
     """Pods by UID.
 
     Attributes:
-        watched: as the watch describes them, or will once it tells of their eviction.
+        watched: pods as the watch shows them, except that evicted ones terminate.
         uid_of: the UID of the pod that has a `namespace/name` now.
-        remembered: as a scheduler has described them, till the watch tells of them.
+        remembered: pods as kube-scheduler sent them, until the watch shows them.
     """
 
     def __init__(self) -> None:
@@ -63,28 +67,29 @@ class KnownPods:
         self._nominations: dict[str, _Nomination] = {}
 
     def find(self, uid: str) -> PodInfo | None:
-        """Returns the pod as the watch, or else the scheduler, has last described it."""
-        return self.described(uid) or self.remembered.get(uid)
+        """Returns the pod from the watch, or else as kube-scheduler sent it."""
+        return self.effective(uid) or self.remembered.get(uid)
 
-    def described(self, uid: str) -> PodInfo | None:
-        """Returns the pod as the watch has described it, with the nomination that counts."""
+    def effective(self, uid: str) -> PodInfo | None:
+        """Returns the pod from the watch, with the nomination that was decided since."""
         nomination = self._nominations.get(uid)
         return nomination.info if nomination else self.watched.get(uid)
 
     def put(self, info: PodInfo) -> PodInfo:
-        """Takes in how the watch describes the pod now; returns it as terminating if it was evicted.
+        """Stores the pod as the watch shows it now; returns it, as terminating if it was evicted.
 
-        A nomination that was decided stands until the pod's status says something else than it did.
+        A nomination that was decided is kept until the pod's status changes from what it was then.
         """
         uid = info.uid
         if info.pod.terminating:
             self._evicted_at.pop(uid, None)
         if uid in self._evicted_at and (deleted_at := self.watched[uid].pod.metadata.deletion_timestamp):
             info = PodInfo(info.pod.preempted(deleted_at.timestamp()))
-        self.watched[uid], self.uid_of[info.pod.key] = info, uid
+        self.watched[uid] = info
+        self.uid_of[info.pod.key] = uid
         self.remembered.drop(uid)
         nomination = self._nominations.pop(uid, None)
-        if nomination and not info.pod.node_name and info.pod.status.nominated_node_name == nomination.status:
+        if nomination and not info.pod.node_name and info.pod.status.nominated_node_name == nomination.status_node:
             self._nominate(info, nomination.info.pod.status.nominated_node_name)
         return info
 
@@ -106,15 +111,17 @@ class KnownPods:
 
     def nominated_node(self, uid: str) -> str:
         """Returns the node that the pod is nominated to; "" for none."""
-        info = self.described(uid)
+        info = self.effective(uid)
         return info.pod.status.nominated_node_name if info is not None else ""
 
     def _nominate(self, info: PodInfo, node_name: str) -> None:
-        status = info.pod.status.nominated_node_name
-        self._nominations[info.uid] = _Nomination(PodInfo(info.pod.nominated_to(node_name)), status)
+        status_node = info.pod.status.nominated_node_name
+        self._nominations[info.uid] = _Nomination(PodInfo(info.pod.nominated_to(node_name)), status_node)
 
     def evict(self, uid: str, now: float, evicted_at: float) -> PodInfo | None:
-        """Marks the pod as terminating until the watch shows it so; returns it, None if there is nothing to mark.
+        """Marks the pod as terminating until the watch shows it so; returns it.
+
+        Returns None if the pod is gone or terminates already.
 
         `now` is the time of its deletion in seconds since the epoch, `evicted_at` the same in monotonic seconds.
         """
@@ -126,10 +133,13 @@ class KnownPods:
         self._evicted_at[uid] = evicted_at
         return terminating
 
-    def spare(self, uid: str, asked_at: float) -> bool:
-        """Returns whether a list that was asked for then knows of all evictions of the pod, and forgets them."""
+    def evicted_since(self, uid: str, moment: float) -> bool:
+        """Returns True if the pod was evicted at `moment` or later; unmarks one that was evicted before.
+
+        A list that was requested at `moment` shows the outcome of earlier evictions.
+        """
         evicted_at = self._evicted_at.get(uid)
-        if evicted_at is not None and evicted_at >= asked_at:
-            return False
+        if evicted_at is not None and evicted_at >= moment:
+            return True
         self._evicted_at.pop(uid, None)
-        return True
+        return False

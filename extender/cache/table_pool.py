@@ -1,8 +1,8 @@
-"""The tables that the cache lends to its readers.
+"""The tables that readers of the cache borrow.
 
-Each reader has a table of its own while it reads, and each table a cursor in the journal of the cache. A table that is
-lent first takes in what has changed since it was lent last; the cache's lock is held to read the journal, never while
-a table takes anything in.
+A reader has a table to itself while it reads. Each table has a cursor in the journal of the cache; before it is lent,
+it takes in what has changed since. The cache's lock is held only to read the journal, never while a table takes
+changes in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Replica:
     """A table, and how far it has followed the journal.
 
     Attributes:
-        cursor: the position in the journal up to which changes were handed to the table.
+        cursor: the position up to which changes were handed to the table.
         pending: those of them that it has not taken in yet, because a reader's deadline came first.
     """
 
@@ -39,7 +39,7 @@ class Replica:
         self.pending: Iterator[Update] = iter(())
 
     def follow(self, changes: Changes) -> None:
-        """Adds the changes since `cursor` to the pending ones; replaces a table that is too far behind."""
+        """Adds the changes since `cursor` to the pending ones; starts a new table if they are too many."""
         missed = changes.since(self.cursor)
         if missed is None:
             self.table.leave_readers()
@@ -50,7 +50,7 @@ class Replica:
         self.cursor = changes.now
 
     def catch_up(self, deadline: Deadline = NO_DEADLINE, between: Callable[[], object] = lambda: None) -> None:
-        """Brings the table up to date; calls `between` now and then.
+        """Takes in the pending changes; calls `between` now and then.
 
         Raises:
             DeadlineExceeded: the rest stays pending, and the next call continues with it.
@@ -63,18 +63,19 @@ class Replica:
 
 
 class TablePool:
-    """As many tables as there were readers at once; safe for any number of threads.
+    """As many tables as there were readers at once. Thread-safe.
 
     Args:
-        changes: the cache's, guarded by its lock.
-        features: of the tables.
-        locked: takes that lock, on behalf of the caller that it names.
+        changes: the journal of the cache.
+        locked: takes the cache's lock, which guards the journal; its argument names the caller in metrics.
     """
 
     def __init__(
         self, changes: Changes, locked: Callable[[str], AbstractContextManager[None]], features: FeatureGates
     ) -> None:
-        self._changes, self._locked, self._features = changes, locked, features
+        self._changes = changes
+        self._locked = locked
+        self._features = features
         self._replicas: list[Replica] = []
         self._idle: list[Replica] = []
 
@@ -82,12 +83,12 @@ class TablePool:
         return len(self._replicas)
 
     def ask(self, question: Callable[[Table], T]) -> tuple[T, int]:
-        """Returns the answer of a table, and the position in the journal at which it was up to date."""
-        with self._lent("ask") as replica:
+        """Returns the answer of an up-to-date table, and its cursor."""
+        with self._borrowed("ask") as replica:
             return question(replica.table), replica.cursor
 
     def ask_locked(self, question: Callable[[Table], T]) -> T:
-        """Returns the answer of a table that is up to date, and stays so: the caller holds the lock."""
+        """Returns the answer of a table that stays up to date, because the caller holds the lock."""
         replica = self._idle.pop() if self._idle else self._new()
         try:
             self._follow(replica)
@@ -101,17 +102,17 @@ class TablePool:
 
     @contextmanager
     def lend(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
-        """Lends a table that is up to date as the block begins, stays as it is, and is the block's own.
+        """Lends a table that is up to date when the block begins, and that nothing changes in it.
 
-        Rules that read it end by the deadline.
+        Rules that read the table end by the deadline.
         """
-        with self._lent(reader, deadline) as replica:
+        with self._borrowed(reader, deadline) as replica:
             replica.table.deadline = deadline
             yield replica.table
 
     @contextmanager
-    def _lent(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica; one whose reader failed, perhaps in the middle of a step, is not lent again."""
+    def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
+        """Lends a replica; discards it if the reader fails, because the reader may have changed a part of it."""
         with self._locked(reader):
             replica = self._take_freshest() if self._idle else self._new()
             self._follow(replica)
@@ -132,9 +133,9 @@ class TablePool:
             self._idle.append(replica)
 
     def refresh(self, tables: int) -> None:
-        """Brings that many tables up to date, if they are not lent, so that no reader has to wait for it.
+        """Creates tables up to that number and updates idle ones, so that no reader has to wait.
 
-        The first tables of a large cluster take a second or so.
+        The first tables of a large cluster take about a second.
         """
         for _ in range(tables):
             with self._locked("refresh"):
@@ -146,21 +147,21 @@ class TablePool:
             self._idle.append(replica)
 
     def keep_up(self) -> None:
-        """Brings the tables up to date that are not lent, so that the next reader does not have to.
+        """Updates idle tables so that the next reader need not.
 
-        One that is alone is left to its readers: they would make another while it is taken.
+        Skipped when there is only one table: taking it would make readers build another.
         """
         if len(self._replicas) > 1:
             self.refresh(len(self._replicas))
 
     def check(self, is_right: Callable[[Table, Table], bool], breathe: Callable[[], object]) -> int:
-        """Shows every table beside one made anew, both as of one moment; keeps those that are right, and the new one.
+        """Compares every table with a new one, both up to date; discards those that are not right.
 
-        The oldest that is right makes way, and with it what it remembers of objects long gone; so the number stays.
-        `breathe` is called now and then. Returns how many were shown.
+        The new table replaces the oldest that is right, which frees what that table remembers of deleted objects.
+        Returns how many tables were compared. Calls `breathe` now and then.
         """
         with self._locked("check_tables"):
-            known = tuple(self._replicas)
+            replicas = tuple(self._replicas)
             fresh = self._new()
             self._follow(fresh)
         try:
@@ -168,10 +169,10 @@ class TablePool:
         except BaseException:
             self._give_back(fresh, "check_tables", failed=True)
             raise
-        checked = [replica for replica in known if self._check(replica, fresh, is_right, breathe)]
+        checked = [replica for replica in replicas if self._check(replica, fresh, is_right, breathe)]
         with self._locked("check_tables"):
             self._idle.insert(0, fresh)
-            if len(self._replicas) > len(known):
+            if len(self._replicas) > len(replicas):
                 oldest = next((replica for replica in checked if replica in self._idle), fresh)
                 self._idle.remove(oldest)
                 self._discard(oldest)
@@ -184,7 +185,7 @@ class TablePool:
         is_right: Callable[[Table, Table], bool],
         breathe: Callable[[], object],
     ) -> bool:
-        """Returns whether the replica was shown; one that is lent, again and again, is left for the next time."""
+        """Compares the replica with the new one; returns False if it was on loan at each try."""
         for _ in range(_TRIES):
             with self._locked("check_tables"):
                 is_idle = replica in self._idle
@@ -198,7 +199,7 @@ class TablePool:
         else:
             return False
         try:
-            with suppress(Exception):  # Then it lacks the change, and is seen not to be right.
+            with suppress(Exception):  # the table then lacks a change, which the comparison shows
                 replica.catch_up()
             fresh.catch_up()
             failed = not is_right(replica.table, fresh.table)
@@ -218,7 +219,7 @@ class TablePool:
     # ---- with the lock held
 
     def _follow(self, replica: Replica) -> None:
-        """Hands the replica, which is not idle, the latest changes; one for which this fails is not lent again."""
+        """Hands the latest changes to a replica that is not idle; discards it if this fails."""
         try:
             replica.follow(self._changes)
         except BaseException:
@@ -236,13 +237,13 @@ class TablePool:
         return replica
 
     def _discard(self, replica: Replica) -> None:
-        self._replicas = [kept for kept in self._replicas if kept is not replica]
+        self._replicas = [other for other in self._replicas if other is not replica]
         replica.table.leave_readers()
 
 
 def _spoils(error: BaseException) -> bool:
-    """Returns whether a table may be half changed, or in use still.
+    """Returns True if the error may have left a table half changed, or in use.
 
-    A deadline comes between two steps, and what is malformed in a pod that is asked about is met in reading.
+    A deadline is checked between two steps, and malformed fields of a pod are found before anything changes.
     """
     return not isinstance(error, DeadlineExceeded | MalformedInput) or isinstance(error, RuleUnanswered)

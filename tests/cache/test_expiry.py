@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.expiry import ASK_AGAIN_SECONDS, Expiry, PodSurvey
+from extender.cache.expiry import SURVEY_SECONDS, Expiry, PodSurvey
 from extender.errors import OutcomeUnknown
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
@@ -153,7 +153,7 @@ def test_while_nobody_can_tell_every_pod_keeps_its_place(
     watch.error = None
     clock.advance(1)
     assert (expiry.sweep(), watch.surveys) == ([], 1)  # the API server is not asked every second
-    clock.advance(ASK_AGAIN_SECONDS)
+    clock.advance(SURVEY_SECONDS)
     assert expiry.sweep() == ["default/p"]
 
 
@@ -166,7 +166,7 @@ def test_a_question_that_stays_open_is_asked_anew(
     clock.advance(TTL)
     assert expiry.sweep() == []
     watch._made = 0
-    clock.advance(ASK_AGAIN_SECONDS)
+    clock.advance(SURVEY_SECONDS)
     assert expiry.sweep() == ["default/p"]
 
 
@@ -179,8 +179,8 @@ def test_a_pod_that_a_list_shows_otherwise_than_the_watch_has_told_keeps_its_pla
     clock.advance(TTL)
     assert expiry.sweep() == ["default/lost"]
     assert (expiry.sweep(), watch.surveys) == ([], 1)
-    clock.advance(ASK_AGAIN_SECONDS)
+    clock.advance(SURVEY_SECONDS)
     assert (expiry.sweep(), watch.surveys) == ([], 2)
     cache.replaced("Pod", [pod("bound", "n")])
-    clock.advance(ASK_AGAIN_SECONDS)
+    clock.advance(SURVEY_SECONDS)
     assert (expiry.sweep(), watch.surveys, cache.size().assumed_pods) == ([], 2, 0)

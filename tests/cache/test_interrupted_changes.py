@@ -11,7 +11,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent
-from extender.cache.pods import KnownPods
+from extender.cache.pods import PodStore
 from extender.errors import IllegalTransition
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -75,7 +75,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(KnownPods, "put"), (Placements, "confirm"), (Changes, "note")],
+    [(PodStore, "put"), (Placements, "confirm"), (Changes, "note")],
     ids=["before anything is stored", "before the pod has its place", "before tables learn of it"],
 )
 def test_a_pod_whose_event_was_interrupted_counts_once_it_is_listed(
@@ -93,7 +93,7 @@ def test_a_pod_whose_event_was_interrupted_counts_once_it_is_listed(
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(KnownPods, "remove"), (Placements, "remove"), (Changes, "note")],
+    [(PodStore, "remove"), (Placements, "remove"), (Changes, "note")],
     ids=["before anything is removed", "before the place is free", "before tables learn of it"],
 )
 def test_a_pod_whose_deletion_was_interrupted_keeps_no_place_once_the_others_are_listed(

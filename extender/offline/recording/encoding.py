@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 import numpy as np
 
-from extender.cache.changes import NODE, Present, Updates
+from extender.cache.changes import NODE, Current, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.extender_v1.encoding import encode
@@ -57,7 +57,7 @@ class LineEncoder:
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         self._redaction = redaction
-        self._present: dict[tuple[str, str], tuple[int, Present]] = {}
+        self._present: dict[tuple[str, str], tuple[int, Current]] = {}
         self._numbers = NodeNumbers()
         self._order: Sequence[str] | None = None
         self._order_written = False
@@ -71,7 +71,7 @@ class LineEncoder:
         for (kind, key), (_, present) in list(self._present.items()):
             yield self._object_line(at, self._moment, kind, key, present)
 
-    def change(self, at: float, moment: int, kind: str, key: str, present: Present) -> Iterator[Line]:
+    def change(self, at: float, moment: int, kind: str, key: str, present: Current) -> Iterator[Line]:
         """Yields the new value of an object; `present` is None if it was deleted."""
         self._moment = moment
         if present is None:
@@ -87,7 +87,7 @@ class LineEncoder:
         for kind, key, present in updates:
             yield from self.change(at, moment, kind, key, present)
 
-    def _object_line(self, at: float, moment: int, kind: str, key: str, present: Present) -> ObjectLine:
+    def _object_line(self, at: float, moment: int, kind: str, key: str, present: Current) -> ObjectLine:
         line = ObjectLine(at=at, moment=moment, kind=kind, key=key)
         obj = present
         if isinstance(present, PodPlacement):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from random import Random
 
-from extender.cache.changes import Changes, Present, Updates
+from extender.cache.changes import Changes, Current, Updates
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs
 from extender.model.pod import Pod
 from extender.offline.recording.lines import EventLine
@@ -31,7 +31,7 @@ class RecordedChanges(Changes):
         """The moment of the table that this thread was lent last; 0: it was lent none."""
         return int(getattr(self._reader, "moment", 0))
 
-    def note(self, kind: str, key: str, present: Present) -> None:
+    def note(self, kind: str, key: str, present: Current) -> None:
         super().note(kind, key, present)
         self._recorder.change(self.now, kind, key, present, self.all)
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from extender.cache.changes import Present
+from extender.cache.changes import Current
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
@@ -166,7 +166,7 @@ class Recording:
         return line.decoded_pod()
 
 
-def present_of(line: ObjectLine) -> Present:
+def present_of(line: ObjectLine) -> Current:
     """Returns the object as a cache's journal holds it. Raises MalformedCluster if it is not an object of its kind."""
     if line.object == NULL:
         return None

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from extender.cache.changes import Present, Updates
+from extender.cache.changes import Current, Updates
 from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording.encoding import LineEncoder
 from extender.offline.recording.lines import (
@@ -212,7 +212,7 @@ class Recorder:
             self._append(lines_of, size_bytes)
         return True
 
-    def change(self, moment: int, kind: str, key: str, present: Present, everything: Callable[[], Updates]) -> None:
+    def change(self, moment: int, kind: str, key: str, present: Current, everything: Callable[[], Updates]) -> None:
         """Takes a change of the cache; `everything` returns all that there is at this moment. One thread at a time."""
         at = self._clock.now()
         with self._lock:

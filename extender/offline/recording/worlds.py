@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from extender.cache.cache import Cache
-from extender.cache.changes import NODE, POD, Changes, Present, Update, apply
+from extender.cache.changes import NODE, POD, Changes, Current, Update, apply
 from extender.cache.placements import PodPlacement
 from extender.extender_v1.types import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes
 from extender.framework.find_fit import find_fit
@@ -124,7 +124,7 @@ class World:
         self._described: dict[str, PodPlacement | PodInfo] = {}
         self._remembered: dict[str, PodInfo] = {}
 
-    def change(self, kind: str, key: str, present: Present) -> None:
+    def change(self, kind: str, key: str, present: Current) -> None:
         self._changes.note(kind, key, present)
         if isinstance(present, PodPlacement | PodInfo):
             self._described[key] = present
