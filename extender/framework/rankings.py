@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from extender.errors import RuleFailed
@@ -46,6 +47,7 @@ _FOLLOWED = frozenset(
     )
 )
 _MAX_TEMPLATES = 128
+_MAX_TEMPLATE_BYTES = 32 * 1024  # as JSON: the first pod of a template is kept after it is gone
 _MAX_REMEMBERED = 2048  # nodes that fill up together pass through the same amounts at about the same time
 
 
@@ -295,9 +297,10 @@ class Rankings:
     def _follow(self, pod: PodInfo, table: Table) -> Ranking | None:
         first, ranking = self._by_group.pop(pod.group, (None, None))
         if first is None or not of_one_template(first.pod, pod.pod):
-            if len(self._by_group) >= _MAX_TEMPLATES:
-                del self._by_group[next(iter(self._by_group))]  # the least recently used
-            self._by_group[pod.group] = pod, None  # no ranking yet: there may be no second replica
+            if len(msgspec.json.encode(pod.pod)) <= _MAX_TEMPLATE_BYTES:
+                if len(self._by_group) >= _MAX_TEMPLATES:
+                    del self._by_group[next(iter(self._by_group))]  # the least recently used
+                self._by_group[pod.group] = pod, None  # no ranking yet: there may be no second replica
             return None
         if ranking is None or not ranking.follow():
             ranking = _build(self._profile, first, table)

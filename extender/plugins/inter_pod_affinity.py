@@ -45,7 +45,9 @@ def incoming(pod: PodInfo, table: Table) -> IncomingPod:
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
     """Returns the effects that the terms of all placed pods have on the pod."""
-    return table.terms.effects_on(incoming(pod, table)).effects if table.terms.holders() else {}
+    if not table.terms.holders():
+        return {}
+    return table.terms.effects_on(incoming(pod, table), table.deadline).effects
 
 
 def query_for(term: AffinityTerm, table: Table) -> PodCountQuery:

@@ -75,7 +75,7 @@ def _node_columns(table: Table, asked: Table) -> Columns:
     for resource, index in nodes.resources.items():
         columns[f"allocatable {resource}"] = nodes.allocatable[index]
         columns[f"requested {resource}"] = nodes.requested[index]
-    for key in asked.nodes.labels.seen_keys():
+    for key in asked.nodes.labels:
         columns[f"label {key}"] = _objects(nodes.labels[key].values)[nodes.labels[key].ids]
     for driver in asked.storage.attachments.drivers():
         columns[f"volumes of {driver}"] = table.storage.attachments.counted(driver)

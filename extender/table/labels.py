@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.selectors import Requirement, Selector, whole_number
+from extender.table.filing import Filing
 
 BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
@@ -27,29 +28,59 @@ ABSENT = 0
 class LabelColumn:
     """The values of one label key over all rows.
 
-    `ids`: intp[capacity], 0 where the node has no such label. `values[id]` is the text; `values[0]` stands for absence.
+    The id of a value that no node has any more is given to the next new value.
+
+    Attributes:
+        ids: intp[capacity]: the id of each node's value, ABSENT if the node has no such label.
+        values: the text of each id; that of ABSENT, and of an id that is not in use, is "".
     """
 
     def __init__(self, capacity: int) -> None:
         self.ids = np.zeros(capacity, np.intp)
         self.values: list[str] = [""]
         self._id_of: dict[str, int] = {}
-        self._numbers, self._is_number = array("q"), array("b")  # of the values that Gt and Lt have been asked about
+        self._nodes = [0]  # by id: the number of nodes that have the value
+        self._free: list[int] = []
+        self._numbers = array("q")  # the values as Gt and Lt read them, as far as they have been asked for
+        self._is_number = array("b")
 
     def __len__(self) -> int:
         """Returns the number of ids, absence included: the width of a per-domain array."""
         return len(self.values)
 
-    def intern(self, value: str) -> int:
-        """Returns the id of `value`, a new one if it was never seen."""
-        known = self._id_of.get(value)
-        if known is None:
-            known = self._id_of[value] = len(self.values)
+    @property
+    def is_empty(self) -> bool:
+        """Returns True if no node has the label."""
+        return not self._id_of
+
+    def write(self, row: int, value: str | None) -> None:
+        """Gives the node another value; None: it has no such label any more."""
+        before, after = int(self.ids[row]), ABSENT if value is None else self._intern(value)
+        self.ids[row] = after
+        self._nodes[after] += 1
+        self._nodes[before] -= 1
+        if before != ABSENT and not self._nodes[before]:
+            del self._id_of[self.values[before]]
+            self.values[before] = ""
+            self._free.append(before)
+
+    def _intern(self, value: str) -> int:
+        number = self._id_of.get(value)
+        if number is not None:
+            return number
+        if self._free:
+            number = self._free.pop()
+            self.values[number] = value
+            del self._numbers[number:], self._is_number[number:]
+        else:
+            number = len(self.values)
             self.values.append(value)
-        return known
+            self._nodes.append(0)
+        self._id_of[value] = number
+        return number
 
     def find(self, value: str) -> int | None:
-        """Returns the id of `value`, or None if no row ever had it."""
+        """Returns the id of `value`, or None if no node has it."""
         return self._id_of.get(value)
 
     def satisfying(self, requirement: Requirement) -> BoolColumn:
@@ -93,9 +124,14 @@ class LabelColumn:
 
 
 class LabelColumns:
-    """All label columns of the nodes, made when a key is first seen."""
+    """The label columns of the nodes, one for each key that a node has.
+
+    Attributes:
+        key_changes: how often a key has come, or gone with the last node that had it.
+    """
 
     def __init__(self, capacity: int) -> None:
+        self.key_changes = 0
         self._capacity = capacity
         self._columns: dict[str, LabelColumn] = {}
         self._absent = LabelColumn(capacity)
@@ -104,17 +140,27 @@ class LabelColumns:
         """Returns the column of `key`; one of absences if no node has it."""
         return self._columns.get(key, self._absent)
 
-    def seen_keys(self) -> tuple[str, ...]:
-        """Returns the keys that any node has had."""
-        return tuple(self._columns)
+    def __iter__(self) -> Iterator[str]:
+        """Yields the keys that any node has."""
+        return iter(self._columns)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._columns
 
     def write(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        """Replaces the labels of a node."""
         for key in old.keys() - new.keys():
-            self._columns[key].ids[row] = ABSENT
+            column = self._columns[key]
+            column.write(row, None)
+            if column.is_empty:
+                del self._columns[key]
+                self.key_changes += 1
         for key, value in new.items():
             if old.get(key) != value:
-                column = self._columns.get(key) or self._columns.setdefault(key, LabelColumn(self._capacity))
-                column.ids[row] = column.intern(value)
+                if key not in self._columns:
+                    self._columns[key] = LabelColumn(self._capacity)
+                    self.key_changes += 1
+                self._columns[key].write(row, value)
 
     def grow(self, capacity: int) -> None:
         """Makes room for `capacity` rows."""
@@ -148,58 +194,56 @@ class SelectorIndex(Generic[T]):
     """Items by the selector that they go with; asked with labels."""
 
     def __init__(self) -> None:
-        self._filed: dict[Pair, dict[T, None]] = {}
+        self._by_pair: Filing[Pair, T] = Filing()
         self._unfiled: dict[T, None] = {}
+
+    def __len__(self) -> int:
+        """Returns the number of pairs and of items without any; 0 if there is no item that a label set can match."""
+        return len(self._by_pair) + len(self._unfiled)
 
     def add(self, selector: Selector, item: T) -> None:
         pairs = filing_pairs(selector)
         if pairs is None:
             self._unfiled[item] = None
         for pair in pairs or ():
-            self._filed.setdefault(pair, {})[item] = None
+            self._by_pair.add(pair, item)
 
     def remove(self, selector: Selector, item: T) -> None:
-        """Takes back an `add`."""
+        """Reverses an `add`."""
         pairs = filing_pairs(selector)
         if pairs is None:
             del self._unfiled[item]
         for pair in pairs or ():
-            _unfile(self._filed, pair, item)
+            self._by_pair.remove(pair, item)
 
-    def candidates(self, labels: Iterable[Pair]) -> Iterator[T]:
-        """Every item whose selector matches `labels`, and some whose selector does not; each once."""
+    def candidates(self, labels: frozenset[Pair]) -> Iterator[T]:
+        """Yields every item whose selector matches `labels`, and some whose selector does not; each once."""
         yield from self._unfiled
-        for pair in labels:
-            yield from self._filed.get(pair, ())
+        for pair in self._by_pair.among(labels):
+            yield from self._by_pair.get(pair)
 
 
 class LabelIndex(Generic[T]):
     """Items by the labels that they have; asked with a selector."""
 
     def __init__(self) -> None:
-        self._filed: dict[Pair, dict[T, None]] = {}
+        self._by_pair: Filing[Pair, T] = Filing()
         self._all: dict[T, None] = {}
 
     def add(self, labels: Iterable[Pair], item: T) -> None:
         self._all[item] = None
         for pair in labels:
-            self._filed.setdefault(pair, {})[item] = None
+            self._by_pair.add(pair, item)
 
     def remove(self, labels: Iterable[Pair], item: T) -> None:
-        """Takes back an `add`."""
+        """Reverses an `add`."""
         del self._all[item]
         for pair in labels:
-            _unfile(self._filed, pair, item)
+            self._by_pair.remove(pair, item)
 
     def candidates(self, selector: Selector) -> Collection[T]:
-        """Every item whose labels the selector matches, and some that it does not match; each once."""
+        """Returns every item whose labels the selector matches, and some that it does not match; each once."""
         pairs = filing_pairs(selector)
         if pairs is None:
             return self._all
-        return [item for pair in pairs for item in self._filed.get(pair, ())]
-
-
-def _unfile(filed: dict[Pair, dict[T, None]], pair: Pair, item: T) -> None:
-    del filed[pair][item]
-    if not filed[pair]:
-        del filed[pair]
+        return [item for pair in pairs for item in self._by_pair.get(pair)]

@@ -43,6 +43,7 @@ class Objects:
         return self.all(kind).get(key)
 
 
+_MOST_SELECTORS = 512
 NO_LABELS: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -65,6 +66,8 @@ class Namespaces:
         self._refresh()
         names = self._matching.get(selector)
         if names is None:
+            if len(self._matching) >= _MOST_SELECTORS:
+                self._matching.clear()
             known = self._objects.all(Namespace).values()
             names = self._matching[selector] = frozenset(n.name for n in known if selector.matches(n.labels))
         return names
@@ -89,7 +92,7 @@ class Budgets:
             self._renew()
         if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
             return
-        labels = dict(group.labels)
+        labels = group.mapping
         for key, selector in self._by_selector.candidates(group.labels):
             if key.partition("/")[0] == group.namespace and selector.matches(labels):
                 yield key
@@ -121,7 +124,10 @@ class Services:
         service = self._known.pop(key, None)
         if service is not None:
             selector = selector_from_labels(service.spec.selector or {})
-            self._by_namespace[service.namespace].remove(selector, key)
+            index = self._by_namespace[service.namespace]
+            index.remove(selector, key)
+            if not len(index):
+                del self._by_namespace[service.namespace]
 
     def selecting(self, group: Group) -> list[Service]:
         """Returns the services of the namespace whose selectors match the labels."""

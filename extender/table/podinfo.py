@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -36,11 +36,29 @@ class AffinityTerm(NamedTuple):
     weight: int
 
 
+class LabelSet(frozenset[tuple[str, str]]):
+    """The labels of a pod as a set of pairs, with the mapping that they come from."""
+
+    __slots__ = ("mapping",)
+    mapping: Mapping[str, str]
+
+
 class Group(NamedTuple):
     """Namespace and labels of a pod: pods of one group are equal to every selector."""
 
     namespace: str
     labels: frozenset[tuple[str, str]]
+
+    @classmethod
+    def of(cls, namespace: str, labels: Mapping[str, str]) -> Group:
+        label_set = LabelSet(labels.items())
+        label_set.mapping = labels
+        return cls(namespace, label_set)
+
+    @property
+    def mapping(self) -> Mapping[str, str]:
+        """The labels by key. A pod may have 100,000, so they are not copied for each selector that is matched."""
+        return self.labels.mapping if isinstance(self.labels, LabelSet) else dict(self.labels)
 
 
 class lazy_attribute(Generic[T]):  # noqa: N801  it is used like a function
@@ -111,7 +129,7 @@ class PodInfo:
 
     @lazy_attribute
     def group(self) -> Group:
-        return Group(self.pod.namespace, frozenset(self.pod.labels.items()))
+        return Group.of(self.pod.namespace, self.pod.labels)
 
     @lazy_attribute
     def requests(self) -> dict[str, int]:

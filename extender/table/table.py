@@ -49,7 +49,7 @@ class Table:
         self.distinct_resources = DistinctResources(self.nodes, self.journal)
         self.pods = PodColumns(self.nodes)
         self.matches = Matches(self.nodes.capacity)
-        self.terms = Terms(self.nodes.capacity)
+        self.terms = Terms(self.nodes.capacity, self.nodes.labels)
         self.ports = PortColumns()
         self.objects = Objects(self.journal)
         self.storage = Storage(self.nodes, self.pods, self.objects, self.journal)
@@ -69,11 +69,13 @@ class Table:
         self.nodes.write(node)
         self._fit_capacity()
         self._recount_requests()
+        self.terms.follow_labels()
 
     def remove_node(self, name: str) -> None:
         """Removes the node; pods on it stay counted in case it comes back. Unknown names are ignored."""
         self.nodes.erase(name)
         self._recount_requests()
+        self.terms.follow_labels()
 
     # ---- pods
 

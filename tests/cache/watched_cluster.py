@@ -17,8 +17,8 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from tests import builders
+from tests.builders import ZONE, make_csi_node, make_namespace, make_node, make_pod, make_pv
 from tests.builders import Object as Json
-from tests.builders import make_csi_node, make_namespace, make_node, make_pod, make_pv
 
 KINDS_HERE = ("Node", "Pod", "Namespace", "PersistentVolume", "CSINode")
 ZONES = ("a", "b")
@@ -138,7 +138,7 @@ class WatchedCluster:
 
     def _pod(self, name: str) -> builders.PodBuilder:
         pod = make_pod(name).req(cpu="1").label(app="web").host_port(80)
-        return pod.anti_affinity("zone", labelSelector={"matchLabels": {"app": "web"}})
+        return pod.anti_affinity(ZONE, labelSelector={"matchLabels": {"app": "web"}})
 
     # ---- ports.Lister
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.selectors import NOTHING, Requirement, Selector
+from extender.table.filing import Filing
 from extender.table.labels import LabelIndex, SelectorIndex
 
 KEYS, VALUES = ["app", "tier"], ["a", "b", "c"]
@@ -29,7 +33,7 @@ def test_selectors_are_found_by_the_labels_that_they_match(
     for item, (selector, stays) in enumerate(filed):
         if not stays:
             index.remove(selector, item)
-    candidates = list(index.candidates(labels.items()))
+    candidates = list(index.candidates(frozenset(labels.items())))
     standing = {item for item, (_, stays) in enumerate(filed) if stays}
     assert len(candidates) == len(set(candidates))
     assert set(candidates) <= standing
@@ -57,5 +61,37 @@ def test_a_selector_that_wants_a_value_is_not_tried_on_labels_without_it() -> No
     index: SelectorIndex[str] = SelectorIndex()
     index.add(Selector((Requirement("app", "In", frozenset({"a", "b"})),)), "picky")
     index.add(Selector((Requirement("app", "Exists"),)), "broad")
-    assert list(index.candidates([("app", "c")])) == ["broad"]
-    assert list(index.candidates([("app", "b")])) == ["broad", "picky"]
+    assert list(index.candidates(frozenset({("app", "c")}))) == ["broad"]
+    assert list(index.candidates(frozenset({("app", "b")}))) == ["broad", "picky"]
+
+
+def test_a_single_item_takes_no_container_and_deleted_keys_give_their_memory_back() -> None:
+    filing: Filing[int, int] = Filing()
+    empty = deep_size(filing)
+    for key in range(100_000):
+        filing.add(key, 7)
+    assert deep_size(filing) < 150 * 100_000
+    for key in range(100_000):
+        filing.remove(key, 7)
+    assert deep_size(filing) < empty + 100_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.booleans()), max_size=40))
+def test_a_filing_holds_what_was_added_and_not_removed(steps: list[tuple[int, int, bool]]) -> None:
+    filing: Filing[int, int] = Filing()
+    expected: set[tuple[int, int]] = set()
+    for key, item, adds in steps:
+        if adds:
+            filing.add(key, item)
+            expected.add((key, item))
+        elif (key, item) in expected:
+            filing.remove(key, item)
+            expected.remove((key, item))
+        assert {(key, item) for key in range(3) for item in filing.get(key)} == expected
+        assert len(filing) == len({key for key, _ in expected})
+
+
+def deep_size(filing: Filing[int, int]) -> int:
+    """Returns the bytes of everything that only the filing refers to, apart from the keys."""
+    (items,) = (each for each in gc.get_referents(vars(filing)) if isinstance(each, dict))
+    return sys.getsizeof(items) + sum(sys.getsizeof(filed) for filed in items.values() if isinstance(filed, dict))

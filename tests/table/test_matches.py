@@ -41,10 +41,19 @@ def test_long_questions_make_way_for_one_another() -> None:
     """A pod may have terms of megabytes, and the next one others."""
     matches = Matches(4)
     for number in range(20):
-        matches.count(PodCountQuery(None, selector_from_labels({"app": f"{number}" + "x" * 1_000_000})))
-    assert 1 < len(matches.queries()) < 5
-    matches.count(PodCountQuery(None, selector_from_labels({"app": "x" * 10_000_000})))
-    assert len(matches.queries()) == 1
+        matches.count(PodCountQuery(None, selector_from_labels({"app": f"{number}" + "x" * 400_000})))
+    assert 1 < len(matches.queries()) < 12
+
+
+def test_an_answer_to_a_huge_question_is_right_and_takes_the_place_of_no_other() -> None:
+    matches = Matches(4)
+    matches.add(WEB, 1, terminating=False)
+    matches.count(ASKS_WEB)
+    values = frozenset((dict(WEB.labels)["app"], *(f"v{number}" for number in range(100_000))))
+    huge = PodCountQuery(None, Selector((Requirement("app", "In", values),)))
+    assert matches.count(huge).by_node.tolist() == [0, 1, 0, 0]
+    assert matches.matching_groups(huge).tolist() == [True]
+    assert matches.queries() == (ASKS_WEB,)
 
 
 def test_of_a_large_cluster_fewer_answers_are_kept_and_the_others_are_counted_anew() -> None:

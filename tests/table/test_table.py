@@ -246,3 +246,18 @@ def test_a_waiting_pods_request_counts_once_a_node_offers_the_resource() -> None
     table.set_node(node(make_node("n").allocatable({"cpu": "8", "example.com/gpu": "4"}).obj()))
     awaited = table.nominated.awaited_by(info(make_pod("p").priority(0).obj()), lambda _: True)
     assert awaited.taken(table.nodes.resources["example.com/gpu"], table.nodes.capacity).sum() == 3
+
+
+def test_labels_that_no_node_has_any_more_take_no_place() -> None:
+    table = Table()
+    table.set_node(node(make_node("stays").label(zone="a").obj()))
+    for number in range(100):
+        table.set_node(node(make_node("changes").label({f"key-{number}": "v", "zone": f"z{number}"}).obj()))
+    labels = table.nodes.labels
+    assert set(labels) == {"key-99", "zone"} | make_node("n").obj()["metadata"]["labels"].keys()
+    assert len(labels["zone"]) <= 4  # no label, two values, and the one before
+    assert [labels["zone"].values[number] for number in labels["zone"].ids[table.nodes.rows]] == ["a", "z99"]
+    greater = Requirement("zone", "Gt", frozenset({"5"}))
+    for value, expected in (("7", True), ("3", False), ("9", True)):
+        table.set_node(node(make_node("changes").label(zone=value).obj()))
+        assert labels.satisfying(greater, table.nodes.rows).tolist() == [False, expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from itertools import product
 from weakref import ref
@@ -93,3 +94,13 @@ def test_a_later_version_of_a_pod_stands_for_it() -> None:
     templates = Templates()
     bound = templates.info(to_pod(make_pod("a").node("n").obj()), templates.info(to_pod(make_pod("a").obj())))
     assert templates.info(to_pod(make_pod("b").obj())).footprint is bound.footprint
+
+
+def test_the_labels_of_a_pod_that_is_gone_are_not_kept() -> None:
+    templates = Templates()
+    labels = {f"k{number}": "v" for number in range(1000)}
+    info = templates.info(to_pod(make_pod("p").label(labels).obj()))
+    group = ref(info.group.labels)
+    del info
+    gc.collect()
+    assert group() is None

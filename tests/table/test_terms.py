@@ -11,11 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
+from extender.table.labels import LabelColumns
 from extender.table.podinfo import Group
 from extender.table.pods.terms import Effect, IncomingPod, TermKind, Terms, held_terms
-from tests.builders import HOSTNAME, ZONE, PodBuilder, make_pod
+from tests.builders import HOSTNAME, ZONE, PodBuilder, expression, make_node, make_pod
 
 ROWS = 20  # more than the first capacity, so that the sums grow
 PROD = frozenset({("env", "prod")})
@@ -56,6 +58,14 @@ class TermsMachine(RuleBasedStateMachine):
         self.table = Table()
         self.pods: dict[str, tuple[PodInfo, str]] = {}
         self.asked: set[IncomingPod] = set()
+
+    @rule(name=st.sampled_from(["n0", "n1", "elsewhere"]), labels=st.sampled_from([{}, {ZONE: "z"}, {HOSTNAME: "h"}]))
+    def set_node(self, name: str, labels: dict[str, str]) -> None:
+        self.table.set_node(msgspec.convert(make_node(name).label(labels).obj(), Node))
+
+    @rule(name=st.sampled_from(["n0", "n1", "elsewhere"]))
+    def remove_node(self, name: str) -> None:
+        self.table.remove_node(name)
 
     @rule(
         uid=st.integers(0, 12),
@@ -110,7 +120,8 @@ class TermsMachine(RuleBasedStateMachine):
         sums: dict[Effect, Counter[int]] = {}
         for pod, name in self.pods.values():
             for held in held_terms(pod):
-                if asking.is_matched_by(held.term):
+                has_domains = held.effect.topology_key in self.table.nodes.labels
+                if has_domains and asking.is_matched_by(held.term):
                     sums.setdefault(held.effect, Counter())[self.table.nodes.row_of[name]] += held.amount
         return sums
 
@@ -128,9 +139,11 @@ def test_an_answer_that_is_asked_for_again_and_again_stays() -> None:
 
 
 def test_of_a_large_cluster_the_effects_of_many_terms_are_kept_for_few_pods() -> None:
-    terms, holder = Terms(65536), make_pod("holder")
+    labels, holder = LabelColumns(65536), make_pod("holder")
     for key in range(30):
         holder.anti_affinity(f"key-{key}", labels={"app": "web"})
+    labels.write(0, {}, {f"key-{key}": "v" for key in range(30)})
+    terms = Terms(65536, labels)
     terms.add(PodInfo(msgspec.convert(holder.obj(), Pod)), 1)
     for number in range(10):
         web = frozenset({("app", "web"), ("number", str(number))})
@@ -150,7 +163,46 @@ def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_coun
 
 
 def test_pods_with_long_labels_make_way_for_one_another() -> None:
-    terms = Terms(4)
+    terms = Terms(4, LabelColumns(4))
     for number in range(20):
-        terms.effects_on(IncomingPod(Group("default", frozenset({(f"{number}", "x" * 1_000_000)})), frozenset()))
-    assert 1 < len(terms.incoming_pods()) < 5
+        terms.effects_on(IncomingPod(Group("default", frozenset({(f"{number}", "x" * 400_000)})), frozenset()))
+    assert 1 < len(terms.incoming_pods()) < 12
+
+
+def placed(terms: Terms, pod: PodBuilder) -> int:
+    return terms.add(PodInfo(msgspec.convert(pod.obj(), Pod)), 1)
+
+
+def test_a_term_whose_topology_key_no_node_has_takes_no_counts() -> None:
+    terms, holder = Table().terms, make_pod("holder")
+    for key in range(500):
+        holder.anti_affinity(f"key-{key}")
+    placed(terms, holder)
+    assert terms.effects_on(IncomingPod(Group("default", frozenset()), frozenset())).effects == {}
+
+
+def test_terms_of_one_pod_with_the_same_effect_take_one_count() -> None:
+    labels = LabelColumns(4)
+    labels.write(0, {}, {ZONE: "z"})
+    terms, holder = Terms(4, labels), make_pod("holder")
+    for number in range(500):
+        holder.anti_affinity(ZONE, expressions=[expression(f"k{number}", "DoesNotExist")])
+    slot = placed(terms, holder)
+    effects = terms.effects_on(ASKINGS[0]).effects
+    assert [count.total for count in effects.values()] == [500]
+    (holders,) = terms.holders().values()
+    assert list(holders.sums.values()) == [500]
+    terms.remove(slot, 1)
+    assert not terms.effects_on(ASKINGS[0]).effects[Effect(TermKind.REQUIRED_ANTI_AFFINITY, ZONE)].amounts
+
+
+def test_terms_that_many_answers_would_have_to_be_matched_with_are_matched_when_asked_for() -> None:
+    labels = LabelColumns(4)
+    labels.write(0, {}, {ZONE: "z"})
+    terms, holder = Terms(4, labels), make_pod("holder")
+    for number in range(200):
+        terms.effects_on(IncomingPod(Group("default", frozenset({("i", str(number))})), frozenset()))
+        holder.anti_affinity(ZONE, expressions=[expression(f"k{number}", "DoesNotExist")])
+    placed(terms, holder)
+    assert terms.incoming_pods() == ()
+    assert [count.total for count in terms.effects_on(ASKINGS[0]).effects.values()] == [200]

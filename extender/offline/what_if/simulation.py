@@ -225,7 +225,7 @@ class Simulation:
             return twin(info, pod)
         if (info.group, topology) not in self._labelled:
             labelled = {**pod.labels, **dict(topology)}
-            self._labelled[info.group, topology] = labelled, Group(pod.namespace, frozenset(labelled.items()))
+            self._labelled[info.group, topology] = labelled, Group.of(pod.namespace, labelled)
         labelled, group = self._labelled[info.group, topology]
         placed = twin(info, replace(pod, metadata=replace(pod.metadata, labels=labelled)))
         placed.group = group

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from extender.model.selectors import Requirement, Selector
-from extender.table.labels import BoolColumn, filing_pairs
+from extender.table.filing import Filing
+from extender.table.labels import BoolColumn, Pair, filing_pairs
 from extender.table.podinfo import Group
 
 _FIRST_CAPACITY = 64
-_Slots = dict[int, None]
 
 
 class GroupLabels:
@@ -29,9 +29,9 @@ class GroupLabels:
         self.capacity = _FIRST_CAPACITY
         self._groups: dict[int, Group] = {}
         self._taken = np.zeros(_FIRST_CAPACITY, np.bool_)
-        self._by_namespace: dict[str, _Slots] = {}
-        self._by_key: dict[str, _Slots] = {}
-        self._by_pair: dict[tuple[str, str], _Slots] = {}
+        self._by_namespace: Filing[str, int] = Filing()
+        self._by_key: Filing[str, int] = Filing()
+        self._by_pair: Filing[Pair, int] = Filing()
 
     def add(self, slot: int, group: Group) -> None:
         while slot >= self.capacity:
@@ -39,18 +39,18 @@ class GroupLabels:
             self.capacity *= 2
         self._groups[slot] = group
         self._taken[slot] = True
-        self._by_namespace.setdefault(group.namespace, {})[slot] = None
+        self._by_namespace.add(group.namespace, slot)
         for pair in group.labels:
-            self._by_key.setdefault(pair[0], {})[slot] = None
-            self._by_pair.setdefault(pair, {})[slot] = None
+            self._by_key.add(pair[0], slot)
+            self._by_pair.add(pair, slot)
 
     def remove(self, slot: int) -> None:
         group = self._groups.pop(slot)
         self._taken[slot] = False
-        _unfile(self._by_namespace, group.namespace, slot)
+        self._by_namespace.remove(group.namespace, slot)
         for pair in group.labels:
-            _unfile(self._by_key, pair[0], slot)
-            _unfile(self._by_pair, pair, slot)
+            self._by_key.remove(pair[0], slot)
+            self._by_pair.remove(pair, slot)
 
     def group(self, slot: int) -> Group:
         return self._groups[slot]
@@ -59,9 +59,9 @@ class GroupLabels:
         """Returns every group that the selector matches, and some that it does not match; each once."""
         pairs = filing_pairs(selector)
         if pairs is not None:
-            return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair, ())]
+            return [self._groups[slot] for pair in pairs for slot in self._by_pair.get(pair)]
         keys = [requirement.key for requirement in selector.requirements if requirement.operator == "Exists"]
-        having = min((self._by_key.get(key, {}) for key in keys), key=len, default=None)
+        having = min((self._by_key.get(key) for key in keys), key=len, default=None)
         return self._groups.values() if having is None else [self._groups[slot] for slot in having]
 
     def matching(self, namespaces: Collection[str] | None, selector: Selector) -> BoolColumn:
@@ -72,35 +72,28 @@ class GroupLabels:
         for requirement in selector.requirements:
             self._require(requirement, mask)
         if namespaces is not None:
-            mask &= self._mask(self._by_namespace.get(each, {}) for each in namespaces)
+            mask &= self._mask(self._by_namespace.get(each) for each in namespaces)
         return mask
 
     def _require(self, requirement: Requirement, mask: BoolColumn) -> None:
         key = requirement.key
-        having = [self._by_pair.get((key, value), {}) for value in requirement.values]
+        having = [self._by_pair.get((key, value)) for value in requirement.values]
         match requirement.operator:
             case "In":
                 mask &= self._mask(having)
             case "Exists":
-                mask &= self._mask((self._by_key.get(key, {}),))
+                mask &= self._mask((self._by_key.get(key),))
             case "NotIn":
                 mask &= ~self._mask(having)
             case "DoesNotExist":
-                mask &= ~self._mask((self._by_key.get(key, {}),))
+                mask &= ~self._mask((self._by_key.get(key),))
             case _:  # none that the API lets a label selector have
                 for slot in np.flatnonzero(mask).tolist():
-                    mask[slot] = requirement.matches(dict(self._groups[slot].labels))
+                    mask[slot] = requirement.matches(self._groups[slot].mapping)
 
-    def _mask(self, slots: Iterable[_Slots]) -> BoolColumn:
+    def _mask(self, slots: Iterable[Collection[int]]) -> BoolColumn:
         mask = np.zeros(self.capacity, np.bool_)
         for each in slots:
             if each:
                 mask[np.fromiter(each, np.intp, len(each))] = True
         return mask
-
-
-def _unfile(filed: dict[str, _Slots] | dict[tuple[str, str], _Slots], key: str | tuple[str, str], slot: int) -> None:
-    slots = filed[key]  # type: ignore[index]  # each dictionary is given its own kind of key
-    del slots[slot]
-    if not slots:
-        del filed[key]  # type: ignore[arg-type]  # as above

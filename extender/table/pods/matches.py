@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.selectors import Selector
+from extender.table.filing import ShrinkingDict
 from extender.table.labels import BoolColumn, IntColumn, Rows, SelectorIndex
 from extender.table.podinfo import Group
 from extender.table.pods.group_labels import GroupLabels
@@ -24,6 +25,8 @@ _MOST_KEPT = 512
 _KEPT_BYTES = 32 * 1024 * 1024
 MOST_KEY_BYTES = 4 * 1024 * 1024
 """What the questions may take whose answers a table keeps: a pod may have labels and terms of 3 MiB."""
+LARGEST_KEY_BYTES = MOST_KEY_BYTES // 8
+"""The answer to a larger question is not kept: it would take the place of many others."""
 _TEXT_BYTES = 50  # beside its letters
 _FEW_AMOUNTS = 16  # so many are added one by one before NumPy has begun
 _FEW = 64
@@ -84,7 +87,7 @@ class PodCountQuery(NamedTuple):
     def matches(self, group: Group) -> bool:
         if self.namespaces is not None and group.namespace not in self.namespaces:
             return False
-        return self.selector.matches(dict(group.labels))
+        return self.selector.matches(group.mapping)
 
 
 class MatchCount(NodeCounts):
@@ -129,7 +132,7 @@ class Matches:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._entries: dict[Group, GroupEntry] = {}
+        self._entries: ShrinkingDict[Group, GroupEntry] = ShrinkingDict()
         self._slots = 0
         self._free: list[int] = []
         self._labels = GroupLabels()
@@ -157,7 +160,7 @@ class Matches:
         """Returns the standing answer, made now if the query was not asked before."""
         answer = self._answers.get(query)
         if answer is None:
-            return self._keep(query)
+            return self._count_once(query) if query.key_bytes > LARGEST_KEY_BYTES else self._keep(query)
         self._answers.move_to_end(query)
         return answer
 
@@ -185,6 +188,13 @@ class Matches:
             self._capacity = capacity
             for answer in self._answers.values():
                 answer.grow(capacity)
+
+    def _count_once(self, query: PodCountQuery) -> MatchCount:
+        """Returns the answer to a query that is too large to be kept."""
+        answer = MatchCount(query, self._capacity)
+        for slot in np.flatnonzero(self._labels.matching(query.namespaces, query.selector)).tolist():
+            self._include(answer, self._labels.group(slot))
+        return answer
 
     def _keep(self, query: PodCountQuery) -> MatchCount:
         answer = self._answers[query] = MatchCount(query, self._capacity)
@@ -219,8 +229,11 @@ class Matches:
         self._count_everywhere(answer, mask)
 
     def _connect(self, answer: MatchCount, group: Group) -> None:
+        self._entries[group].answers.append(answer)
+        self._include(answer, group)
+
+    def _include(self, answer: MatchCount, group: Group) -> None:
         entry = self._entries[group]
-        entry.answers.append(answer)
         answer.groups.add(group)
         answer.add_all(entry.standing)
         if answer.query.terminating:

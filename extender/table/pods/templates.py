@@ -35,7 +35,8 @@ class Templates:
     """
 
     def __init__(self) -> None:
-        self._last: dict[Group, list[ref[PodInfo]]] = {}
+        # By the hash of the group: the group itself, with up to 100,000 labels, would outlive its pods here.
+        self._last: dict[int, list[ref[PodInfo]]] = {}
         self._most_groups = _FEWEST_GROUPS
 
     def info(self, pod: Pod, before: PodInfo | None = None) -> PodInfo:
@@ -47,17 +48,21 @@ class Templates:
         info = PodInfo(pod)
         if before is not None and before.pod.namespace == pod.namespace and before.pod.labels == pod.labels:
             info.group = before.group
-        last = [known for each in self._last.get(info.group, ()) if (known := each()) is not None]
+        last = self._living(info.group)
         alike = before if before is not None and _share(before, info) else _first_alike(last, info)
         if alike is None:
             info.precompute()
         if last:
             info.group = last[0].group  # an equal one
         others = [known for known in last if known is not alike]
-        self._keep(info.group, [info, *others[: _MOST_OF_A_GROUP - 1]])
+        self._keep(hash(info.group), [info, *others[: _MOST_OF_A_GROUP - 1]])
         return info
 
-    def _keep(self, group: Group, infos: list[PodInfo]) -> None:
+    def _living(self, group: Group) -> list[PodInfo]:
+        infos = [info for each in self._last.get(hash(group), ()) if (info := each()) is not None]
+        return [info for info in infos if info.group == group]
+
+    def _keep(self, group: int, infos: list[PodInfo]) -> None:
         if len(self._last) >= self._most_groups and group not in self._last:
             held = {group: last for group, last in list(self._last.items()) if any(each() for each in last)}
             self._last = held if len(held) <= _MOST_GROUPS // 2 else {}

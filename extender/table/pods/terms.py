@@ -1,7 +1,11 @@
 """Inter-pod (anti-)affinity terms of placed pods, and their effects on a pod that is to be placed.
 
-Terms are kept once for all pods that have equal ones. The effects on one kind of incoming pod are kept up to date as in
-`matches`: the terms are looked up the first time, and later each pod that comes or goes changes the sums.
+Terms are stored once for all pods that have equal ones. The effects on one kind of incoming pod are kept up to date as
+in `matches`: the terms are looked up the first time, and later each pod that comes or goes changes the sums.
+
+A pod may have 25,000 terms. So a term whose topology key no node has is not looked at, because it has no effect; the
+terms of one pod with the same effect are added up; and pods with many terms do not update the sums of every incoming
+pod, but have them computed again when they are needed.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.table.labels import IntColumn, LabelIndex, SelectorIndex
+from extender.runtime.clock import NO_DEADLINE, Deadline
+from extender.table.labels import IntColumn, LabelColumns, LabelIndex, SelectorIndex
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
-from extender.table.pods.matches import MOST_KEY_BYTES, NodeCounts, key_bytes, most_kept
+from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, most_kept
 
 NO_TERMS = 0
+_TERMS_BETWEEN_CHECKS = 256
+_MOST_MATCHED = 10_000
+"""More terms times incoming pods are not matched when a pod comes."""
 
 
 class TermKind(Enum):
@@ -56,11 +64,11 @@ class IncomingPod(NamedTuple):
 
     def is_matched_by(self, term: AffinityTerm) -> bool:
         """Tells if the term matches the pod (upstream AffinityTerm.Matches)."""
-        if self.group.namespace not in term.namespaces and not term.namespace_selector.matches(
-            dict(self.namespace_labels)
-        ):
-            return False
-        return term.selector.matches(dict(self.group.labels))
+        if self.group.namespace not in term.namespaces:
+            selector = term.namespace_selector
+            if selector.nothing or not selector.matches(dict(self.namespace_labels)):
+                return False
+        return term.selector.matches(self.group.mapping)
 
 
 class TermCount(NodeCounts):
@@ -89,12 +97,21 @@ class TermEffects:
 
 @dataclass(slots=True, eq=False)
 class Holders:
-    """The pods with equal terms: the slot of the terms, the number of pods by row, the sums that each adds to."""
+    """The pods with equal terms.
+
+    Attributes:
+        slot: that of the terms.
+        terms: the terms of one pod.
+        filed: how often it has each of them, without those whose topology key no node has.
+        rows: the number of pods by row.
+        sums: what each pod adds to the effects on incoming pods.
+    """
 
     slot: int
     terms: tuple[HeldTerm, ...]
+    filed: Counter[HeldTerm]
     rows: Counter[int] = field(default_factory=Counter)
-    sums: list[tuple[TermCount, int]] = field(default_factory=list)
+    sums: dict[TermCount, int] = field(default_factory=dict)
 
 
 class Terms:
@@ -103,9 +120,13 @@ class Terms:
     `changes`: how often a pod with terms has come or gone.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.slots, self.changes = NO_TERMS + 1, 0
+    def __init__(self, capacity: int, labels: LabelColumns) -> None:
+        self.slots = NO_TERMS + 1
+        self.changes = 0
         self._capacity = capacity
+        self._labels = labels
+        self._topology_keys = frozenset(labels)
+        self._key_changes = labels.key_changes
         self._holders: dict[tuple[HeldTerm, ...], Holders] = {}
         self._by_slot: dict[int, Holders] = {}
         self._free: list[int] = []
@@ -132,11 +153,33 @@ class Terms:
         if not holders.rows:
             self._dismiss(holders)
 
-    def effects_on(self, incoming: IncomingPod) -> TermEffects:
-        """Returns the effects that the terms of all placed pods have on the incoming pod, kept up to date."""
+    def follow_labels(self) -> None:
+        """Begins to look at the terms whose topology key nodes have now, and ceases to look at others."""
+        if self._key_changes == self._labels.key_changes:
+            return
+        self._key_changes = self._labels.key_changes
+        self._drop_answers()
+        self._topology_keys = frozenset(self._labels)
+        for holders in self._by_slot.values():
+            filed = self._with_domains(holders.terms)
+            for held in holders.filed.keys() - filed.keys():
+                self._terms_by_selector.remove(held.term.selector, (holders.slot, held))
+            for held in filed.keys() - holders.filed.keys():
+                self._terms_by_selector.add(held.term.selector, (holders.slot, held))
+            holders.filed = filed
+
+    def effects_on(self, incoming: IncomingPod, deadline: Deadline = NO_DEADLINE) -> TermEffects:
+        """Returns the effects that the terms of all placed pods have on the incoming pod, kept up to date.
+
+        Raises:
+            DeadlineExceeded: there are many terms, and nothing was kept of those that were looked at.
+        """
         answer = self._answers.get(incoming)
         if answer is None:
-            return self._keep(incoming)
+            amounts = self._amounts(incoming, deadline)
+            if incoming.key_bytes > LARGEST_KEY_BYTES:
+                return self._sums(incoming, amounts)
+            return self._keep(incoming, amounts)
         self._answers.move_to_end(incoming)
         return answer
 
@@ -156,12 +199,29 @@ class Terms:
                 for count in answer.effects.values():
                     count.grow(capacity)
 
-    def _keep(self, incoming: IncomingPod) -> TermEffects:
-        answer = self._answers[incoming] = TermEffects(incoming)
-        self._answers_by_label.add(incoming.group.labels, answer)
-        for slot, held in self._terms_by_selector.candidates(incoming.group.labels):
+    def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
+        """Returns what one pod adds, by the slot of its terms and the effect."""
+        amounts: Counter[tuple[int, Effect]] = Counter()
+        for number, (slot, held) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
+            if not number % _TERMS_BETWEEN_CHECKS:
+                deadline.check("the terms of other pods")
             if incoming.is_matched_by(held.term):
-                self._connect(answer, self._by_slot[slot], held)
+                amounts[slot, held.effect] += held.amount * self._by_slot[slot].filed[held]
+        return amounts
+
+    def _sums(self, incoming: IncomingPod, amounts: Mapping[tuple[int, Effect], int]) -> TermEffects:
+        answer = TermEffects(incoming)
+        for (slot, effect), amount in amounts.items():
+            self._include(answer, self._by_slot[slot], effect, amount)
+        return answer
+
+    def _keep(self, incoming: IncomingPod, amounts: Mapping[tuple[int, Effect], int]) -> TermEffects:
+        answer = self._answers[incoming] = self._sums(incoming, amounts)
+        self._answers_by_label.add(incoming.group.labels, answer)
+        self._counts += len(answer.effects)
+        for count in answer.effects.values():
+            for slot, amount in count.amounts.items():
+                self._by_slot[slot].sums[count] = amount
         self._key_bytes += incoming.key_bytes
         most = most_kept(self._capacity)
         while len(self._answers) > 1 and (
@@ -176,44 +236,62 @@ class Terms:
         self._key_bytes -= answer.incoming.key_bytes
         for count in answer.effects.values():
             for slot in count.amounts:
-                holders = self._by_slot[slot]
-                holders.sums = [kept for kept in holders.sums if kept[0] is not count]
+                del self._by_slot[slot].sums[count]
 
     def _admit(self, terms: tuple[HeldTerm, ...]) -> Holders:
         slot = self._free.pop() if self._free else self.slots
         self.slots = max(self.slots, slot + 1)
-        holders = self._holders[terms] = self._by_slot[slot] = Holders(slot, terms)
-        for held in set(terms):
+        filed = self._with_domains(terms)
+        holders = self._holders[terms] = self._by_slot[slot] = Holders(slot, terms, filed)
+        for held in filed:
             self._terms_by_selector.add(held.term.selector, (slot, held))
-            for answer in self._answers_by_label.candidates(held.term.selector):
+        amounts: dict[TermEffects, Counter[Effect]] = {}
+        candidates = {held: self._answers_by_label.candidates(held.term.selector) for held in filed}
+        if sum(map(len, candidates.values())) > _MOST_MATCHED:
+            self._drop_answers()
+            return holders
+        for held, answers in candidates.items():
+            for answer in answers:
                 if answer.incoming.is_matched_by(held.term):
-                    self._connect(answer, holders, held)
+                    amounts.setdefault(answer, Counter())[held.effect] += held.amount * filed[held]
+        for answer, by_effect in amounts.items():
+            before = len(answer.effects)
+            for effect, amount in by_effect.items():
+                holders.sums[self._include(answer, holders, effect, amount)] = amount
+            self._counts += len(answer.effects) - before
         return holders
 
     def _dismiss(self, holders: Holders) -> None:
-        for held in set(holders.terms):
+        for held in holders.filed:
             self._terms_by_selector.remove(held.term.selector, (holders.slot, held))
-        for count, _ in holders.sums:
-            count.amounts.pop(holders.slot, None)
+        for count in holders.sums:
+            del count.amounts[holders.slot]
         del self._holders[holders.terms], self._by_slot[holders.slot]
         self._free.append(holders.slot)
 
-    def _connect(self, answer: TermEffects, holders: Holders, held: HeldTerm) -> None:
-        count = answer.effects.get(held.effect)
+    def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
+        """Returns the terms whose topology key any node has; one that is written twice counts twice."""
+        return Counter(held for held in terms if held.effect.topology_key in self._topology_keys)
+
+    def _drop_answers(self) -> None:
+        for answer in self._answers.values():
+            self._drop(answer)
+        self._answers.clear()
+
+    def _include(self, answer: TermEffects, holders: Holders, effect: Effect, amount: int) -> TermCount:
+        count = answer.effects.get(effect)
         if count is None:
-            count = answer.effects[held.effect] = TermCount(self._capacity)
-            self._counts += 1
-        amount = held.amount * holders.terms.count(held)  # a term may be written twice, and then counts twice
-        count.amounts[holders.slot] += amount
+            count = answer.effects[effect] = TermCount(self._capacity)
+        count.amounts[holders.slot] = amount
         count.add_all(holders.rows, amount)
-        holders.sums.append((count, amount))
+        return count
 
     def _count(self, holders: Holders, row: int, pods: int) -> None:
         self.changes += 1
         holders.rows[row] += pods
         if not holders.rows[row]:
             del holders.rows[row]
-        for count, amount in holders.sums:
+        for count, amount in holders.sums.items():
             count.add(row, pods * amount)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from extender.model.volumes.csi_migration import CSIVolume, Fault
 from extender.model.volumes.pod_volumes import Attachable
 from extender.model.volumes.storage import VolumeAttachment
+from extender.table.filing import ShrinkingDict
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.nodes.columns import NodeColumns
@@ -51,10 +52,10 @@ class Attachments:
         self._nodes, self._pods, self._objects = nodes, pods, objects
         self._changes = {topic: Cursor(journal, topic) for topic in (TOPOLOGY, _ATTACHMENT, *READ_KINDS)}
         self._pairs = VolumePairs()
-        self._users: defaultdict[Attachable, dict[int, int | None]] = defaultdict(dict)  # slot: use in _pairs
+        self._users: ShrinkingDict[Attachable, dict[int, int | None]] = ShrinkingDict()  # use in _pairs by slot
         self._held: dict[Attached, int] = {}  # pair
-        self._resolved: dict[Source, ResolvedVolume] = {}
-        self._readers: defaultdict[ObjectKey, set[Source]] = defaultdict(set)
+        self._resolved: ShrinkingDict[Source, ResolvedVolume] = ShrinkingDict()
+        self._readers: ShrinkingDict[ObjectKey, set[Source]] = ShrinkingDict()
         self._faulty: dict[Attachable, Fault] = {}
         self._node_of: dict[Attached, str] = {}
         self._on_node: defaultdict[str, set[Attached]] = defaultdict(set)
@@ -65,7 +66,7 @@ class Attachments:
     def add(self, info: PodInfo, slot: int) -> None:
         """The pod stands in `slot` now."""
         for source in info.attachables:
-            self._users[source][slot] = None
+            self._users.setdefault(source, {})[slot] = None
             if source in self._resolved:
                 self._use(source, slot)
             else:
@@ -73,6 +74,8 @@ class Attachments:
 
     def remove(self, info: PodInfo, slot: int) -> None:
         for source in info.attachables:
+            if source not in self._users:  # a pod may name it twice
+                continue
             use = self._users[source].pop(slot, None)
             if use is not None:
                 self._pairs.drop_use(use)
@@ -178,7 +181,7 @@ class Attachments:
         if isinstance(resolved.found, Fault) and not isinstance(source, Attached):
             self._faulty[source] = resolved.found
         for key in resolved.read:
-            self._readers[key].add(source)
+            self._readers.setdefault(key, set()).add(source)
         return resolved
 
     def _unlearn(self, source: Source) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from extender.model.quantity import nano, units_from_nano
 from extender.model.volumes.pod_volumes import ClaimUse, Disk, Mount
 from extender.model.volumes.storage import FILESYSTEM, PersistentVolume
+from extender.table.filing import ShrinkingDict
 from extender.table.journal import FREE_VOLUMES, Journal
 from extender.table.nodes.columns import NodeColumns
 from extender.table.objects import Objects
@@ -126,23 +127,24 @@ class VolumeUsage:
     """The pod slots that use claims and inline disks; claims of ephemeral volumes have one user and are left out."""
 
     def __init__(self) -> None:
-        self._claims: defaultdict[str, set[int]] = defaultdict(set)
-        self._disks: defaultdict[Disk, dict[int, bool]] = defaultdict(dict)
+        self._claims: ShrinkingDict[str, set[int]] = ShrinkingDict()
+        self._disks: ShrinkingDict[Disk, dict[int, bool]] = ShrinkingDict()
 
     def add(self, info: PodInfo, slot: int) -> None:
         """The pod stands in `slot` now."""
         for use in _shared(info):
-            self._claims[use.key].add(slot)
+            self._claims.setdefault(use.key, set()).add(slot)
         for disk, read_only in info.mounts:
-            self._disks[disk][slot] = self._disks[disk].get(slot, True) and read_only
+            users = self._disks.setdefault(disk, {})
+            users[slot] = users.get(slot, True) and read_only
 
     def remove(self, info: PodInfo, slot: int) -> None:
-        for use in _shared(info):
-            self._claims[use.key].discard(slot)
-            if not self._claims[use.key]:
-                del self._claims[use.key]
-        for disk, _ in info.mounts:
-            self._disks[disk].pop(slot, None)
+        for key in {use.key for use in _shared(info)}:
+            self._claims[key].remove(slot)
+            if not self._claims[key]:
+                del self._claims[key]
+        for disk in {disk for disk, _ in info.mounts}:
+            del self._disks[disk][slot]
             if not self._disks[disk]:
                 del self._disks[disk]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from extender.model.volumes.csi_migration import CSIVolume
+from extender.table.filing import ShrinkingDict
 from extender.table.labels import BoolColumn, IntColumn
 
 _FIRST_CAPACITY = 16
@@ -17,7 +16,7 @@ class VolumePairs:
     """One slot for each pair, one slot for each use of a pair by a pod."""
 
     def __init__(self) -> None:
-        self._pair_of: defaultdict[CSIVolume, dict[int, int]] = defaultdict(dict)  # row: pair
+        self._pair_of: ShrinkingDict[CSIVolume, dict[int, int]] = ShrinkingDict()  # pair by row
         self._volume: list[CSIVolume | None] = []
         self._row = np.zeros(_FIRST_CAPACITY, np.intp)
         self._driver = np.full(_FIRST_CAPACITY, _FREE, np.intp)
@@ -82,10 +81,11 @@ class VolumePairs:
         return self._uses - np.bincount(dropped, minlength=len(self._uses))
 
     def _pair(self, volume: CSIVolume, row: int) -> int:
-        pair = self._pair_of[volume].get(row)
+        pair_of_row = self._pair_of.setdefault(volume, {})
+        pair = pair_of_row.get(row)
         if pair is None:
             pair = self._free_pairs.pop() if self._free_pairs else self._append_pair()
-            self._pair_of[volume][row] = pair
+            pair_of_row[row] = pair
             self._volume[pair] = volume
             self._row[pair] = row
             self._driver[pair] = self._drivers.setdefault(volume.driver, len(self._drivers))

@@ -1,0 +1,78 @@
+"""Containers for keys that pods bring, which may be 100,000 at once: they give the memory of deleted keys back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_WORTH_SHRINKING = 1024
+
+
+class ShrinkingDict(dict[K, V]):
+    """A dict that becomes smaller when most of its keys are deleted; Python's keeps its size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._most_keys = 0  # since the dict was last made smaller
+
+    def __delitem__(self, key: K) -> None:
+        self._most_keys = max(self._most_keys, len(self))
+        super().__delitem__(key)
+        self._shrink()
+
+    def pop(self, key: K, *default: Any) -> Any:
+        self._most_keys = max(self._most_keys, len(self))
+        value = super().pop(key, *default)
+        self._shrink()
+        return value
+
+    def _shrink(self) -> None:
+        if self._most_keys > _WORTH_SHRINKING and len(self) < self._most_keys // 4:
+            self._most_keys = len(self)
+            items = list(self.items())
+            self.clear()
+            self.update(items)
+
+
+class Filing(Generic[K, V]):
+    """Items by key, each once under a key; an item is not a dict. A single item takes no container of its own."""
+
+    def __init__(self) -> None:
+        self._items: ShrinkingDict[K, V | dict[V, None]] = ShrinkingDict()
+
+    def __len__(self) -> int:
+        """Returns the number of keys."""
+        return len(self._items)
+
+    def add(self, key: K, item: V) -> None:
+        filed = self._items.get(key)
+        if filed is None:
+            self._items[key] = item
+        elif isinstance(filed, dict):
+            filed[item] = None
+        elif filed != item:
+            self._items[key] = {filed: None, item: None}
+
+    def remove(self, key: K, item: V) -> None:
+        """Reverses an `add`."""
+        filed = self._items[key]
+        if isinstance(filed, dict):
+            del filed[item]
+            if len(filed) == 1:
+                self._items[key] = next(iter(filed))
+        else:
+            del self._items[key]
+
+    def get(self, key: K) -> Collection[V]:
+        """Returns the items under the key."""
+        filed = self._items.get(key)
+        if filed is None:
+            return ()
+        return filed.keys() if isinstance(filed, dict) else (filed,)
+
+    def among(self, keys: frozenset[K]) -> Iterable[K]:
+        """Returns all those of the keys that have items, and perhaps others; takes as long as the fewer of the two."""
+        return keys if len(keys) <= len(self._items) else keys.intersection(self._items)
