@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from extender.web.worker.http1 import RequestRefused
+from extender.web.worker.request_parser import RequestRefused
 
 Certificate = Mapping[str, Any]
 """A client's certificate, as `ssl.SSLSocket.getpeercert` returns it."""

@@ -35,7 +35,7 @@ from extender.web.telemetry.refusals import refuse
 from extender.web.telemetry.tracing import Traces
 from extender.web.tls import ReloadingContext, server_context
 from extender.web.worker.application import Handler, Lifecycle
-from extender.web.worker.http1 import Head, Limits, RequestRefused
+from extender.web.worker.request_parser import Head, Limits, RequestRefused
 
 _log = logging.getLogger(__name__)
 

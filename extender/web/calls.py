@@ -12,10 +12,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
-from extender.errors import DeadlineExceeded, MalformedInput, MalformedRequest
+from extender.errors import DeadlineExceeded, MalformedInput
 from extender.extender_v1.types import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -24,14 +25,15 @@ from extender.extender_v1.types import (
     ExtenderPreemptionArgs,
 )
 from extender.model.meta import NO_LABELS
-from extender.verbs.verb import DECIDED, FAILED, PASSED, CallObserver, Summary, Verb
+from extender.verbs import verb as verbs
+from extender.verbs.verb import CallObserver, Summary, Verb
 from extender.web.access import AccessRules, SocketConnection
 from extender.web.answers import CLOSE, JSON, Answer, error_answer
 from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import Traces, Work
 from extender.web.worker.application import Handler
-from extender.web.worker.http1 import Head, RequestRefused
+from extender.web.worker.request_parser import Head, RequestRefused
 
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str]]
@@ -122,34 +124,65 @@ class Exemptions:
         return labelled or (bool(self.own_name) and pod.name == self.own_name)
 
 
-@dataclass(slots=True)
-class Call:
-    """One call, as far as it has come.
+class Outcome(StrEnum):
+    """The ways in which a call can end; observers know the first three."""
+
+    DECIDED = verbs.DECIDED  # the rules judged the nodes
+    PASSED = verbs.PASSED  # not judged
+    FAILED = verbs.FAILED  # an exception
+    ERROR = "error"  # the verb's answer has an error, or it took too long
+    UNREADY = "unready"
+    MALFORMED = "malformed"
+
+
+_STATUSES = {Outcome.FAILED: 500, Outcome.ERROR: 503, Outcome.UNREADY: 503, Outcome.MALFORMED: 400}
+"""The status of an error for which the verb's answer has no field."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What became of a request, before it is an HTTP answer.
 
     Attributes:
-        result: decided, passed, error (it stands in the answer), failed (an exception), unready, malformed.
-        seconds: from body to answer.
+        request: None if the body could not be decoded.
+        result: the verb's answer; None if there is nothing but `error`.
+    """
+
+    outcome: Outcome
+    request: Any = None
+    result: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that was answered, for log, metrics and traces.
+
+    Attributes:
+        seconds: from the body to the answer.
         ended_at: seconds since the epoch.
         traceparent: the caller's header of this name.
     """
 
     verb: str
-    result: str = DECIDED
-    subject: PodReference | None = None
-    summary: Summary | None = None
-    status: int = 200
-    error: str = ""
-    seconds: float = 0.0
-    ended_at: float = 0.0
-    traceparent: str = ""
+    outcome: Outcome
+    subject: PodReference | None
+    summary: Summary | None
+    status: int
+    error: str
+    seconds: float
+    ended_at: float
+    traceparent: str
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Answers verbs and notes each call when its answer is made.
+    """Answers the calls of verbs, and notes each one when it is answered.
 
-    `waiting_for` returns what the first decision waits for by name: "" or what is missing. `observers` hear of requests
-    and results before the answer is encoded.
+    Attributes:
+        waiting_for: returns what the first decision waits for, by check: "" if the check passes.
+        note: receives each answered call.
+        observers: receive each request and its result before the answer is encoded.
     """
 
     waiting_for: WaitingFor
@@ -160,74 +193,79 @@ class Calls:
 
     def answer(self, verb: Verb[Any, Any], body: bytes, traceparent: str = "") -> Answer:
         """Returns the answer to `body` posted to `verb`. Raises nothing."""
-        started, call = time.perf_counter(), Call(verb.name, traceparent=traceparent)
-        answer = self._answered(verb, body, call)
-        call.status = answer.status
-        call.seconds, call.ended_at = time.perf_counter() - started, time.time()
-        self.note(call)
+        started = time.perf_counter()
+        decision, summary = self._decide(verb, body), None
+        try:
+            answer, summary = self._encode(verb, decision)
+        except Exception:
+            _log.exception("the answer of %s cannot be encoded", verb.name)
+            decision = CallResult(Outcome.FAILED, decision.request, error=_internal_error(verb))
+            answer = self._encode_failure(verb, decision)
+        subject, seconds = PodReference.of(decision.request), time.perf_counter() - started
+        self.note(
+            Call(
+                verb.name, decision.outcome, subject, summary, answer.status, decision.error, seconds, time.time(),
+                traceparent,
+            )
+        )  # fmt: skip
         return answer
 
-    def _answered(self, verb: Verb[Any, Any], body: bytes, call: Call) -> Answer:
+    def _decide(self, verb: Verb[Any, Any], body: bytes) -> CallResult:
+        request = None
         try:
             request = verb.decode(body)
-        except MalformedRequest as error:
-            call.result, call.error = "malformed", str(error)
-            return error_answer(400, str(error))
-        except Exception:
-            return _unanswerable(verb, call, "decoding")
-        try:
-            return self._decided(verb, request, call)
+            missing = "; ".join(filter(None, self.waiting_for().values()))
+            if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
+                # Bind too, by a Binding without a check: the scheduler would take a mere answer for done.
+                return CallResult(Outcome.PASSED, request, verb.allow_all(request))
+            if missing:
+                return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")
+            result = verb.decide(request)
+            error = result.error if isinstance(result, _WITH_ERROR) else ""
+            return CallResult(Outcome.ERROR if error else Outcome.DECIDED, request, result, error)
         except MalformedInput as error:
-            call.result, call.error = "malformed", str(error)
-            return self._failed(verb, request, str(error), 400, call)
+            return CallResult(Outcome.MALFORMED, request, error=str(error))
         except DeadlineExceeded as error:
-            call.result, call.error = "error", str(error)
-            return self._failed(verb, request, f"{verb.name}: {error}", 503, call)
+            return CallResult(Outcome.ERROR, request, error=f"{verb.name}: {error}")
         except Exception:
             _log.exception("%s failed", verb.name)
-            call.result = FAILED
-            message = f"internal error in {verb.name}: the extender's log has the cause"
-            return self._failed(verb, request, message, 500, call)
+            return CallResult(Outcome.FAILED, request, error=_internal_error(verb))
 
-    def _decided(self, verb: Verb[Any, Any], request: Any, call: Call) -> Answer:
-        call.subject = PodReference.of(request)
-        missing = "; ".join(filter(None, self.waiting_for().values()))
-        if self.exemptions.cover(call.subject) or (missing and self.before_sync == "pass"):
-            call.result = PASSED
-            # Bind too, by binding without a check: an answer alone would be taken for done, and strand the pod.
-            result = verb.allow_all(request)
-        elif missing:
-            call.result, call.error = "unready", f"the extender is not ready: {missing}"
-            unready = self._failed(verb, request, call.error, 503, call)
-            # A kept connection would lead the scheduler here again and again, past the replica that is ready.
-            return unready._replace(headers=(CLOSE,))
-        else:
-            result = verb.decide(request)
+    def _encode(self, verb: Verb[Any, Any], decision: CallResult) -> tuple[Answer, Summary | None]:
+        """Returns the answer and its summary. Raises whatever observers and the verb raise."""
+        request, result = decision.request, decision.result
+        if result is None:
+            return self._encode_error(verb, decision), None
+        judged = Outcome.PASSED if decision.outcome is Outcome.PASSED else Outcome.DECIDED
         for observer in self.observers:
-            observer.called(verb.name, call.result, request, result)
-        answer = Answer(200, verb.encode(request, result))
-        call.summary = verb.summary(request, result)
-        if isinstance(result, _WITH_ERROR) and result.error:
-            call.result, call.error = "error", result.error
-        return answer
+            observer.called(verb.name, judged, request, result)
+        return Answer(200, verb.encode(request, result)), verb.summary(request, result)
 
-    def _failed(self, verb: Verb[Any, Any], request: Any, message: str, status: int, call: Call) -> Answer:
-        """Returns the error where the scheduler looks for it: in the answer if the verb has a field for it."""
+    def _encode_error(self, verb: Verb[Any, Any], decision: CallResult) -> Answer:
+        """Returns the error where the scheduler looks for it: in the verb's answer, if that has a field for it."""
+        if decision.request is None:
+            return error_answer(_STATUSES[decision.outcome], decision.error)
+        for observer in self.observers:
+            observer.called(verb.name, Outcome.FAILED, decision.request, None, decision.error)
+        # A kept connection would bring the scheduler back here again and again, past a replica that is ready.
+        headers = (CLOSE,) if decision.outcome is Outcome.UNREADY else ()
+        result = verb.failed(decision.request, decision.error)
+        if result is None:
+            return error_answer(_STATUSES[decision.outcome], decision.error, headers)
+        return Answer(200, verb.encode(decision.request, result), headers=headers)
+
+    def _encode_failure(self, verb: Verb[Any, Any], decision: CallResult) -> Answer:
         try:
-            for observer in self.observers:
-                observer.called(verb.name, FAILED, request, None, message)
-            result = verb.failed(request, message)
-            if result is None:
-                return error_answer(status, message)
-            return Answer(200, verb.encode(request, result))
+            return self._encode_error(verb, decision)
         except Exception:
-            return _unanswerable(verb, call, "answering with an error")
+            _log.exception("the error of %s cannot be encoded", verb.name)
+            return error_answer(500, decision.error)
 
 
 def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
-    """Counts the calls, writes a line of each, and has their spans sent if any are."""
+    """Counts the calls, logs each in a line, and has their spans sent if spans are sent."""
     for call in calls:
-        metrics.called(call.verb, call.result, call.seconds)
+        metrics.called(call.verb, call.outcome, call.seconds)
         if call.status >= 400:
             metrics.rejected(call.status)
     work = [Work(call.verb, _fields(call), call.ended_at, call.seconds, call.traceparent) for call in calls]
@@ -235,7 +273,8 @@ def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
 
 
 def _fields(call: Call) -> dict[str, object]:
-    fields: dict[str, object] = {"verb": call.verb, "result": call.result, "ms": round(call.seconds * 1e3, 3)}
+    """Returns the fields of the call's log line and span."""
+    fields: dict[str, object] = {"verb": call.verb, "result": call.outcome.value, "ms": round(call.seconds * 1e3, 3)}
     if call.subject is not None:
         fields["uid"] = cut(call.subject.uid, LONGEST_KEY)
         fields["pod"] = cut(f"{call.subject.namespace}/{call.subject.name}", LONGEST_KEY)
@@ -246,7 +285,5 @@ def _fields(call: Call) -> dict[str, object]:
     return fields
 
 
-def _unanswerable(verb: Verb[Any, Any], call: Call, doing: str) -> Answer:
-    _log.exception("%s failed while %s", verb.name, doing)
-    call.result = FAILED
-    return error_answer(500, f"internal error in {verb.name}: the extender's log has the cause")
+def _internal_error(verb: Verb[Any, Any]) -> str:
+    return f"internal error in {verb.name}: the extender's log has the cause"

@@ -15,7 +15,7 @@ from typing import Any
 
 from extender.web.access import Certificate, SocketConnection
 from extender.web.worker.application import Lifecycle
-from extender.web.worker.http1 import Head
+from extender.web.worker.request_parser import Head
 
 Environ = dict[str, Any]
 ADMITTED = "extender.admitted"

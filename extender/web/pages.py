@@ -22,7 +22,7 @@ from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse
 from extender.web.worker.application import Handler, Lifecycle
 from extender.web.worker.connection import Acceptor
-from extender.web.worker.http1 import Head, Limits
+from extender.web.worker.request_parser import Head, Limits
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from extender.cli.main import cli
 from extender.errors import ConfigurationError
 from extender.web.access import AccessRules, SocketConnection
 from extender.web.tls import server_context
-from extender.web.worker.http1 import RequestRefused
+from extender.web.worker.request_parser import RequestRefused
 
 SERVICE, CALLER = "extender.extender-system.svc", "system:kube-scheduler"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from extender.web.answers import CLOSE, Answer
-from extender.web.worker.http1 import parse_head
+from extender.web.worker.request_parser import parse_head
 from tests.web.fakes import Fixture, Running, make_app
 
 JSON = "application/json"
@@ -25,7 +25,8 @@ def post(request: pytest.FixtureRequest) -> Callable[[Fixture, str, bytes], Answ
     """Posts a body to a path; both ways in must answer alike."""
 
     def by_worker(fixture: Fixture, path: str, body: bytes) -> Answer:
-        head = parse_head(f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json".encode(), 100)
+        fields = "Host: localhost\r\nContent-Type: application/json\r\n"
+        head = parse_head(f"POST {path} HTTP/1.1\r\n{fields}\r\n".encode(), 100)
         with socket.socket() as unconnected:
             return fixture.app.lifecycle.admit(head, unconnected)(body)
 

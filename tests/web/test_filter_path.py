@@ -16,8 +16,7 @@ from extender.config.settings import Settings
 from extender.framework.find_fit import find_fit
 from extender.runtime.unsettled import UnsettledWrites
 from extender.web.worker.application import Lifecycle
-from extender.web.worker.connection import ClientConnection
-from extender.web.worker.http1 import Budget
+from extender.web.worker.connection import Budget, ClientConnection
 from tests.builders import make_node, make_pod
 from tests.web.servers import post
 

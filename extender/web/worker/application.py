@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread
 
 from extender.web.answers import Answer
-from extender.web.worker.http1 import Head, Limits
+from extender.web.worker.request_parser import Head, Limits
 
 Handler = Callable[[bytes], Answer]
 """Answers a request's body. Raises nothing."""

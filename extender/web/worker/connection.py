@@ -1,4 +1,4 @@
-"""Clients' connections: each is served in a thread, so many at a time; the requests of one are read, answered, sent."""
+"""Serves clients' connections, each in a thread of its own and at most a set number at once."""
 
 from __future__ import annotations
 
@@ -8,74 +8,100 @@ import selectors
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from math import ceil, inf
+from threading import Lock
 
 from extender.runtime.threads import ParkedThreads
 from extender.web.answers import CLOSE, render
 from extender.web.worker.application import Lifecycle
-from extender.web.worker.http1 import Budget, Head, RequestReader, RequestRefused
+from extender.web.worker.request_parser import Head, RequestParser, RequestRefused
 
 _log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS, _LINGER_SECONDS, _PAUSE_SECONDS = 10.0, 2.0, 0.05
 _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT = 4, 2
+_MOST_PIECE_BYTES = 1024 * 1024
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Phase(IntEnum):
-    """The states of a connection, in the order in which connections make way for another."""
+    """The states of a connection, in the order in which connections are closed to make room for another."""
 
-    HALF = 0  # the client has sent half a request, or does not take the answer
-    NEW = 1  # it has asked nothing yet
-    IDLE = 2  # it has got an answer, and may ask again
-    BUSY = 3  # a request is worked on; it does not make way
+    HALF = 0  # the client has sent half a request, or does not read the answer
+    NEW = 1  # no request has come yet
+    IDLE = 2  # the last request is answered, and another may come
+    BUSY = 3  # a request is being worked on; such a connection is not closed
+
+
+class Budget:
+    """Counts the bytes of bodies that all connections of a server hold together, and those of each client.
+
+    `most` bodies of the largest size fit in at once, and `most_of_client` of one client.
+    """
+
+    def __init__(self, body_bytes: int, most: int, most_of_client: int) -> None:
+        self._free_bytes = most * body_bytes
+        self._client_bytes = most_of_client * body_bytes
+        self._taken_bytes = Counter[str]()
+        self._lock = Lock()
+
+    def take(self, client: str, size: int) -> None:
+        """Raises RequestRefused (503) if `size` more bytes would be too many."""
+        with self._lock:
+            if size > self._free_bytes or self._taken_bytes[client] + size > self._client_bytes:
+                raise RequestRefused(503, "too many large requests at once: try again")
+            self._free_bytes -= size
+            self._taken_bytes[client] += size
+
+    def give_back(self, client: str, size: int) -> None:
+        with self._lock:
+            self._free_bytes += size
+            self._taken_bytes[client] -= size
+            if not self._taken_bytes[client]:
+                del self._taken_bytes[client]
 
 
 class ClientConnection:
     """Serves one accepted socket until the client leaves, misbehaves or idles, or until `finish` is called.
 
     Attributes:
-        client: the client's address, "" where it has none.
-        tls: the context that the connection was made under.
-        finishing: no request is answered but the one in flight.
-        since: when the client was last waited for, in seconds of the monotonic clock.
+        client: the client's address, "" if it has none.
+        tls: the context under which the connection was made.
+        finishing: the request in flight is the last one.
+        since: when the connection began to wait for the client, in seconds of the monotonic clock.
     """
 
     def __init__(
         self, accepted: socket.socket, client: str, application: Lifecycle, budget: Budget, tls: ssl.SSLContext | None
     ) -> None:
-        self.client, self.tls = client, tls
-        self._socket, self._application, self._budget = accepted, application, budget
-        self.finishing, self._timeout_seconds, self._asked = False, 0, ""
-        self.phase, self.since = Phase.NEW, time.monotonic()
+        self.client = client
+        self.tls = tls
+        self.finishing = False
+        self.phase = Phase.NEW
+        self.since = time.monotonic()
+        self._socket = accepted
+        self._application = application
+        self._limits = application.limits
+        self._parser = RequestParser(application.limits)
+        self._budget = budget
+        self._budgeted_bytes = 0
+        self._timeout_seconds = 0
+        self._request = ""
 
     def finish(self, *, make_way: bool = False) -> None:
-        """Ends the connection after the request in flight; to `make_way`, after none that is not sent in full."""
+        """Ends the connection after the request in flight; to `make_way`, also one whose request is half sent."""
         self.finishing = True
-        # A last request is answered. By the plain socket: SSLSocket.shutdown takes TLS from under the reading thread.
+        # A complete request is still answered. The plain socket is shut down: SSLSocket.shutdown would take TLS away
+        # from the thread that reads.
         with suppress(OSError):
             if self.phase in (Phase.NEW, Phase.IDLE):
                 socket.socket.shutdown(self._socket, socket.SHUT_RD)
             elif make_way and self.phase is Phase.HALF:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def _receive(self, size: int, timeout_seconds: float) -> bytes:
-        if self.phase is Phase.BUSY:
-            self._enter(Phase.HALF)
-        self._limit(timeout_seconds)
-        return self._socket.recv(size)
-
-    def _send(self, data: bytes) -> None:
-        sent = 0
-        if self.tls is None:
-            with suppress(BlockingIOError):
-                sent = os.write(self._socket.fileno(), data)  # not waiting, as the socket's own method would
-        if sent < len(data):
-            self._enter(Phase.HALF)
-            self._limit(self._application.limits.send_seconds)
-            self._socket.sendall(data[sent:])
 
     def serve(self) -> None:
         """Runs the connection to its end; raises nothing."""
@@ -97,60 +123,141 @@ class ClientConnection:
             self._socket.close()
 
     def _exchange_all(self) -> None:
-        limits = self._application.limits
-        reader = RequestReader(self._receive, self._send, limits, self._budget, self.client, time.monotonic)
         try:
-            while not self.finishing and reader.wait():
-                self.phase, self._asked = Phase.BUSY, ""
-                head = reader.read_head()
-                if head is None or not self._exchange(head, reader):
+            while not self.finishing and self._await_request():
+                self.phase, self._request = Phase.BUSY, ""
+                head = self._read_head()
+                if head is None or not self._exchange(head):
                     return
-                reader.release()
+                self._release()
                 if self.phase is not Phase.IDLE:
                     self._enter(Phase.IDLE)
         finally:
-            reader.release()
+            self._release()
 
-    def _exchange(self, head: Head, reader: RequestReader) -> bool:
-        """Answers one request. Returns whether another may follow."""
-        self._asked = f"{head.method} {head.path}"
+    def _exchange(self, head: Head) -> bool:
+        """Answers one request. Returns True if another may follow."""
+        self._request = f"{head.method} {head.path}"
         handler = self._application.admit(head, self._socket)
-        body = reader.read_body(head)
+        body = self._read_body(head)
         self.phase = Phase.BUSY
         answer = handler(body)
         keep = head.keep_alive and not (CLOSE in answer.headers or self.finishing or self._application.draining)
         connection = "close" if not keep else "keep-alive" if head.version == "1.0" else ""
-        self._enter(Phase.IDLE)  # already: the client may be quicker than this thread
+        self._enter(Phase.IDLE)  # before the answer is sent: the client may be quicker than this thread
         self._send(render(answer, connection, head_only=head.method == "HEAD"))
         return keep
 
+    # ---- reading, within limits
+
+    def _await_request(self) -> bool:
+        """Waits for the first byte of a request. Returns False if the client leaves or idles for too long."""
+        if not self._parser.buffered:
+            with suppress(TimeoutError):
+                self._parser.feed(self._receive(self._limits.idle_seconds))
+        return bool(self._parser.buffered)
+
+    def _read_head(self) -> Head | None:
+        """Returns the next head; None if the client leaves before it is complete. Raises RequestRefused."""
+        deadline: float | None = None
+        while (head := self._parser.next_head()) is None:
+            deadline = deadline or time.monotonic() + self._limits.head_seconds
+            data = self._receive_before(deadline, "head")
+            if not data:
+                return None
+            self._parser.feed(data)
+        return head
+
+    def _read_body(self, head: Head) -> bytes:
+        """Returns the body that follows `head`; its bytes count in the budget until `_release`.
+
+        Raises:
+            RequestRefused: it is malformed, too large or too slow.
+        """
+        if not (head.chunked or head.content_length):
+            return b""
+        buffered = self._parser.buffered
+        self._take(buffered)
+        deadline = time.monotonic() + self._limits.body_seconds
+        while (body := self._parser.next_body()) is None:
+            if head.expects_continue and not buffered:
+                self._send(_CONTINUE)
+                buffered = 1
+            data = self._receive_before(deadline, "body")
+            if not data:
+                raise RequestRefused(400, "the body ended early")
+            self._take(len(data))
+            self._parser.feed(data)
+        return body
+
+    def _receive_before(self, deadline: float, part: str) -> bytes:
+        try:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                raise TimeoutError
+            return self._receive(seconds)
+        except TimeoutError:
+            raise RequestRefused(408, f"the request's {part} did not arrive in time") from None
+
+    def _receive(self, timeout_seconds: float) -> bytes:
+        if self.phase is Phase.BUSY:
+            self._enter(Phase.HALF)
+        self._limit(timeout_seconds)
+        return self._socket.recv(min(self._parser.wanted, _MOST_PIECE_BYTES))
+
+    def _take(self, size: int) -> None:
+        self._budget.take(self.client, size)
+        self._budgeted_bytes += size
+
+    def _release(self) -> None:
+        """Gives the bytes of the last body back to the budget."""
+        if self._budgeted_bytes:
+            self._budget.give_back(self.client, self._budgeted_bytes)
+            self._budgeted_bytes = 0
+
+    # ---- writing
+
+    def _send(self, data: bytes) -> None:
+        sent = 0
+        if self.tls is None:
+            with suppress(BlockingIOError):
+                sent = os.write(self._socket.fileno(), data)  # without waiting, unlike the socket's own method
+        if sent < len(data):
+            self._enter(Phase.HALF)
+            self._limit(self._limits.send_seconds)
+            self._socket.sendall(data[sent:])
+
     def _refuse(self, refused: RequestRefused) -> None:
-        answer = self._application.refuse(refused.status, self.client, self._asked, refused.message)
+        answer = self._application.refuse(refused.status, self.client, self._request, refused.message)
         with suppress(OSError):
             self._send(render(answer, "close"))
-            # Closing with unread bytes resets the connection, and the client would lose the answer.
+            # Closing a socket with unread bytes resets the connection, and the client would lose the answer.
             socket.socket.shutdown(self._socket, socket.SHUT_WR)
-            ends_at = time.monotonic() + _LINGER_SECONDS
-            while (left := ends_at - time.monotonic()) > 0:
-                self._socket.settimeout(left)
+            deadline = time.monotonic() + _LINGER_SECONDS
+            while (seconds := deadline - time.monotonic()) > 0:
+                self._socket.settimeout(seconds)
                 if not socket.socket.recv(self._socket, 1 << 16):
                     return
 
     def _limit(self, seconds: float) -> None:
-        """Limits the time of the socket's next calls, in whole seconds: only where it changes it is a system call."""
+        """Limits the time of the socket's next calls, in whole seconds: each change costs a system call."""
         if ceil(seconds) != self._timeout_seconds:
             self._timeout_seconds = ceil(seconds)
             self._socket.settimeout(self._timeout_seconds)
 
     def _enter(self, phase: Phase) -> None:
-        self.phase, self.since = phase, time.monotonic()
+        self.phase = phase
+        self.since = time.monotonic()
 
 
 class Acceptor:
-    """Serves `application` on `listeners`, to no more than `most` connections at once.
+    """Serves `application` on `listeners`, with at most `most` connections at once.
 
-    A client's address has three quarters of them at most. Where there are too many, the one makes way for which its
-    client has been waited for longest, or else the one that has been idle for longest. `open`: those that are served.
+    One client's address may have three quarters of them. If there are too many, a connection is closed to make room:
+    one that has waited longest for half a request, else one that has been idle longest.
+
+    Attributes:
+        open: the connections that are being served.
     """
 
     def __init__(
@@ -160,8 +267,11 @@ class Acceptor:
         most: int,
         tls_context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        self._application, self._listeners, self._tls_context = application, listeners, tls_context
-        self._most, self._most_of_client = most, max(1, most - most // 4)
+        self._application = application
+        self._listeners = listeners
+        self._tls_context = tls_context
+        self._most = most
+        self._most_of_client = max(1, most - most // 4)
         self._budget = Budget(application.limits.body_bytes, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT)
         self._threads = ParkedThreads(self._serve, "connection")
         self.open: set[ClientConnection] = set()  # add, discard and copy of a set are atomic
@@ -171,26 +281,26 @@ class Acceptor:
             self._selector.register(listener, selectors.EVENT_READ)
 
     def turn(self, seconds: float) -> None:
-        """Accepts what comes, for so long at most."""
+        """Accepts the connections that come, and waits for them for at most so long."""
         for key, _ in self._selector.select(seconds):
             self._accept(key.fileobj)  # type: ignore[arg-type]  # only listeners are registered
-        self._present_tls()
+        self._current_tls()
 
     def close(self) -> None:
-        """Accepts nothing more and lets each connection end after the call in flight."""
+        """Accepts no more connections, and ends each one after the request in flight."""
         self._selector.close()
         for listener in self._listeners:
             listener.close()
         self.finish()
 
     def finish(self, idle_since: float = inf) -> None:
-        """Ends each connection after the call in flight, if its client was last waited for before that time."""
+        """Ends each connection that has waited for its client since before that time, after the request in flight."""
         for connection in self.open.copy():
             if connection.since < idle_since:
                 connection.finish()
 
-    def _present_tls(self) -> ssl.SSLContext | None:
-        """Ends connections made under other TLS files than the present: their clients' CA may have been withdrawn."""
+    def _current_tls(self) -> ssl.SSLContext | None:
+        """Returns the current TLS context, and ends connections made under another: their CA may be withdrawn."""
         tls = self._tls_context() if self._tls_context else None
         for connection in self.open.copy():
             if connection.tls is not tls:
@@ -202,11 +312,11 @@ class Acceptor:
             accepted, address = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError as error:  # out of file descriptors, as a rule
+        except OSError as error:  # usually out of file descriptors
             _log.error("cannot accept a connection: %s", error)
             self._application.refuse(503, "", "", "no connection can be accepted")
             _make_way(self.open.copy())
-            time.sleep(_PAUSE_SECONDS)  # not to spin until one is free
+            time.sleep(_PAUSE_SECONDS)  # do not spin until one is free
             return
         client = str(address[0]) if isinstance(address, tuple) else ""
         if client:
@@ -216,7 +326,7 @@ class Acceptor:
             accepted.close()
 
     def _start(self, accepted: socket.socket, client: str) -> bool:
-        connection = ClientConnection(accepted, client, self._application, self._budget, self._present_tls())
+        connection = ClientConnection(accepted, client, self._application, self._budget, self._current_tls())
         self.open.add(connection)
         try:
             self._threads.take(connection)
@@ -233,8 +343,10 @@ class Acceptor:
             self.open.discard(connection)
 
     def _has_room(self, client: str) -> bool:
-        """Returns whether one more connection may come in; another makes way for it where it can."""
-        staying = {each for each in self.open.copy() if not each.finishing or each.phase is Phase.BUSY}
+        """Returns True if one more connection may come in; if need be, another is closed for it."""
+        staying = {
+            connection for connection in self.open.copy() if not connection.finishing or connection.phase is Phase.BUSY
+        }
         of_client = {connection for connection in staying if connection.client == client}
         if len(of_client) >= self._most_of_client:
             return _make_way(of_client)
@@ -242,7 +354,7 @@ class Acceptor:
 
 
 def _make_way(connections: set[ClientConnection]) -> bool:
-    """Ends one of the connections. Returns False where a request is worked on for each of them."""
+    """Closes one of the connections. Returns False if each of them is busy."""
     waiting = [connection for connection in connections if connection.phase is not Phase.BUSY]
     if waiting:
         min(waiting, key=lambda connection: (connection.phase, connection.since)).finish(make_way=True)

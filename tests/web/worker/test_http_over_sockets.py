@@ -266,8 +266,17 @@ def test_a_slow_client_is_told_and_dropped(ours: Server, beginning: bytes, statu
         assert wire.ended()
 
 
-def test_bytes_that_trickle_in_do_not_extend_the_time(ours: Server) -> None:
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        pytest.param(b"", id="of a head"),
+        pytest.param(post(b"", Content_Length="1000"), id="of a body"),
+        pytest.param(post(b"", Content_Length="", Transfer_Encoding="chunked") + b"400\r\n", id="of a chunk"),
+    ],
+)
+def test_bytes_that_trickle_in_do_not_extend_the_time(ours: Server, beginning: bytes) -> None:
     with (wire := ours.connect()).socket:
+        wire.send(beginning)
         wire.socket.settimeout(0.05)
         for _ in range(200):
             wire.send(b"P")
