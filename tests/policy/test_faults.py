@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -32,9 +33,10 @@ def policy(**fields: Any) -> Object:
     return {"apiVersion": "v1", "kind": "Policy", **fields}
 
 
-def required(*expressions: Object) -> Object:
+def required(*expressions: Object, fields: Iterable[Object] = ()) -> Object:
     """Node affinity that requires them."""
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [node_term(*expressions)]}}
+    term = node_term(*expressions, fields=fields)
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 
 ARGS = "profiles[0].pluginConfig[0].args"
@@ -242,6 +244,14 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
             configured("NodeAffinity", addedAffinity=required(expression("rank", "Gt", f"{2**63}"))),
             f"{ADDED}.matchExpressions[0]: operator Gt needs exactly one whole number",
             id="more than an int64 holds",
+        ),
+        *(
+            pytest.param(
+                configured("NodeAffinity", addedAffinity=required(fields=[expression("metadata.name", *requirement)])),
+                f"{ADDED}.matchFields[0]: a field needs operator In or NotIn and exactly one value",
+                id=f"a field {requirement[0]} {len(requirement) - 1} values",
+            )
+            for requirement in (("Exists",), ("In", "a", "b"), ("Gt", "1"))
         ),
         pytest.param(
             configured("DefaultPreemption", minCandidateNodesAbsolute=2**31),

@@ -29,6 +29,7 @@ def test_node_affinity_adds_up_weights() -> None:
         pytest.param(node_term(expression("rank", "Gt", "many")), id="Gt of no number"),
         pytest.param(node_term(expression("rank", "In")), id="In of nothing"),
         pytest.param(node_term(fields=[expression("metadata.name", "Exists")]), id="a field that exists"),
+        pytest.param(node_term(fields=[expression("metadata.name", "In", "a", "b")]), id="a field with two values"),
     ],
 )
 def test_a_term_that_cannot_be_read_fails_the_pod_where_nodes_are_scored(term: Object) -> None:

@@ -62,6 +62,14 @@ def test_a_resource_that_the_pod_does_not_ask_for_is_left_out_if_it_is_an_extend
     assert scores(rule, make_pod("p").req(cpu="2").obj(), node("n")) == {"n": 50}
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("strategy", [FILLING, least_allocated, most_allocated])
+def test_a_node_without_a_resource_is_scored_by_the_others(strategy: Strategy) -> None:
+    pod = make_pod("p").req({GPU: "2"}, cpu="2").obj()
+    without = make_node("without").allocatable(cpu="4", memory="4Gi").obj()
+    assert scores(of(strategy, (GPU, 1), ("cpu", 1)), pod, node("n"), without) == {"n": 50, "without": 50}
+
+
 def sized(name: str, cpu: str = "4", memory: str = "10000Mi") -> dict[str, Any]:
     return make_node(name).allocatable(cpu=cpu, memory=memory, pods="10").obj()
 

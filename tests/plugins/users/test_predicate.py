@@ -65,6 +65,11 @@ def test_each_node_gets_its_own_answer() -> None:
             {"n0": unresolvable("mine", "a"), "n1": unresolvable("mine", "a")},
             id="by reason, of which the first counts",
         ),
+        pytest.param(
+            {"a": np.array([True, False, False]), "b": np.array([False, True, False]), "c": np.array([True] * 3)},
+            {"n0": unresolvable("mine", "a"), "n1": unresolvable("mine", "b"), "n2": unresolvable("mine", "c")},
+            id="each node by the first of its reasons",
+        ),
         pytest.param({}, {}, id="no reason at all"),
         pytest.param(np.array([1, 0, 1]), dict.fromkeys(["n0", "n1", "n2"], FAILED), id="numbers"),
         pytest.param(np.array([True]), dict.fromkeys(["n0", "n1", "n2"], FAILED), id="too few"),
