@@ -166,10 +166,10 @@ class TablePool:
             self._follow(fresh)
         try:
             fresh.catch_up(between=breathe)
+            checked = [replica for replica in replicas if self._check(replica, fresh, is_right, breathe)]
         except BaseException:
             self._give_back(fresh, "check_tables", failed=True)
             raise
-        checked = [replica for replica in replicas if self._check(replica, fresh, is_right, breathe)]
         with self._locked("check_tables"):
             self._idle.insert(0, fresh)
             if len(self._replicas) > len(replicas):

@@ -383,6 +383,35 @@ def test_comparing_again_and_again_makes_no_more_tables() -> None:
     assert len(cluster.cache._tables) == 3
 
 
+def test_a_check_that_fails_keeps_neither_the_table_it_was_at_nor_its_own() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.cache.refresh(3)
+
+    def fails(_table: Table, _fresh: Table) -> bool:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        cluster.cache.check_tables(fails, lambda: None)
+    assert len(cluster.cache._tables) == 2
+    assert cluster.cache.check_tables(lambda _table, _fresh: True, lambda: None) == 2
+
+
+def test_a_check_that_ends_while_its_table_is_filled_keeps_the_others() -> None:
+    cluster = WatchedCluster(Random(1))
+    for number in range(100):
+        cluster.put("Node", make_node(f"more-{number}").obj())
+    cluster.deliver_all()
+    cluster.cache.refresh(3)
+
+    def ends() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        cluster.cache.check_tables(lambda _table, _fresh: True, ends)
+    assert len(cluster.cache._tables) == 3
+    assert cluster.cache.check_tables(lambda _table, _fresh: True, lambda: None) == 3
+
+
 def test_a_table_that_makes_way_is_gone_at_once() -> None:
     """Full collections of garbage are as good as never made, so what stands in a circle would stay."""
     cluster = WatchedCluster(Random(1))
