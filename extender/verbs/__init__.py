@@ -1,6 +1,4 @@
-"""Filter, prioritize, preempt and bind: a decoded request becomes an answer, without any HTTP.
+"""filter, prioritize, preempt and bind: turn a decoded request into an answer, without HTTP.
 
-In: requests of `extender_v1`, a cache and profiles. Out: results of `extender_v1`, which
-are validated when they are encoded. Nothing but bind writes to the cluster, and nothing but bind reserves. Begin with
-`verb.Verb`, the form of all four, then `filter`.
+Only bind assumes a pod or writes to the cluster. Start with `verb.Verb`, the interface of all four, then read `filter`.
 """

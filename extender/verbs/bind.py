@@ -1,7 +1,16 @@
-"""bind: the pod is checked once more, counted on its node, and bound; each path ends in finish or forget.
+"""bind: checks the pod once more, assumes it on its node, and posts the Binding.
 
-Users' rules of Reserve and Permit run in between. A pod that one of them has wait does so in the thread of its call,
-which kube-scheduler waits for, with no lock held.
+What a call does depends on what the cache knows about the pod, and on whether the request names the same node:
+
+    the pod in the cache             same node                  another node
+    ----------------------------     ----------------------     ------------------------------
+    has no node                      check, assume, bind        check, assume, bind
+    is bound, or being bound         post the Binding again     refuse
+    may be bound (no answer)         post the Binding again     post it again, then refuse
+    may be bound, node deleted       forget it, then as a pod that has no node
+
+Every path ends in `finish_binding` or `forget`. Users' rules of Reserve and Permit run between assume and bind. A pod
+that has to wait for a Permit rule waits in the thread of its call, with no lock held.
 """
 
 from __future__ import annotations
@@ -10,6 +19,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum, auto
 
 import numpy as np
 
@@ -39,43 +49,53 @@ from extender.verbs.verb import Summary
 from extender.verbs.waiting import Confirmation
 
 BOUND = ExtenderBindingResult()
-GONE = "the node is gone"
-UNFIT = "does not fit any more: "
+UNFIT = "no longer fits: "
+NODE_DELETED = unresolvable("", "the node was deleted")
 _BEING_DELETED = "is being deleted"
 
 
-class _BindInProgress:
-    """A bind that is under way, and its result for those who wait for it, if any do."""
+class _Place(Enum):
+    """The node of a pod, as far as the cache knows it."""
 
-    __slots__ = ("awaited", "node")
+    NONE = auto()
+    CERTAIN = auto()
+    """The pod is bound, or its bind is in progress."""
+    UNKNOWN = auto()
+    """A bind ended without an answer, and no watch event has shown its outcome."""
+
+
+class _BindInProgress:
+    """A call that is binding a pod, and the future of its result if other calls wait for it."""
+
+    __slots__ = ("node", "result")
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.awaited: Future[ExtenderBindingResult] | None = None
+        self.result: Future[ExtenderBindingResult] | None = None
 
 
 class PermitWait:
-    """Has binds wait at Permit: for so many seconds each at most, and so many at once; others are refused then."""
+    """Limits how long a bind waits for a Permit rule, and how many binds wait at the same time."""
 
     def __init__(self, most_seconds: float, most_pods: int) -> None:
         self.most_seconds = most_seconds
-        self._room = threading.Semaphore(most_pods)
+        self._free = threading.Semaphore(most_pods)
 
     def wait(self, permit: Permit) -> None:
-        """Waits until the pod is allowed. Raises BindingFailed."""
-        if not self._room.acquire(blocking=False):
-            raise BindingFailed("too many pods wait at Permit")
+        """Waits until the rule allows the pod. Raises BindingFailed."""
+        if not self._free.acquire(blocking=False):
+            raise BindingFailed("too many pods are waiting at Permit")
         try:
             permit.wait(self.most_seconds)
         finally:
-            self._room.release()
+            self._free.release()
 
 
 class Bind:
-    """Upstream counterpart: HTTPExtender.Bind.
+    """The bind verb. Upstream counterpart: HTTPExtender.Bind.
 
-    Idempotent by (UID, node): calls for one pod that come at the same time share one Binding, and a call that is
-    repeated after its answer was lost finds the pod bound, by asking the API server once more.
+    Idempotent by (UID, node). Concurrent calls for one pod share one Binding. A call that is repeated because its
+    answer was lost posts the Binding again, and so learns from the API server whether the pod is bound.
     """
 
     name = "bind"
@@ -91,12 +111,20 @@ class Bind:
         permit_wait: PermitWait | None = None,
         confirmation: Confirmation | None = None,
     ) -> None:
-        """`permits`: rules of Reserve and Permit; its owner calls `settle`. `permit_wait` None: no bind waits."""
-        self._confirmation = confirmation or Confirmation(cache)
-        self._permits, self._permit_wait = permits or Permits(cache.snapshot), permit_wait or PermitWait(0.0, 1)
-        self._cache, self._binder, self._telemetry, self._limit = cache, binder, telemetry, limit
+        """
+        Args:
+            permits: runs the rules of Reserve and Permit; its owner calls `settle`.
+            permit_wait: without it no bind waits at Permit.
+        """
+        self._cache = cache
         self._profiles = profiles
-        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # each with what `at_bind` makes of it
+        self._binder = binder
+        self._telemetry = telemetry
+        self._limit = limit
+        self._permits = permits or Permits(cache.snapshot)
+        self._permit_wait = permit_wait or PermitWait(0.0, 1)
+        self._confirmation = confirmation or Confirmation(cache)
+        self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (profile, the same as bind applies it)
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
 
@@ -107,7 +135,7 @@ class Bind:
         return self._once(_binding(request), checked=True)
 
     def allow_all(self, request: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Binds without a check: the scheduler leaves binding to the extender, to do nothing would strand the pod."""
+        """Binds without a check, because a pod would stay pending if neither scheduler nor extender binds it."""
         return self._once(_binding(request), checked=False)
 
     def failed(self, request: ExtenderBindingArgs, message: str) -> ExtenderBindingResult:
@@ -120,83 +148,78 @@ class Bind:
         return Summary(1, 0 if result.error else 1)
 
     def _once(self, binding: Binding, *, checked: bool) -> ExtenderBindingResult:
-        """Binds, or waits for the call that binds the same pod already."""
-        uid, node = binding.uid, binding.node
+        """Binds, or waits for another call that is binding the pod to the same node."""
         with self._lock:
-            other = self._in_progress.get(uid)
+            other = self._in_progress.get(binding.uid)
             if other is None:
-                mine = self._in_progress[uid] = _BindInProgress(node)
-            elif other.node == node:
-                awaited = other.awaited = other.awaited or Future()
+                own = self._in_progress[binding.uid] = _BindInProgress(binding.node)
+            elif other.node == binding.node:
+                other.result = shared = other.result or Future()
         if other is not None:
-            return awaited.result() if other.node == node else self._end("refused", f"is being bound to {other.node}")
-        result = ExtenderBindingResult(f"the bind of {binding.key} broke off")
+            if other.node == binding.node:
+                return shared.result()
+            return self._end("refused", f"is being bound to {other.node}")
+        result = ExtenderBindingResult(f"the bind of {binding.key} was interrupted by an error")
         try:
             result = self._bind(binding, checked)
         finally:
             with self._lock:
-                del self._in_progress[uid]
-            if mine.awaited is not None:
-                mine.awaited.set_result(result)
+                del self._in_progress[binding.uid]
+            if own.result is not None:
+                own.result.set_result(result)
         return result
 
     def _bind(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
-        placement = self._cache.placement(binding.uid)
-        reason = "" if placement is None or placement.certain else self._reason_against(binding.uid, checked)
-        if reason == GONE:
-            self._forget(binding.uid)
-            placement = None
-        if placement is None:
-            return self._bind_first(binding, checked)
-        if not placement.certain:
-            # Nobody knows what became of the last attempt, so the API server is asked by trying it again. The pod keeps
-            # that place meanwhile: to let go of it is to fill the node over, if the attempt has succeeded.
-            if reason:
-                return self._end("unfit", f"{placement.node_name}, where it may be bound, {UNFIT}{reason}")
-            result = self._bind_again(binding._replace(node=placement.node_name))
-            if result.error or placement.node_name == binding.node:
-                return result
-        elif placement.node_name == binding.node:
-            return self._confirm(binding)
-        return self._end("refused", f"is bound to {placement.node_name} already")
+        """Acts by the table at the head of this file."""
+        node, place = self._place(binding.uid)
+        match place, node == binding.node:
+            case _Place.NONE, _:
+                return self._bind_first(binding, checked)
+            case _Place.CERTAIN, True:
+                return self._confirm(binding)
+            case _Place.CERTAIN, False:
+                return self._end("refused", f"is already bound to {node}")
+            case _:
+                return self._settle(binding, node, checked)
 
-    def _confirm(self, binding: Binding) -> ExtenderBindingResult:
-        """Binds a pod anew that is bound there by all that is known: a restored API server may have lost that."""
-        with suppress(IllegalTransition):  # it must not expire meanwhile
-            self._cache.finish_binding(binding.uid)
-        try:
-            self._binder.bind(binding)
-        except (OutcomeUnknown, Refused) as error:  # or kube-scheduler would try the pod no more
-            return self._end("unknown" if isinstance(error, OutcomeUnknown) else "refused", str(error))
-        return self._end("already_bound")
+    def _place(self, uid: str) -> tuple[str, _Place]:
+        placement = self._cache.placement(uid)
+        if placement is None:
+            return "", _Place.NONE
+        return placement.node_name, _Place.CERTAIN if placement.certain else _Place.UNKNOWN
+
+    # ---- has no node
 
     def _bind_first(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
-        node, deadline = binding.node, self._limit.begin()
+        deadline = self._limit.begin()
         info = self._cache.find_pod(binding.uid, binding.key)
-        if info is None and checked:
-            return self._end("refused", f"no pod of UID {binding.uid} is known under {binding.key}")
-        profile = None if info is None else self._profile_of(info.pod)
-        if info is not None:
-
-            def check(table: Table) -> Refusal | None:
-                return self._check(info, node, table, deadline, profile) if checked else None
-
-            try:
-                refusal = self._cache.assume(info, node, check)
-            except ExtenderError as error:
-                return self._end("refused", str(error))
-            if refusal is not None:
-                return self._end("unfit", f"{node} {UNFIT}{_reason(refusal)}")
+        if info is None:
+            if checked:
+                return self._end("refused", f"no pod {binding.key} with UID {binding.uid} is known")
+            return self._post_first(binding)
+        profile = self._profile_of(info.pod)
         try:
-            if info is not None and profile is not None and checked:
-                self._permit(info, profile, node, deadline)
-            return self._post(binding)
-        except (BindingFailed, Refused) as error:
-            self._forget(binding.uid)
+            refusal = self._assume(info, binding.node, profile if checked else None, deadline)
+        except ExtenderError as error:
             return self._end("refused", str(error))
+        if refusal is not None:
+            return self._end("unfit", f"{binding.node} {UNFIT}{_reason(refusal)}")
+        try:
+            if checked:
+                self._permit(info, profile, binding.node, deadline)
+        except BindingFailed as error:
+            self._forget(info.uid)
+            return self._end("refused", str(error))
+        return self._post_first(binding)
+
+    def _assume(self, info: PodInfo, node: str, profile: Profile | None, deadline: Deadline) -> Refusal | None:
+        """Assumes the pod if it passes the profile's check on the node; without a profile, does not check it."""
+        if profile is None:
+            return self._cache.assume(info, node)
+        return self._cache.assume(info, node, lambda table: _check(profile, info, node, table, deadline))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
-        """Returns once users' rules let the pod be bound. Raises BindingFailed, with the pod still assumed."""
+        """Returns when users' rules allow the bind. Raises BindingFailed, with the pod still assumed."""
         try:
             permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
             if permit is not None and not permit.ready():
@@ -207,89 +230,127 @@ class Bind:
             self._forget(info.uid)
             raise
 
+    def _post_first(self, binding: Binding) -> ExtenderBindingResult:
+        try:
+            return self._post(binding)
+        except Refused as error:
+            self._forget(binding.uid)
+            return self._end("refused", str(error))
+
+    # ---- is bound
+
+    def _confirm(self, binding: Binding) -> ExtenderBindingResult:
+        """Posts the Binding of a bound pod again, because a restored API server may have lost it."""
+        with suppress(IllegalTransition):  # restarts its time to live, so that the pod does not expire now
+            self._cache.finish_binding(binding.uid)
+        try:
+            self._binder.bind(binding)
+        except OutcomeUnknown as error:
+            return self._end("unknown", str(error))
+        except Refused as error:  # kube-scheduler has to try the pod again
+            return self._end("refused", str(error))
+        return self._end("already_bound")
+
+    # ---- may be bound
+
+    def _settle(self, binding: Binding, node: str, checked: bool) -> ExtenderBindingResult:
+        """Repeats a bind whose outcome is unknown, on its own `node`, to learn the outcome from the API server.
+
+        The pod keeps its place there in the meantime: if the bind was carried out, giving the place away would
+        overcommit the node.
+        """
+        refusal = self._refusal_in_place(binding.uid, checked)
+        if refusal is NODE_DELETED:  # the API server would still accept a Binding to it
+            self._forget(binding.uid)
+            return self._bind_first(binding, checked)
+        if refusal is not None:
+            return self._end("unfit", f"may be bound to {node}, where it {UNFIT}{_reason(refusal)}")
+        result = self._bind_again(binding._replace(node=node))
+        if result.error or node == binding.node:
+            return result
+        return self._end("refused", f"is already bound to {node}")
+
+    def _refusal_in_place(self, uid: str, checked: bool) -> Refusal | None:
+        """Returns why the pod does not fit on the node where it is counted, if it does not."""
+        with self._cache.snapshot(self.name) as table:
+            slot = table.pods.slot_of.get(uid)
+            if slot is None:
+                return None
+            info = table.pods.info(slot)
+            row = table.pods.row[slot]
+            if not table.nodes.present[row]:
+                return NODE_DELETED
+            if not checked:
+                return None
+            with table.hypothetically(removed=[uid]):
+                return _check(self._profile_of(info.pod), info, table.nodes.names[row], table, self._limit.begin())
+
     def _bind_again(self, binding: Binding) -> ExtenderBindingResult:
         try:
             self._cache.finish_binding(binding.uid, certain=False)
         except IllegalTransition:
-            return self._end("refused", "its last bind has just been given up: try again")
+            return self._end("refused", "its earlier bind has just expired; try again")
         try:
             return self._post(binding)
         except (Conflict, NotFound) as error:
-            if _BEING_DELETED in str(error):  # which the API server says first, bound or not
+            if _BEING_DELETED in str(error):  # the API server says so first, whether or not the pod is bound
                 return self._end("unknown", str(error))
             self._forget(binding.uid)
             return self._end("refused", str(error))
-        except Refused as error:  # says nothing of the attempt before
+        except Refused as error:  # says nothing about the earlier attempt
             return self._end("unknown", str(error))
 
-    def _check(
-        self, info: PodInfo, node: str, table: Table, deadline: Deadline, profile: Profile | None = None
-    ) -> Refusal | None:
-        """Returns why the pod cannot go to the node as the cluster is now. Raises DeadlineExceeded.
-
-        `profile`: to go by; None: the pod's.
-        """
-        row = table.nodes.row_of.get(node)
-        if row is None or not table.nodes.present[row]:
-            return unresolvable("", GONE)
-        with table.until(deadline):
-            fit = find_fit(profile or self._profile_of(info.pod), info, table, np.array([row], np.intp))
-        return fit.refusal(0)
-
-    def _profile_of(self, pod: Pod) -> Profile:
-        profile = self._profiles.of(pod)
-        known = self._at_bind.get(profile.name)
-        if known is None or known[0] is not profile:
-            known = self._at_bind[profile.name] = profile, at_bind(profile)
-        return known[1]
-
-    def _reason_against(self, uid: str, checked: bool) -> str:
-        """Returns the reason why the pod of an unknown outcome may not be bound again where it was to go, or ""."""
-        with self._cache.snapshot(self.name) as table:
-            slot = table.pods.slot_of.get(uid)
-            if slot is None:
-                return ""
-            info, row = table.pods.info(slot), table.pods.row[slot]
-            node = table.nodes.names[row]
-            if not table.nodes.present[row]:
-                return GONE  # the API server would bind to it all the same
-            with table.hypothetically(removed=[uid]):
-                refusal = self._check(info, node, table, self._limit.begin()) if checked else None
-        return "" if refusal is None else _reason(refusal)
+    # ---- common to all
 
     def _post(self, binding: Binding) -> ExtenderBindingResult:
-        """Raises Refused, with the pod still assumed."""
-        uid, node = binding.uid, binding.node
+        """Posts the Binding, and finishes the bind. Raises Refused, with the pod still assumed."""
         try:
             self._binder.bind(binding)
         except OutcomeUnknown as error:
-            self._finish(uid, certain=False)
-            # The scheduler would write the error into the pod's status, where it stays though the pod is bound.
-            return self._end("bound") if self._confirmation.wait(uid, node) else self._end("unknown", str(error))
+            self._finish(binding.uid, certain=False)
+            # kube-scheduler would write the error into the pod's status, where it stays even if the pod is bound.
+            if self._confirmation.wait(binding.uid, binding.node):
+                return self._end("bound")
+            return self._end("unknown", str(error))
         except Refused:
             raise
-        except BaseException:  # a defect: nobody knows how far the call came
-            self._finish(uid, certain=False)
+        except BaseException:  # a defect: the call may have reached the API server
+            self._finish(binding.uid, certain=False)
             self._telemetry.bound("unknown")
             raise
-        self._finish(uid, certain=True)
+        self._finish(binding.uid, certain=True)
         return self._end("bound")
 
     def _finish(self, uid: str, *, certain: bool) -> None:
-        # The watch may have seen the pod go in the meantime; then there is nothing left to count.
-        with suppress(IllegalTransition):
+        with suppress(IllegalTransition):  # the watch may have delivered the pod's deletion in the meantime
             self._cache.finish_binding(uid, certain=certain)
         self._permits.finish(uid, certain=certain)
 
     def _forget(self, uid: str) -> None:
         self._permits.unreserve(uid)
-        # The watch may know better than the answer: a pod that it has seen on a node is not forgotten.
-        with suppress(IllegalTransition):
+        with suppress(IllegalTransition):  # a pod that the watch has shown on a node is not forgotten
             self._cache.forget(uid)
+
+    def _profile_of(self, pod: Pod) -> Profile:
+        profile = self._profiles.of(pod)
+        cached = self._at_bind.get(profile.name)
+        if cached is None or cached[0] is not profile:
+            cached = self._at_bind[profile.name] = (profile, at_bind(profile))
+        return cached[1]
 
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)
         return ExtenderBindingResult(error) if error else BOUND
+
+
+def _check(profile: Profile, info: PodInfo, node: str, table: Table, deadline: Deadline) -> Refusal | None:
+    """Returns why the pod cannot go to the node now. Raises DeadlineExceeded."""
+    row = table.nodes.row_of.get(node)
+    if row is None or not table.nodes.present[row]:
+        return NODE_DELETED
+    with table.until(deadline):
+        fit = find_fit(profile, info, table, np.array([row], np.intp))
+    return fit.refusal(0)
 
 
 def _reason(refusal: Refusal) -> str:
@@ -301,9 +362,9 @@ def _binding(request: ExtenderBindingArgs) -> Binding:
 
 
 def at_bind(profile: Profile) -> Profile:
-    """Returns the profile as it judges a pod for which the scheduler has reserved what it needs (upstream PreBind)."""
-    changed = [
+    """Returns the profile for pods whose devices the scheduler has already reserved (upstream PreBind)."""
+    predicates = [
         replace(predicate, at_bind=True) if isinstance(predicate, DynamicResourcesFilter) else predicate
         for predicate in profile.predicates
     ]
-    return replace(profile, predicates=changed)
+    return replace(profile, predicates=predicates)

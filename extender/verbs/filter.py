@@ -1,4 +1,4 @@
-"""filter: which of the nodes can take the pod, and why not the others."""
+"""filter: returns the nodes that can take the pod, and the reason for each other node."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from extender.verbs.verb import Summary
 from extender.verbs.waiting import RecentPreemptors
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
-ELSEWHERE = "node(s) were not where a bind of the pod may have succeeded"
-_MOST_REASON_CHARACTERS = 1024  # kube-scheduler shows no more, and it goes out once for each node
+ELSEWHERE = "node(s) were not the node to which the pod may already be bound"
+_MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons, and the reason is sent once per node
 
 
 class Filter:
-    """Upstream counterpart: HTTPExtender.Filter."""
+    """The filter verb. Upstream counterpart: HTTPExtender.Filter."""
 
     name = "filter"
 
@@ -45,12 +45,19 @@ class Filter:
         refused: RefusedPods | None = None,
         preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """`refused` is told what the scheduler was told; `preemptors` are not refused
-        before the watch has had the time to tell that their victims are gone.
         """
-        self._refused, self._preemptors = refused, preemptors
-        self._cache, self._profiles, self._telemetry, self._limit = cache, profiles, telemetry, limit
+        Args:
+            refused: records the pods that fit no node.
+            preemptors: makes a recent preemptor wait, before it is refused, until the watch has delivered the deletion
+                of its victims.
+        """
+        self._cache = cache
+        self._profiles = profiles
+        self._telemetry = telemetry
+        self._limit = limit
         self._reader = reader or NamesReader()
+        self._refused = refused
+        self._preemptors = preemptors
 
     def decode(self, body: bytes) -> ExtenderArgs:
         return decode_args(body, self._reader)
@@ -76,13 +83,13 @@ class Filter:
     def _judge(
         self, request: ExtenderArgs, info: PodInfo, profile: Profile, deadline: Deadline
     ) -> tuple[ExtenderFilterResult, Set[str]]:
-        """Returns the answer by what is known now, and the rules that refused."""
+        """Returns the answer for the cluster as the cache shows it now, and the rules that rejected a node."""
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
         with self._cache.snapshot(self.name, deadline) as table:
-            place = place_kept_for(info, table)
-            if place and place in request.names and _would_keep(place, profile, info, table):
+            place = assumed_node(info, table)
+            if place and place in request.names and _still_fits(place, profile, info, table):
                 return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
             nodes = requested_nodes(request, table)
             for part in nodes.parts:
@@ -105,13 +112,13 @@ class Filter:
         return Summary(len(request.names), len(result.passed))
 
     def _sort(self, fit: Fit, table: Table, pod: Pod, failed: dict[str, str], unresolvable: dict[str, str]) -> Set[str]:
-        """Returns the rules that refused, and puts their reasons into the one or the other by node."""
+        """Adds the reason of each rejected node to one of the two maps; returns the rules that rejected a node."""
         if not fit.refusals:
             return frozenset()
         by_plugin = fit.by_plugin()
         for plugin, nodes in by_plugin.items():
             self._telemetry.refused(plugin or "PreFilter", nodes)
-        waits_at = _waits_for_victims_at(pod, table)
+        waits_at = _node_with_leaving_victims(pod, table)
         reasons = [_reason(refusal) for refusal in fit.refusals]
         for row, cause in zip(fit.rows.tolist(), fit.cause.tolist(), strict=True):
             if cause != FITS:
@@ -121,8 +128,8 @@ class Filter:
         return by_plugin.keys()
 
 
-def _would_keep(node: str, profile: Profile, info: PodInfo, table: Table) -> bool:
-    """Returns whether the pod fits where it counts already: else it would be in its own way."""
+def _still_fits(node: str, profile: Profile, info: PodInfo, table: Table) -> bool:
+    """Returns True if the pod fits on the node where it is counted, not counting itself."""
     row = np.array([table.nodes.row_of[node]], np.intp)
     with table.hypothetically(removed=[info.uid]):
         return find_fit(profile, info, table, row).refusal(0) is None
@@ -133,9 +140,11 @@ def _reason(refusal: Refusal) -> str:
     return reason if len(reason) <= _MOST_REASON_CHARACTERS else f"{reason[: _MOST_REASON_CHARACTERS - 3]}..."
 
 
-def _waits_for_victims_at(pod: Pod, table: Table) -> str:
-    """Returns the pod's nominated node while lesser pods are leaving it: if it were answered as unresolvable, the
-    scheduler would evict another set of victims elsewhere."""
+def _node_with_leaving_victims(pod: Pod, table: Table) -> str:
+    """Returns the pod's nominated node while pods of lower priority are terminating there, otherwise "".
+
+    If that node were answered as unresolvable, kube-scheduler would evict a second set of victims elsewhere.
+    """
     row = table.nodes.row_of.get(pod.status.nominated_node_name, -1)
     if row < 0:
         return ""
@@ -155,8 +164,11 @@ def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[st
     )
 
 
-def place_kept_for(info: PodInfo, table: Table) -> str:
-    """Returns the node where the pod counts though no watch has told so, "" for none: bind binds it nowhere else."""
+def assumed_node(info: PodInfo, table: Table) -> str:
+    """Returns the node where the pod is assumed and not yet confirmed by the watch, otherwise "".
+
+    bind accepts no other node for such a pod.
+    """
     slot = table.pods.slot_of.get(info.uid)
     if slot is None or table.pods.info(slot).pod.node_name:
         return ""
@@ -165,7 +177,7 @@ def place_kept_for(info: PodInfo, table: Table) -> str:
 
 
 class Part(NamedTuple):
-    """Rows of one table, and where in the request's names they stand: intp[n] each."""
+    """Rows of one table, and their positions in the request's names: intp[n] each."""
 
     table: Table
     rows: Rows
@@ -173,7 +185,7 @@ class Part(NamedTuple):
 
 
 class RequestedNodes(NamedTuple):
-    """The request's names, each once, the parts to decide on, and the names that nobody knows."""
+    """The request's distinct names, the parts to decide on, and the unknown names."""
 
     names: list[str]
     parts: Sequence[Part]
@@ -181,14 +193,14 @@ class RequestedNodes(NamedTuple):
 
 
 def requested_nodes(args: ExtenderArgs, table: Table) -> RequestedNodes:
-    """Returns the nodes that filter or prioritize is asked about, as rows of tables.
+    """Returns the nodes of a filter or prioritize request as rows of tables.
 
-    Nodes that the cache knows are checked as the cache knows them, in `table`; whole nodes that it does not know, such
-    as the templates an autoscaler tries, by the request alone, in a table of their own that is thrown away.
+    Nodes in the cache are rows of `table`, even if the request holds whole nodes. Whole nodes that the cache does not
+    know, such as an autoscaler's templates, are put into a second table that is used only for this request.
     """
     names, nodes = args.names, table.nodes
     rows = nodes.rows_of(names)
-    if rows is None:  # a name is unknown, or is there twice
+    if rows is None:  # a name is unknown or given twice
         names = list(dict.fromkeys(names))
         rows = np.fromiter(map(nodes.row_of.get, names, repeat(-1)), np.intp, len(names))
     elif np.count_nonzero(nodes.present[rows]) == len(rows):

@@ -1,6 +1,6 @@
-"""filter, where it answers one node: the best that can take the pod.
+"""filter with a single node in its answer: the best one that can take the pod.
 
-kube-scheduler neither scores nor calls prioritize where one node is left.
+kube-scheduler neither scores nor calls prioritize if only one node remains.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extender.verbs.prioritize import Prioritize
 
 
 class FilterBest:
-    """A Verb that decides as filter, and chooses as kube-scheduler would by the scores of prioritize alone.
+    """Decides as filter, and then chooses the node with the highest score of prioritize.
 
     Upstream counterpart: HTTPExtender.Filter, prioritizeNodes, selectHost.
     """
@@ -26,9 +26,15 @@ class FilterBest:
         self, feasible: Filter, prioritize: Prioritize, limit: TimeLimit = NO_LIMIT, random: Random | None = None
     ) -> None:
         """`random` breaks ties."""
-        self.name, self.decode, self.summary = feasible.name, feasible.decode, feasible.summary
-        self.allow_all, self.failed, self.encode = feasible.allow_all, feasible.failed, feasible.encode
-        self._filter, self._prioritize, self._limit = feasible, prioritize, limit
+        self.name = feasible.name
+        self.decode = feasible.decode
+        self.summary = feasible.summary
+        self.allow_all = feasible.allow_all
+        self.failed = feasible.failed
+        self.encode = feasible.encode
+        self._filter = feasible
+        self._prioritize = prioritize
+        self._limit = limit
         self._random = random or Random()  # noqa: S311  ties between nodes
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
@@ -37,7 +43,7 @@ class FilterBest:
         result = self._filter.decide(request)
         if len(result.passed) < 2:
             return result
-        asked = replace(request, node_names=result.node_names, nodes=result.nodes)
-        names, totals = self._prioritize.totals(asked, deadline)
+        feasible = replace(request, node_names=result.node_names, nodes=result.nodes)
+        names, totals = self._prioritize.totals(feasible, deadline)
         best = np.flatnonzero(totals == np.maximum.reduce(totals))
         return replace(result, best=names[best[self._random.randrange(len(best))]])

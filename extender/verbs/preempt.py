@@ -1,4 +1,4 @@
-"""preempt: which of the scheduler's candidates will do, and with which victims."""
+"""preempt: returns which of the scheduler's candidates help the pod, and with which victims."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from extender.framework.profile import Profiles
 from extender.preemption import process_preemption
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
-from extender.verbs.filter import place_kept_for
+from extender.verbs.filter import assumed_node
 from extender.verbs.verb import Summary
 from extender.verbs.waiting import RecentPreemptors
 
 
 class Preempt:
-    """Upstream counterpart: HTTPExtender.ProcessPreemption.
+    """The preempt verb. Upstream counterpart: HTTPExtender.ProcessPreemption.
 
-    The scheduler holds every victim of the answer against its own snapshot, and one that it does not know there fails
-    the whole preemption. So its own choice is kept wherever it suffices, cut down to what is needed; pods beyond it are
-    chosen only where it does not, or where the scheduler leaves the choice to the extender; never one whose bind nobody
-    but this cache counts, for the scheduler may have given it up. Pods among its victims that the cache has not seen
-    yet, or no more, stay in.
+    kube-scheduler looks up every victim of the answer in its own snapshot, and fails the whole preemption if one is not
+    there. Therefore:
+
+    - If its victims suffice, the answer holds those of them that are needed. Other pods are added only if they do not
+      suffice, or if the request leaves the choice to the extender.
+    - A pod whose bind only this cache counts is never added, because kube-scheduler may have given up that bind.
+    - Victims that the cache does not show on the node stay in the answer.
     """
 
     name = "preempt"
@@ -42,8 +44,11 @@ class Preempt:
         limit: TimeLimit = NO_LIMIT,
         preemptors: RecentPreemptors | None = None,
     ) -> None:
-        """`preemptors` are told for whom victims are named."""
-        self._cache, self._profiles, self._limit, self._preemptors = cache, profiles, limit, preemptors
+        """`preemptors` records the pods for which the answers name victims."""
+        self._cache = cache
+        self._profiles = profiles
+        self._limit = limit
+        self._preemptors = preemptors
 
     def decode(self, body: bytes) -> ExtenderPreemptionArgs:
         return decode_preemption_args(body)
@@ -52,30 +57,30 @@ class Preempt:
         deadline = self._limit.begin()
         info = PodInfo(request.pod)
         profile = self._profiles.of(request.pod)
-        answered: dict[str, MetaVictims] = {}
-        if profile.preemption is None:  # the policy has it disabled
-            return ExtenderPreemptionResult(answered)
+        answer: dict[str, MetaVictims] = {}
+        if profile.preemption is None:  # disabled by the policy
+            return ExtenderPreemptionResult(answer)
         with self._cache.snapshot(self.name, deadline) as table:
-            if place_kept_for(info, table):  # whoever went for it elsewhere would go in vain
-                return ExtenderPreemptionResult(answered)
-            victims = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
-            offered = {node: given.uids for node, given in victims.items()}
-            processed = process_preemption(profile, info, table, offered, self._cache.unconfirmed())
+            if assumed_node(info, table):  # the pod may already be bound, so an eviction elsewhere would be in vain
+                return ExtenderPreemptionResult(answer)
+            offers = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
+            uids_by_node = {node: offer.uids for node, offer in offers.items()}
+            processed = process_preemption(profile, info, table, uids_by_node, self._cache.unconfirmed())
             for node, candidate in processed.candidates.items():
-                uids = _ordered(candidate.victims, victims[node])
-                uids += _unseen(victims[node], node, info, table)
-                answered[node] = _meta_victims(uids, candidate.num_pdb_violations)
+                uids = _ordered(candidate.victims, offers[node])
+                uids += _unseen(offers[node], node, info, table)
+                answer[node] = _meta_victims(uids, candidate.num_pdb_violations)
             for node in processed.feasible:
-                given = victims[node]
-                answered[node] = _meta_victims(_lesser(given, info, table), given.pdb_violations)
-        result = {node: victims for node, victims in answered.items() if victims.pods}
+                offer = offers[node]
+                answer[node] = _meta_victims(_of_lower_priority(offer, info, table), offer.pdb_violations)
+        result = {node: victims for node, victims in answer.items() if victims.pods}
         if result and self._preemptors is not None:
             self._preemptors.note(info.uid, result.keys())
         return ExtenderPreemptionResult(result)
 
     def allow_all(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
-        given = {node: _meta_victims(victims.uids, victims.pdb_violations) for node, victims in request.victims.items()}
-        return ExtenderPreemptionResult({node: victims for node, victims in given.items() if victims.pods})
+        offers = {node: _meta_victims(offer.uids, offer.pdb_violations) for node, offer in request.victims.items()}
+        return ExtenderPreemptionResult({node: victims for node, victims in offers.items() if victims.pods})
 
     def failed(self, request: ExtenderPreemptionArgs, message: str) -> None:
         return None
@@ -92,25 +97,26 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
     return MetaVictims([MetaPod(uid) for uid in dict.fromkeys(uids)], max(violations, 0))
 
 
-def _ordered(victims: Sequence[PodInfo], given: NodeVictims) -> list[str]:
-    """Returns UIDs, the most important first, as the scheduler needs them; of equals, in the order that it gave."""
-    turn = {uid: index for index, uid in enumerate(given.uids)}
+def _ordered(victims: Sequence[PodInfo], offer: NodeVictims) -> list[str]:
+    """Returns the UIDs by descending importance; equally important pods keep the order of the offer."""
+    turn = {uid: index for index, uid in enumerate(offer.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))
     return [info.uid for info in ordered]
 
 
-def _lesser(given: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
-    """Returns the UIDs given, without those of pods that are known to be as important as `pod`."""
-    priorities = {victim.uid: victim.priority for victim in given.pods or ()}
-    for uid in given.uids:
+def _of_lower_priority(offer: NodeVictims, pod: PodInfo, table: Table) -> list[str]:
+    """Returns the offered UIDs without those of pods whose priority is known not to be lower than that of `pod`."""
+    priorities = {victim.uid: victim.priority for victim in offer.pods or ()}
+    for uid in offer.uids:
         slot = table.pods.slot_of.get(uid)
         if slot is not None:
             priorities[uid] = int(table.pods.priority[slot])
-    return [uid for uid in given.uids if uid and priorities.get(uid, pod.priority - 1) < pod.priority]
+    return [uid for uid in offer.uids if uid and priorities.get(uid, pod.priority - 1) < pod.priority]
 
 
-def _unseen(given: NodeVictims, node: str, pod: PodInfo, table: Table) -> list[str]:
-    """Returns the lesser victims given that the table does not know on the node."""
+def _unseen(offer: NodeVictims, node: str, pod: PodInfo, table: Table) -> list[str]:
+    """Returns the offered victims of lower priority that the table does not show on the node."""
     row = table.nodes.row_of[node]
     slot_of = table.pods.slot_of
-    return [uid for uid in _lesser(given, pod, table) if uid not in slot_of or table.pods.row[slot_of[uid]] != row]
+    uids = _of_lower_priority(offer, pod, table)
+    return [uid for uid in uids if uid not in slot_of or table.pods.row[slot_of[uid]] != row]

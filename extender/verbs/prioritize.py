@@ -1,4 +1,4 @@
-"""prioritize: how good each node is, as an integer of 0..10."""
+"""prioritize: returns a score of 0..10 for each node."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from extender.verbs.verb import Summary
 
 
 class Scale(Enum):
-    """The ways in which the engine's weighted total becomes 0..10."""
+    """The ways to convert the engine's weighted total to 0..10."""
 
     RELATIVE = "relative"
-    """The best of the nodes asked about gets 10 and the worst 0: eleven steps for what tells them apart."""
+    """The best requested node gets 10 and the worst 0, so that all eleven steps show their differences."""
     ABSOLUTE = "absolute"
-    """10 is what a node would get that every priority finds perfect."""
+    """A node with the highest score of every priority gets 10."""
 
 
 class Prioritize:
-    """Upstream counterpart: HTTPExtender.Prioritize."""
+    """The prioritize verb. Upstream counterpart: HTTPExtender.Prioritize."""
 
     name = "prioritize"
 
@@ -42,7 +42,10 @@ class Prioritize:
         reader: NamesReader | None = None,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        self._cache, self._profiles, self._scale, self._limit = cache, profiles, scale, limit
+        self._cache = cache
+        self._profiles = profiles
+        self._scale = scale
+        self._limit = limit
         self._reader = reader or NamesReader()
 
     def decode(self, body: bytes) -> ExtenderArgs:
@@ -53,7 +56,7 @@ class Prioritize:
         return HostPriorityList(names, self._scaled(totals, self._profiles.of(request.pod)))
 
     def totals(self, request: ExtenderArgs, deadline: Deadline) -> tuple[list[str], Scores]:
-        """Returns the names asked about, each once, and their weighted totals, int64[names].
+        """Returns the distinct requested names, and their weighted totals as int64[names].
 
         Raises DeadlineExceeded.
         """
@@ -65,7 +68,7 @@ class Prioritize:
             try:
                 for part in nodes.parts:
                     totals[part.positions] = score(profile, info, part.table, part.rows).total
-            except RuleFailed:  # kube-scheduler has failed such a pod before it asks an extender
+            except RuleFailed:  # kube-scheduler fails such a pod before it calls an extender
                 totals[:] = 0
         return nodes.names, totals
 

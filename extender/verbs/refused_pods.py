@@ -1,8 +1,11 @@
-"""Pods that filter has refused everywhere, and that may fit by now without the scheduler's knowing.
+"""Finds pods that filter rejected on every node and that fit now, and makes kube-scheduler retry them.
 
-kube-scheduler tries a refused pod again when an event comes that may help it, and otherwise after five minutes
-(kubernetes#122022). An event that reaches the scheduler before it reaches this cache is lost on the pod: it is tried at
-once, and refused for what is true no longer. So is what a user's rule reads outside the cluster: the rule may say so.
+kube-scheduler retries a rejected pod after an event that may help it, and otherwise after five minutes
+(kubernetes#122022). Two things can make it miss the moment:
+
+- An event reaches kube-scheduler before it reaches this cache. The pod is retried at once and rejected again, because
+  the cache still shows the old state.
+- A user's rule reads something outside the cluster, and that changes. The rule can say so (`wake`).
 """
 
 from __future__ import annotations
@@ -24,28 +27,30 @@ from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.table import PodInfo
 
 MOST_PODS = 1024
-LONGEST_SECONDS = 300.0  # after which kube-scheduler tries every pod again by itself
-WOKEN_SECONDS, _MOST_DOUBLED = 1.0, 6
+LONGEST_SECONDS = 300.0  # kube-scheduler retries every pod after this time
+WOKEN_SECONDS = 1.0
+_MOST_DOUBLED = 6
 MOST_AT_ONCE = 32
-_ANY = ""  # no rule's name
+_ANY = ""  # stands for every rule
 
 
 class Activator(Protocol):
-    """Has the scheduler that calls this extender try a pod again (upstream framework.Handle.Activate)."""
+    """Makes the calling scheduler retry a pod (upstream framework.Handle.Activate)."""
 
     def activate(self, pod: Pod) -> None:
-        """Brings the pod to the scheduler's notice; it need not succeed."""
+        """Asks the scheduler to retry the pod; may fail silently."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """A pod by its key, and the rules that refused it.
+    """A rejected pod by its key, and the rules that rejected it.
 
     Attributes:
-        looked: its time came, and it was judged again.
-        woken: one of the rules has said since that it may fit.
-        fitted: how often it fitted when it was judged again.
-        taken: room was to be made for it; see `take`.
+        at: when it was rejected, in monotonic seconds.
+        looked: it was checked again after its time.
+        woken: one of the rules has reported since that the pod may fit.
+        fitted: how often it fitted when it was checked again.
+        taken: `take` has returned it.
     """
 
     key: str
@@ -58,11 +63,11 @@ class _Refused:
 
 
 class RefusedPods:
-    """Remembers refusals, and judges each pod once more when nobody has asked about it for `after_seconds`.
+    """Remembers rejected pods, and checks each again if kube-scheduler has not retried it for `after_seconds`.
 
-    A pod that fits then, and is refused again when it is asked about, is one that others refuse: it is given twice the
-    time after each such look. One that a rule wakes is judged once a second has passed since its refusal; this time
-    doubles too, up to a minute.
+    If a pod fits then, and is rejected again after the retry, something else rejects it; the time doubles after each
+    such check. A pod that a rule wakes is checked when a second has passed since its rejection; this time doubles too,
+    up to a minute.
 
     Attributes:
         wakes: the number of times that pods were woken.
@@ -71,31 +76,35 @@ class RefusedPods:
     def __init__(
         self, cache: Cache, profiles: Profiles, clock: Clock, after_seconds: float, limit: TimeLimit = NO_LIMIT
     ) -> None:
+        self._cache = cache
+        self._profiles = profiles
+        self._clock = clock
+        self._after_seconds = after_seconds
         self._limit = limit
-        self._cache, self._profiles, self._clock, self._after_seconds = cache, profiles, clock, after_seconds
         self._lock = Lock()
         self._pods: OrderedDict[str, _Refused] = OrderedDict()
         self._last_wake: dict[str, int] = {}
         self.wakes = 0
 
     def note(self, pod: Pod, *, refused: bool, rules: Collection[str] = (), wakes: int = 0) -> None:
-        """Takes in what the scheduler was told about the pod: whether every node was refused.
+        """Records the answer about a pod.
 
         Args:
-            rules: those that refused it somewhere.
-            wakes: the number of wakes before it was decided on; one that came meanwhile is not lost.
+            refused: every node was rejected.
+            rules: the rules that rejected a node.
+            wakes: the number of wakes before the decision began, so that a wake during the decision counts.
         """
         with self._lock:
-            known = self._pods.pop(pod.uid, None)
+            earlier = self._pods.pop(pod.uid, None)
             if refused:
                 woken = any(self._last_wake.get(rule, 0) > wakes for rule in (_ANY, *rules))
-                fitted = known.fitted if known else 0
+                fitted = earlier.fitted if earlier else 0
                 self._pods[pod.uid] = _Refused(pod.key, rules, self._clock.monotonic(), woken=woken, fitted=fitted)
                 if len(self._pods) > MOST_PODS:
                     self._pods.popitem(last=False)
 
     def wake(self, rule: str) -> None:
-        """Has the pods judged again that the rule refused: what it reads outside the cluster has changed."""
+        """Schedules a check of the pods that the rule rejected, because something it reads has changed."""
         with self._lock:
             self.wakes += 1
             self._last_wake[rule] = self.wakes
@@ -103,7 +112,7 @@ class RefusedPods:
                 pod.woken = pod.woken or rule in pod.rules
 
     def wake_all(self) -> None:
-        """Has every pod judged again: the rules are others."""
+        """Schedules a check of every pod, because the rules have changed."""
         with self._lock:
             self.wakes += 1
             self._last_wake[_ANY] = self.wakes
@@ -111,7 +120,7 @@ class RefusedPods:
                 pod.woken = True
 
     def fitting(self) -> Iterator[Pod]:
-        """Yields the pods whose time has come and that fit some node now; judges MOST_AT_ONCE at most."""
+        """Yields the pods that are due and fit a node now; checks at most MOST_AT_ONCE."""
         for uid, key in self._due():
             info = self._cache.find_pod(uid, key)
             if info is None or self._cache.placement(uid) is not None:
@@ -122,27 +131,28 @@ class RefusedPods:
                 yield info.pod
 
     def take(self, rules: Set[str]) -> list[tuple[str, str]]:
-        """Returns the pods that one of the rules has refused, as UID and namespace/name, each refusal once.
+        """Returns the pods that one of the rules rejected, as UID and namespace/name; each rejection only once.
 
-        They are a second old at least, so that the scheduler has done what it does itself; MOST_AT_ONCE at most.
+        At most MOST_AT_ONCE. Rejections younger than a second are left out, so that kube-scheduler can preempt first.
         """
         latest = self._clock.monotonic() - WOKEN_SECONDS
         with self._lock:
             refused = ((uid, pod) for uid, pod in self._pods.items() if not pod.taken and pod.at <= latest)
-            taken = list(islice(((uid, pod) for uid, pod in refused if not rules.isdisjoint(pod.rules)), MOST_AT_ONCE))
-            for _, pod in taken:
+            pods = list(islice(((uid, pod) for uid, pod in refused if not rules.isdisjoint(pod.rules)), MOST_AT_ONCE))
+            for _, pod in pods:
                 pod.taken = True
-        return [(uid, pod.key) for uid, pod in taken]
+        return [(uid, pod.key) for uid, pod in pods]
 
     def give_back(self, uid: str) -> None:
-        """Has `take` return the pod again."""
+        """Lets `take` return the pod again."""
         with self._lock:
             if uid in self._pods:
                 self._pods[uid].taken = False
 
     def _fits(self, info: PodInfo) -> bool:
-        """Returns whether some node can take the pod; one that takes too long to judge is left alone."""
-        profile, deadline = self._profiles.of(info.pod), self._limit.begin()
+        """Returns True if a node can take the pod, False also if the check takes too long."""
+        profile = self._profiles.of(info.pod)
+        deadline = self._limit.begin()
         with suppress(DeadlineExceeded), self._cache.snapshot("refused", deadline) as table:
             return len(find_fit(profile, info, table, table.nodes.rows).feasible) > 0
         return False

@@ -1,4 +1,4 @@
-"""The form of a verb: the scheduler may call it over HTTP, without any HTTP here."""
+"""The interface of a verb, and of those who observe its calls. HTTP is in `web`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 class Summary(NamedTuple):
-    """One call for the log: how many nodes were asked about, and how many are left."""
+    """A call as the log shows it: the number of nodes in the request, and in the answer."""
 
     nodes_in: int
     nodes_out: int
@@ -22,26 +22,26 @@ class Verb(Protocol[Request, Result]):
     def name(self) -> str: ...
 
     def decode(self, body: bytes) -> Request:
-        """Returns the request. Raises MalformedRequest: the body is not this verb's payload."""
+        """Returns the request. Raises MalformedRequest if the body is not this verb's payload."""
         ...
 
     def decide(self, request: Request) -> Result:
-        """Returns the answer. An error that concerns one pod is in the answer; only a defect raises."""
+        """Returns the answer. An error about this pod is part of the answer; only a defect raises."""
         ...
 
     def allow_all(self, request: Request) -> Result:
-        """Returns the answer that changes nothing."""
+        """Returns the answer that lets everything pass."""
         ...
 
     def failed(self, request: Request, message: str) -> Result | None:
-        """Returns the answer that carries an error; None where the verb has no field for it."""
+        """Returns an answer with an error message, None if the verb has no field for it."""
         ...
 
     def encode(self, request: Request, result: Result) -> bytes:
-        """Returns the answer's bytes, after it was validated against the request.
+        """Validates the answer against the request, and returns its bytes.
 
         Raises:
-            InvalidAnswer: the answer would hurt the scheduler.
+            InvalidAnswer: the answer would do harm in the scheduler.
         """
         ...
 
@@ -51,11 +51,11 @@ class Verb(Protocol[Request, Result]):
 
 
 DECIDED, PASSED, FAILED = "decided", "passed", "failed"
-"""The outcomes: judged by the rules; let through unjudged; no answer but an error."""
+"""The outcomes: decided by the rules; passed without a check; ended in an error."""
 
 
 class CallObserver(Protocol):
-    """Hears of every call in the thread that made it, before the answer leaves; must be quick, and not raise."""
+    """Receives every call, in its thread, before the answer is sent; must be quick, and must not raise."""
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        """`result` is None where there is none but `error`."""
+        """Records the call; `result` is None if there is only an `error`."""

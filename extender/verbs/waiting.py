@@ -1,4 +1,4 @@
-"""Waiting for the watch, which may be about to tell what a verb should know."""
+"""Short waits for the watch, when it is about to deliver something that a verb needs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from extender.cache.pod_states import PodState
 from extender.runtime.clock import Clock
 
 MOST_PODS = 1024
-PAUSES, PAUSE_SECONDS = 50, 0.02
+PAUSES = 50
+PAUSE_SECONDS = 0.02
 SECONDS = PAUSES * PAUSE_SECONDS
 
 
 class Confirmation:
-    """Waits, for `SECONDS` at most, for what has become of a bind that got no answer: it may have been made.
+    """Waits at most `SECONDS` for the watch to show the outcome of a bind that got no answer.
 
     Args:
-        pause: waits for so many seconds; by default as time.sleep, looked up late: simulations have another.
+        pause: sleeps; by default time.sleep, looked up on construction because simulations replace it.
     """
 
     def __init__(self, cache: Cache, pause: Callable[[float], object] | None = None) -> None:
-        self._cache, self._pause = cache, pause or time.sleep
+        self._cache = cache
+        self._pause = pause or time.sleep
 
     def wait(self, uid: str, node: str) -> bool:
-        """Waits until the watch tells what has become of the pod; returns whether it is bound to the node."""
+        """Waits until the watch shows the pod; returns True if it is bound to the node."""
         for _ in range(PAUSES):
             placement = self._cache.placement(uid)
             if placement is None or placement.state is PodState.ADDED:
@@ -37,30 +39,32 @@ class Confirmation:
 
 
 class RecentPreemptors:
-    """Has filter wait for the watch, for `SECONDS` at most after victims were named.
+    """Makes filter wait for the watch, until at most `SECONDS` after preempt named victims for the pod.
 
-    kube-scheduler may hear that the victims are gone sooner than this cache does. It asks at once whether the pod fits
-    now, and a "no" has it evict other pods on other nodes. `pause`: see Confirmation.
+    kube-scheduler may see the deletion of the victims before this cache does. It then calls filter at once, and if the
+    pod does not fit yet, evicts other pods on other nodes. `pause`: see Confirmation.
     """
 
     def __init__(self, clock: Clock, pause: Callable[[float], object] | None = None) -> None:
-        self._clock, self._pause, self._lock = clock, pause or time.sleep, Lock()
+        self._clock = clock
+        self._pause = pause or time.sleep
+        self._lock = Lock()
         self._pods: OrderedDict[str, tuple[float, Collection[str]]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def note(self, uid: str, nodes: Collection[str]) -> None:
-        """Takes in that victims were named for the pod, on these nodes."""
+        """Records that preempt named victims for the pod on these nodes."""
         now = self._clock.monotonic()
         with self._lock:
-            self._pods[uid] = now + SECONDS, frozenset(nodes)
+            self._pods[uid] = (now + SECONDS, frozenset(nodes))
             self._pods.move_to_end(uid)
             while len(self._pods) > MOST_PODS or next(iter(self._pods.values()))[0] < now:
                 self._pods.popitem(last=False)
 
     def wait(self, uid: str, nodes: Collection[str]) -> bool:
-        """Waits a moment if victims of the pod may have gone from one of the nodes; returns whether it has waited."""
+        """Waits a moment if victims of the pod may have left one of the nodes; returns True if it waited."""
         with self._lock:
             until, named = self._pods.get(uid, (0.0, ()))
         if self._clock.monotonic() >= until or not any(node in named for node in nodes):

@@ -85,7 +85,7 @@ def test_a_node_that_goes_while_the_pod_is_checked_is_refused(left: tuple[Object
         clock.cache = cache_of(NODE, POD, *left, clock=clock)
         told.append(answer(bind_with(binder, clock.cache), binding(POD, "n"))["Error"])
         assert (binder.bound, state(clock.cache)) == ([], PodState.INITIAL)
-    assert told == ["n does not fit any more: the node is gone", "node n is not in the cache"]
+    assert told == ["n no longer fits: the node was deleted", "node n is not in the cache"]
 
 
 @pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch tells"), pytest.param(True, id="after it")])
@@ -96,7 +96,7 @@ def test_a_repeated_bind_is_success_and_takes_no_second_place(seen: bool) -> Non
     if seen:
         tell(cache, [make_pod("p").req(cpu="2").node("n").obj()])
     assert answer(verb, binding(POD, "n")) == {"Error": ""}
-    assert answer(verb, binding(POD, "m")) == {"Error": "is bound to n already"}
+    assert answer(verb, binding(POD, "m")) == {"Error": "is already bound to n"}
     assert binder.bound == [(UID, "n"), (UID, "n")]  # of which an API server restored from a copy may have lost one
 
 
@@ -267,7 +267,7 @@ def test_after_an_unknown_outcome_no_second_place_is_taken() -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
     verb = bind_with(binder, cache)
     answer(verb, binding(POD, "n"))
-    assert answer(verb, binding(POD, "m")) == {"Error": "is bound to n already"}
+    assert answer(verb, binding(POD, "m")) == {"Error": "is already bound to n"}
     assert binder.bound == [(UID, "n")]
     placement = cache.placement(UID)
     assert placement is not None
@@ -277,7 +277,7 @@ def test_after_an_unknown_outcome_no_second_place_is_taken() -> None:
 def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
     cache, binder = cache_of(NODE, POD, make_pod("faster").req(cpu="1").node("n").obj()), FakeBinder()
     error = answer(bind_with(binder, cache), binding(POD, "n"))["Error"]
-    assert error == "n does not fit any more: Insufficient cpu"
+    assert error == "n no longer fits: Insufficient cpu"
     assert binder.bound == []
     assert state(cache) is PodState.INITIAL
 
@@ -286,8 +286,12 @@ def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
     ("body", "message"),
     [
         pytest.param(binding(POD, "ghost"), "node ghost is not in the cache", id="a node that is gone"),
-        pytest.param(binding(POD, "n", uid="made-anew"), "no pod of UID made-anew is known", id="a pod made anew"),
-        pytest.param(binding(make_pod("never-seen").obj(), "n"), "no pod of UID", id="a pod nobody has seen"),
+        pytest.param(
+            binding(POD, "n", uid="made-anew"), "no pod default/p with UID made-anew is known", id="a pod made anew"
+        ),
+        pytest.param(
+            binding(make_pod("never-seen").obj(), "n"), "no pod default/never-seen with UID", id="a pod nobody has seen"
+        ),
     ],
 )
 def test_what_cannot_be_bound_says_why(body: bytes, message: str) -> None:
@@ -388,7 +392,7 @@ def test_a_claim_that_the_scheduler_has_reserved_is_the_pods_own(special: bool, 
     cache = cache_of(NODE, OTHER, pod.obj(), *GPUS, made_by_the_scheduler(allocated=allocated, special=special))
     verb = bind_with(FakeBinder(), cache)
     if allocated:
-        assert "does not fit any more" in answer(verb, binding(pod.obj(), "m"))["Error"]
+        assert "no longer fits" in answer(verb, binding(pod.obj(), "m"))["Error"]
     assert answer(verb, binding(pod.obj(), "n")) == {"Error": ""}
 
 

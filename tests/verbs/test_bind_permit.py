@@ -254,7 +254,7 @@ def test_more_than_may_wait_at_once_are_refused(with_gang: Any) -> None:
     given, calls, binder = with_gang(1, *pods)
     first = calls.bind(pods[0])
     waits(given.permits, "gang", 1)
-    assert given.bind(pods[1]) == "too many pods wait at Permit"
+    assert given.bind(pods[1]) == "too many pods are waiting at Permit"
     assert first.result() == "another pod of the gang could not be placed"
     assert (binder.bound, given.cache.size().assumed_pods) == ([], 0)
 
