@@ -240,12 +240,12 @@ def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> P
     return replace(prepared, checks=checks)
 
 
+@dataclass(slots=True, eq=False)
 class _RequestedCheck(Check):
     """A check with given requests, int64[resource, row], in place of those of the table."""
 
-    def __init__(self, check: Check, requested: IntColumn) -> None:
-        self._check = check
-        self._requested = requested
+    _check: Check
+    _requested: IntColumn
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._check.refuse_requested(rows, self._requested)

@@ -73,12 +73,12 @@ class PendingPermits(Protocol):
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class WaitingPod:
     """A pod that waits because the rule answered `Wait`."""
 
-    def __init__(self, rule: str, pending: PendingPermit) -> None:
-        self._rule = rule
-        self._pending = pending
+    _rule: str
+    _pending: PendingPermit
 
     @property
     def pod(self) -> Pod:
@@ -98,12 +98,12 @@ class WaitingPod:
         self._pending.reject(self._rule, reason)
 
 
+@dataclass(slots=True, eq=False)
 class Handle:
     """The access that a Reserve or Permit rule has to the cluster; rules may keep it and use it in any thread."""
 
-    def __init__(self, rule: str, permits: PendingPermits) -> None:
-        self._rule = rule
-        self._permits = permits
+    _rule: str
+    _permits: PendingPermits
 
     @property
     def waiting(self) -> list[WaitingPod]:

@@ -98,6 +98,7 @@ INTERESTS = Interests(
 )
 
 
+@dataclass(slots=True, eq=False)
 class ClaimsExist:
     """Keeps a pod out of the active queue until every claim that it names exists (upstream PreEnqueue).
 
@@ -109,9 +110,8 @@ class ClaimsExist:
 
     name = NAME
 
-    def __init__(self, find: FindClaim, applies_to: Callable[[PodInfo], bool]) -> None:
-        self._find = find
-        self._applies_to = applies_to
+    _find: FindClaim
+    _applies_to: Callable[[PodInfo], bool]
 
     def admits(self, pod: PodInfo) -> bool:
         if not pod.pod.spec.resource_claims or not self._applies_to(pod):
@@ -153,15 +153,13 @@ class DynamicResourcesFilter(PerTemplate):
         return _DynamicResourcesCheck(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
 
 
+@dataclass(slots=True, eq=False)
 class _DynamicResourcesCheck(Check):
-    def __init__(
-        self, claims: PodDeviceClaims, table: Table, now: float, binding_timeout_seconds: float, limit: NodeTimeLimit
-    ) -> None:
-        self._claims = claims
-        self._table = table
-        self._now = now
-        self._binding_timeout_seconds = binding_timeout_seconds
-        self._limit = limit
+    _claims: PodDeviceClaims
+    _table: Table
+    _now: float
+    _binding_timeout_seconds: float
+    _limit: NodeTimeLimit
 
     def refuse(self, rows: Rows) -> Verdict:
         node_claims = NodeClaims(self._claims, self._table, rows, self._limit)

@@ -158,18 +158,13 @@ class _RequiredPods:
         return lacking
 
 
+@dataclass(slots=True, eq=False)
 class _InterPodAffinityCheck(Check):
     sees_pods = True
 
-    def __init__(
-        self,
-        required: _RequiredPods | None,
-        forbidden: Sequence[DomainCounts],
-        others_terms: Sequence[DomainCounts],
-    ) -> None:
-        self._required = required
-        self._forbidden = forbidden
-        self._others_terms = others_terms
+    _required: _RequiredPods | None
+    _forbidden: Sequence[DomainCounts]
+    _others_terms: Sequence[DomainCounts]
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._verdict(rows, None)

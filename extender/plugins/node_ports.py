@@ -31,13 +31,13 @@ class NodePorts(PerNode):
         return _NodePortsCheck(pod.host_ports, table) if pod.host_ports else None
 
 
+@dataclass(slots=True, eq=False)
 class _NodePortsCheck(Check):
     sees_pods = True
     sees_own_pods_only = True
 
-    def __init__(self, ports: Sequence[HostPort], table: Table) -> None:
-        self._ports = ports
-        self._table = table
+    _ports: Sequence[HostPort]
+    _table: Table
 
     def refuse(self, rows: Rows) -> Verdict:
         taken = list(self._table.ports.conflicting(self._ports))

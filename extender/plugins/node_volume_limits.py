@@ -48,12 +48,12 @@ class NodeVolumeLimits(PerNode):
         return _NodeVolumeLimitsCheck(volumes, table) if volumes.by_driver or volumes.errors else None
 
 
+@dataclass(slots=True, eq=False)
 class _NodeVolumeLimitsCheck(Check):
     sees_pods = True
 
-    def __init__(self, volumes: AttachableVolumes, table: Table) -> None:
-        self._volumes = volumes
-        self._table = table
+    _volumes: AttachableVolumes
+    _table: Table
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows, None)

@@ -46,13 +46,13 @@ class MaxVolumeCount:
         return _MaxVolumeCountCheck(self, volumes, table) if volumes else None
 
 
+@dataclass(slots=True, eq=False)
 class _MaxVolumeCountCheck(Check):
     sees_pods = True
 
-    def __init__(self, rule: MaxVolumeCount, volumes: set[CSIVolume], table: Table) -> None:
-        self._rule = rule
-        self._volumes = volumes
-        self._table = table
+    _rule: MaxVolumeCount
+    _volumes: set[CSIVolume]
+    _table: Table
 
     def refuse(self, rows: Rows) -> Verdict:
         return self._refuse(rows, None)

@@ -190,11 +190,11 @@ def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     return by_node
 
 
+@dataclass(slots=True, eq=False)
 class _SpreadCheck(Check):
     sees_pods = True
 
-    def __init__(self, spreads: Sequence[_ConstraintSpread]) -> None:
-        self._spreads = spreads
+    _spreads: Sequence[_ConstraintSpread]
 
     def refuse(self, rows: Rows) -> Verdict:
         return _verdict(spread.refuse(rows) for spread in self._spreads)
@@ -238,13 +238,13 @@ class PodTopologySpreadScore(PerTemplate):
         return _SpreadScorer(np.where(among, np.floor(score + 0.5), _IGNORED).astype(np.int64))
 
 
+@dataclass(slots=True, eq=False)
 class _SpreadScorer(Scorer):
     """`score`: int64[row], _IGNORED for nodes that are not scored (upstream invalidScore)."""
 
     normalises = True
 
-    def __init__(self, score: Scores) -> None:
-        self._score = score
+    _score: Scores
 
     def map(self, rows: Rows) -> Scores:
         return self._score[rows]
