@@ -1,4 +1,4 @@
-"""Tables for rules: built from API objects, asked by node name."""
+"""Builds tables from API objects, and runs one rule on them; the results are by node name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.builders import Object
 
 
 def pod_info(obj: Object) -> PodInfo:
-    """A pod as the engine takes it."""
+    """Converts a pod for the engine."""
     return PodInfo(msgspec.convert(obj, Pod))
 
 
 def table_of(*objects: Object, features: FeatureGates = DEFAULT_FEATURES) -> Table:
-    """A table of these objects; pods with a node are placed, pods nominated to one are nominated."""
+    """Builds a table of the objects; pods with a node are placed, pods with a nominated node are nominated."""
     table = Table(features)
     for obj in objects:
         known = msgspec.convert(obj, KINDS[obj["kind"]].type)
@@ -43,7 +43,7 @@ def table_of(*objects: Object, features: FeatureGates = DEFAULT_FEATURES) -> Tab
 
 
 def refusals(predicates: Predicate | Sequence[Predicate], pod: Object, *objects: Object) -> dict[str, Refusal]:
-    """Node name -> refusal, for the nodes that cannot take the pod."""
+    """Returns node name -> refusal of each node that cannot take the pod."""
     rules = predicates if isinstance(predicates, Sequence) else [predicates]
     table = table_of(*objects)
     fit = find_fit(Profile("test", rules, ()), pod_info(pod), table, table.nodes.rows)
@@ -51,7 +51,7 @@ def refusals(predicates: Predicate | Sequence[Predicate], pod: Object, *objects:
 
 
 def scores(priority: Priority, pod: Object, *objects: Object, raw: bool = False) -> dict[str, int]:
-    """Node name -> normalised score (or raw), over all nodes; empty where the priority has nothing to say."""
+    """Returns node name -> normalised (or raw) score; empty if the priority does not apply to the pod."""
     table = table_of(*objects)
     scoring = score(Profile("test", (), [WeightedPriority(priority)]), pod_info(pod), table, table.nodes.rows)
     if not scoring.by_plugin:

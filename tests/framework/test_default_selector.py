@@ -1,4 +1,4 @@
-"""The replicas of a pod, told by services and controllers."""
+"""The default selector: a pod's replicas, selected by its services and controller."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_replicas(pod: PodBuilder, objects: list[dict[str, Any]], found: list[bo
         pytest.param(owned("ReplicaSet", "apps/v1beta1"), [controller("ReplicaSet", BY_REV)], id="of another version"),
     ],
 )
-def test_no_replicas_are_known(pod: PodBuilder, objects: list[dict[str, Any]]) -> None:
+def test_no_services_or_controllers_give_no_selector(pod: PodBuilder, objects: list[dict[str, Any]]) -> None:
     assert default_selector(pod_info(pod.obj()), table_of(*objects)) == EVERYTHING

@@ -1,4 +1,4 @@
-"""Filtering: the first refusal counts, pre-filters narrow, nominated pods are awaited."""
+"""Filtering: the first refusal counts, rules can name the only nodes, and nominated pods keep their room."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POD = make_pod("p").obj()
 
 @dataclass(frozen=True)
 class Refusing(Check):
-    """Refuses the rows of these nodes, and counts how many it was asked about."""
+    """Refuses the rows of these nodes, and counts the rows that it has checked."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -43,38 +43,38 @@ class Refusing(Check):
         return [(mask, unschedulable(self.name, f"refused by {self.name}"))]
 
 
-def test_the_first_refusal_is_told() -> None:
+def test_the_first_refusal_is_reported() -> None:
     found = refusals([Refusing("A", ("n1",)), Refusing("B", ("n1", "n2"))], POD, *NODES)
     assert {name: refusal.plugin for name, refusal in found.items()} == {"n1": "A", "n2": "B"}
 
 
-def test_a_pod_that_is_refused_outright_is_refused_on_every_node() -> None:
+def test_a_refusal_at_prepare_refuses_every_node() -> None:
     hopeless = unresolvable("B", "never")
     found = refusals([Refusing("A", ("n1",)), Refusing("B", outright=hopeless)], POD, *NODES)
     assert found == dict.fromkeys(["n0", "n1", "n2", "n3"], hopeless)
 
 
-def test_of_two_outright_refusals_the_final_one_counts() -> None:
+def test_the_final_one_of_two_refusals_at_prepare_counts() -> None:
     perhaps, never = unschedulable("A", "perhaps"), unresolvable("B", "never")
     found = refusals([Refusing("A", outright=perhaps), Refusing("B", outright=never)], POD, *NODES)
     assert set(found.values()) == {never}
 
 
-def test_rules_that_name_nodes_leave_only_those_that_all_name() -> None:
+def test_only_nodes_that_all_rules_name_can_fit() -> None:
     rules = [Refusing("A", only=frozenset({"n1", "n2"})), Refusing("B", only=frozenset({"n2", "ghost"}))]
     found = refusals(rules, POD, *NODES)
     assert found.keys() == {"n0", "n1", "n3"}
     assert found["n0"] == unresolvable("", "node(s) didn't satisfy plugin(s) [A B]")
 
 
-def test_rules_that_name_different_nodes_leave_none() -> None:
+def test_no_node_fits_if_rules_name_different_nodes() -> None:
     rules = [Refusing("A", only=frozenset({"n1"})), Refusing("B", only=frozenset({"n2"}))]
     assert set(refusals(rules, POD, *NODES).values()) == {
         unresolvable("", "node(s) didn't satisfy plugin(s) [A B] simultaneously")
     }
 
 
-def test_a_node_must_do_with_and_without_the_pods_nominated_to_it() -> None:
+def test_a_node_must_fit_with_and_without_the_pods_nominated_to_it() -> None:
     awaited = make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj()
     pod = make_pod("p").req(cpu="2").priority(5).obj()
     found = refusals(NodeResourcesFitFilter(), pod, *NODES, awaited)
@@ -93,7 +93,7 @@ def test_a_node_must_do_with_and_without_the_pods_nominated_to_it() -> None:
         pytest.param("other", ("mine", "third"), False, id="another's than all profiles"),
     ],
 )
-def test_a_scheduler_keeps_room_for_its_own_nominated_pods(
+def test_a_scheduler_leaves_room_for_its_own_nominated_pods(
     nominated_by: str, names: tuple[str, ...], refused: bool
 ) -> None:
     awaited = make_pod("awaited").scheduler(nominated_by).req(cpu="2").priority(5).nominated("n3").obj()
@@ -121,14 +121,14 @@ def test_pods_nominated_to_many_nodes_count_on_their_own_node_only(apart: bool) 
     assert plugins == {"NodePorts", "NodeResourcesFit", *(["InterPodAffinity"] if apart else [])}
 
 
-def test_what_is_nominated_leaves_no_trace_in_the_table() -> None:
+def test_nominated_pods_leave_no_trace_in_the_table() -> None:
     table = table_of(*NODES, make_pod("awaited").req(cpu="2").priority(5).nominated("n3").obj())
     before = table.nodes.requested.copy()
     find_fit(Profile("p", [NodeResourcesFitFilter()], ()), pod_info(POD), table, table.nodes.rows)
     assert np.array_equal(table.nodes.requested, before)
 
 
-def test_only_the_rows_asked_about_are_answered() -> None:
+def test_only_the_given_rows_are_checked() -> None:
     table = table_of(*NODES)
     rows = np.array([table.nodes.row_of["n2"], table.nodes.row_of["n0"]])
     affinity = make_pod("p").require_node(

@@ -1,4 +1,4 @@
-"""A ranking that is kept for the replicas of a pod takes in whatever changes between two of them."""
+"""A ranking follows every change between two replicas of a template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPICS = {value for name, value in vars(journal).items() if name.isupper() and i
 
 
 def cluster() -> Table:
-    """Two nodes, one with more room. On it is a pod like the replicas; on the other one that they would be near to."""
+    """Returns two nodes; the one with more room has a pod like the replicas, the other one a pod that attracts them."""
     return table_of(
         make_node(BEST).capacity(cpu="8", memory="64Gi", pods="100").obj(),
         make_node(OTHER).capacity(cpu="4", memory="32Gi", pods="100").obj(),
@@ -88,14 +88,14 @@ MOVING = {
     "StatefulSet": written(controller("StatefulSet", BY_LABEL)),
     "ReplicationController": written(controller("ReplicationController", {"app": "web"})),
 }
-"""What moves the next replica to the other node, by the topic under which the journal has it."""
+"""Changes that move the next replica to the other node, by their topic in the journal."""
 LEAVING = {
     journal.FREE_VOLUMES: written(make_pv("disk")),
 } | {
     kind: written({"kind": kind, "metadata": {"name": "any", "namespace": "default"}, "spec": {}})
     for kind in sorted(KINDS.keys() - MOVING.keys() - {"Node", "Pod"})
 }
-"""What changes nothing for pods without volumes, claims and nominated nodes."""
+"""Topics that do not matter to pods without volumes, claims and nominated nodes."""
 
 
 @pytest.mark.parametrize("topic", MOVING)

@@ -1,4 +1,4 @@
-"""Scoring: raw scores are reduced, weighted and added up."""
+"""Scoring: raw scores are reduced, weighted and summed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POD = make_pod("p").obj()
 
 @dataclass(frozen=True)
 class Rank(Scorer):
-    """Scores rows by a table of points."""
+    """Scores rows by a list of points."""
 
     points: dict[str, int]
     name: str = "Rank"
@@ -37,7 +37,7 @@ class Rank(Scorer):
         return normalised(raw)
 
 
-def test_scores_are_reduced_weighted_and_added_and_silent_priorities_left_out() -> None:
+def test_scores_are_reduced_weighted_and_summed_without_priorities_that_do_not_apply() -> None:
     table = table_of(*NODES)
     profile = Profile("p", (), [WeightedPriority(Rank({"n1": 1, "n2": 3}), 2), WeightedPriority(Rank({}), 5)])
     rows = np.array([table.nodes.row_of[name] for name in ("n1", "n2", "n3")])

@@ -20,7 +20,7 @@ from extender.framework.schema import ShapePoint, score_by_utilization
         pytest.param([(0, 10), (8, 7)], {1: 97, 2: 93, 8: 70}, id="fractions are cut towards zero"),
     ],
 )
-def test_named_shapes(points: list[tuple[int, int]], expected: dict[int, int]) -> None:
+def test_scores_of_named_shapes(points: list[tuple[int, int]], expected: dict[int, int]) -> None:
     scores = score_by_utilization([ShapePoint(*point) for point in points])
     assert {at: int(scores[at]) for at in expected} == expected
 
@@ -31,7 +31,7 @@ shapes = st.dictionaries(st.integers(0, 100), st.integers(0, 10), min_size=1, ma
 
 
 @given(shapes)
-def test_every_shape_goes_through_its_points_and_stays_between_them(shape: list[ShapePoint]) -> None:
+def test_a_shape_passes_through_its_points_and_stays_between_them(shape: list[ShapePoint]) -> None:
     scores = score_by_utilization(shape)
     assert [int(scores[point.utilization]) for point in shape] == [10 * point.score for point in shape]
     assert scores.min() == 10 * min(point.score for point in shape)

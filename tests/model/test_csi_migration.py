@@ -1,4 +1,4 @@
-"""In-tree volumes by the names that their CSI drivers give them, and where those drivers say they are."""
+"""In-tree volumes are translated to the handles and topologies of their CSI drivers."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def test_places(labels: dict[str, str], terms: list[Any], expected: NodeSelector
 
 
 def normal(found: NodeSelector | Fault | None) -> object:
-    """Absent and empty lists are one."""
+    """Treats absent and empty lists as equal."""
     return [
         [(e.key, e.operator, e.values or []) for e in term.match_expressions or ()]
         for term in (found.node_selector_terms if isinstance(found, NodeSelector) else None) or ()
     ]
 
 
-def test_a_volume_that_cannot_be_told_is_nowhere() -> None:
+def test_a_volume_that_cannot_be_translated_is_a_fault() -> None:
     found = migrated_node_selector(volume({"awsElasticBlockStore": {"volumeID": "aws://x/y"}}), "kubernetes.io/aws-ebs")
     assert isinstance(found, Fault)

@@ -72,7 +72,7 @@ def test_quantity(text: str | float | None, expected_milli: int, expected_units:
         "1" + " " * 999,
     ],
 )
-def test_no_quantity(text: str) -> None:
+def test_texts_that_are_not_quantities(text: str) -> None:
     with pytest.raises(MalformedQuantity, match="is not a quantity"):
         nano(text)
 

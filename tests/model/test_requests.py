@@ -1,4 +1,4 @@
-"""The requests of a pod, in all the ways in which it can ask."""
+"""The requests of a pod: containers, sidecars, overhead, pod level and status."""
 
 from __future__ import annotations
 
@@ -102,18 +102,18 @@ def resized(**status: Any) -> Pod:
         ),
     ],
 )
-def test_placed_pods_count_what_the_kubelet_has_given_them(placed: Pod, expected: int) -> None:
+def test_placed_pods_count_with_what_the_kubelet_allocated(placed: Pod, expected: int) -> None:
     assert pod_requests(placed, placed=True)["cpu"] == expected
 
 
-def test_scores_count_defaults_for_containers_that_ask_for_nothing() -> None:
+def test_scores_count_defaults_for_containers_without_requests() -> None:
     two = pod(make_pod("p").req(cpu="1").container().obj())
     requests = pod_requests(two, placed=True)
     assert nonzero_requests(two, requests) == (1100, 2 * 200 * 2**20)
     assert pod_requests(two, NONZERO_DEFAULTS)["cpu"] == 1100
 
 
-def test_pod_level_requests_leave_no_default_for_what_they_name() -> None:
+def test_pod_level_requests_replace_the_defaults() -> None:
     whole = pod(make_pod("p").pod_level_req(cpu="2").obj())
     requests = pod_requests(whole, placed=True)
     assert nonzero_requests(whole, requests) == (2000, 200 * 2**20)

@@ -33,7 +33,7 @@ LABELS = {"app": "web", "rank": "7", "text": "x"}
         pytest.param("rank", "Gt", ["six"], False, id="Gt, the bound is no number"),
         pytest.param("rank", "Gt", ["1", "2"], False, id="Gt wants one bound"),
         pytest.param("absent", "Gt", ["1"], False, id="Gt, no label"),
-        pytest.param("app", "Near", ["web"], False, id="an operator that nobody knows"),
+        pytest.param("app", "Near", ["web"], False, id="an unknown operator"),
     ],
 )
 def test_requirement(key: str, operator: str, values: list[str], expected: bool) -> None:
@@ -47,7 +47,7 @@ def test_no_selector_matches_nothing_and_an_empty_one_everything() -> None:
     assert EVERYTHING.matches(LABELS)
 
 
-def test_match_labels_and_expressions_must_all_hold() -> None:
+def test_match_labels_and_expressions_must_all_match() -> None:
     selector = msgspec.json.decode(
         b'{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"rank","operator":"Exists"}]}', type=LabelSelector
     )
@@ -90,5 +90,5 @@ def test_equal_selectors_are_one_key(a: dict[str, str], b: dict[str, str]) -> No
         pytest.param("", "Exists", [], False, id="no key"),
     ],
 )
-def test_a_requirement_that_the_scheduler_can_read(key: str, operator: str, values: list[str], expected: bool) -> None:
+def test_requirements_that_the_scheduler_accepts(key: str, operator: str, values: list[str], expected: bool) -> None:
     assert Requirement(key, operator, frozenset(values)).well_formed() is expected

@@ -27,6 +27,6 @@ def test_tolerates(toleration: Toleration, expected: bool) -> None:
     assert tolerates(toleration, TAINT) is expected
 
 
-def test_only_the_effects_asked_about_count() -> None:
+def test_only_the_given_effects_count() -> None:
     soft = Taint(key="slow", effect="PreferNoSchedule")
     assert untolerated([soft, TAINT], [], (NO_SCHEDULE, NO_EXECUTE)) == [TAINT]

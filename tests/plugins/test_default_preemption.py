@@ -1,4 +1,4 @@
-"""DefaultPreemption: who waits for victims is woken by the rules that refused it."""
+"""DefaultPreemption: a pod that waits for its victims is woken by the rules that refused it."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ def other(**labels: str) -> PodBuilder:
     return make_pod("other").node("n1").label(**labels)
 
 
-def test_preemption_leaves_it_to_the_others() -> None:
+def test_default_preemption_wakes_no_pod() -> None:
     assert not pod_change_helps("DefaultPreemption", make_pod("p"), other(), None)

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that hold the pod's images."""
+"""ImageLocality: nodes that have the pod's images are preferred."""
 
 from __future__ import annotations
 

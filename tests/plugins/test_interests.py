@@ -1,4 +1,4 @@
-"""The table of interests, and what happens where it says nothing or says it badly."""
+"""The interests of rules, and the behaviour if a rule has none or its functions raise."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def hearing(event: ClusterEvent) -> set[str]:
         pytest.param(ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD), set(), id="a pod is created"),
     ],
 )
-def test_who_hears_of_the_frequent_events(event: ClusterEvent, rules: set[str]) -> None:
+def test_only_some_rules_register_for_frequent_events(event: ClusterEvent, rules: set[str]) -> None:
     assert hearing(event) == rules
 
 
-def test_a_rule_that_registered_nothing_hears_of_everything() -> None:
+def test_any_event_wakes_pods_of_a_rule_that_registered_nothing() -> None:
     hints = QueueingHints(INTERESTS, lambda rule: None)
     assert hints.help_from("MyRule", info("p"), Change(ClusterEvent(Resource.DEVICE_CLASS, Action.UPDATE)))
 
@@ -104,7 +104,7 @@ def raises(*_: object) -> Any:
         ),
     ],
 )
-def test_what_raises_when_a_pod_is_looked_for_does_not_leave_it_waiting(interest: Interest) -> None:
+def test_an_exception_in_an_index_function_does_not_leave_the_pod_waiting(interest: Interest) -> None:
     told = Told()
     queue = PriorityQueue(told, ManualClock(), {"Faulty": Interests((interest,))})
     queue.add(info("p"))

@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: what pods need and nodes declare."""
+"""NodeDeclaredFeatures: nodes must declare the features that pods need."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RULES = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "val
         pytest.param(make_pod("p").first_container(volumeMounts=[{"name": "v"}]).obj(), set(), id="plain mount"),
     ],
 )
-def test_a_node_must_declare_what_the_pod_needs(pod: Object, needed: set[str]) -> None:
+def test_a_node_must_declare_the_features_that_a_pod_needs(pod: Object, needed: set[str]) -> None:
     nodes = [
         make_node(f"without-{name}").declared_features(*({RESTART, USERS, MOUNT} - {name})).obj()
         for name in (RESTART, USERS, MOUNT)
@@ -53,7 +53,7 @@ def test_a_node_must_declare_what_the_pod_needs(pod: Object, needed: set[str]) -
     assert refusals(NodeDeclaredFeatures(), pod, *nodes) == {f"without-{name}": REFUSAL for name in needed}
 
 
-def test_a_node_may_learn() -> None:
+def test_a_node_may_declare_a_feature_later() -> None:
     pod = make_pod("p").first_container(restartPolicyRules=RULES).obj()
     assert refusals(NodeDeclaredFeatures(), pod, make_node("n").obj()) == {"n": REFUSAL}
     assert refusals(NodeDeclaredFeatures(), pod, make_node("n").declared_features(RESTART).obj()) == {}
@@ -85,6 +85,6 @@ def test_features_change(old: NodeBuilder | None, expected: bool) -> None:
     ],
 )
 def test_needs_change(new: PodBuilder, expected: bool) -> None:
-    """The first attempt's own condition is an update too, and must not begin the next one."""
+    """The condition that the first attempt writes is an update too, and must not wake the pod."""
     old = info(make_pod("p"))
     assert helped("NodeDeclaredFeatures", old, Resource.TARGET_POD, Action.UPDATE, old, info(new)) is expected

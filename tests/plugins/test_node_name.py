@@ -27,6 +27,6 @@ def built(name: str = "n1") -> NodeBuilder:
     return make_node(name)
 
 
-def test_node_name_waits_for_any_node() -> None:
+def test_a_pod_refused_by_node_name_waits_for_a_new_node() -> None:
     assert node_change_helps("NodeName", make_pod("p"), None, built(), Action.UPDATE)
     assert not node_change_helps("NodeName", make_pod("p"), built(), built().label(a="b"), Action.UPDATE_NODE_LABEL)

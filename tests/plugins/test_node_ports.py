@@ -1,4 +1,4 @@
-"""NodePorts: two pods on one node do not take the same port."""
+"""NodePorts: two pods on a node do not use the same port."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def built(name: str = "n1") -> NodeBuilder:
         pytest.param(built(), built().taint("k"), False, id="open as before"),
     ],
 )
-def test_a_node_opens(old: NodeBuilder | None, new: NodeBuilder, expected: bool) -> None:
+def test_a_node_becomes_schedulable(old: NodeBuilder | None, new: NodeBuilder, expected: bool) -> None:
     assert node_change_helps("NodeUnschedulable", make_pod("p"), old, new, Action.UPDATE_NODE_TAINT) is expected
 
 

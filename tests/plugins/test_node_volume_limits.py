@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: what counts as a volume of a driver, what a node can take, drivers that are missing."""
+"""NodeVolumeLimits: the volumes that count for a driver, the limits of nodes, and missing drivers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INLINE_EBS = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
 
 
 def bound(name: str, *, source: Object | None = None) -> list[Object]:
-    """A claim and the volume it is bound to."""
+    """Returns a claim and the volume that it is bound to."""
     volume = f"pv-{name}"
     return [make_pvc(name, volume=volume), make_pv(volume, claim=f"default/{name}", source=source)]
 
@@ -100,7 +100,7 @@ def test_counting(objects: list[Object], limit: int, refused: bool) -> None:
         pytest.param(make_pod("p").pvc("n"), {CSI: 0, EBS: 0}, False, id="a volume that no driver attaches"),
     ],
 )
-def test_what_counts(pod: PodBuilder, limits: dict[str, int], refused: bool) -> None:
+def test_volumes_that_count(pod: PodBuilder, limits: dict[str, int], refused: bool) -> None:
     in_tree = bound("g", source={"gcePersistentDisk": {"pdName": "d"}}) + bound("n", source={"nfs": {"server": "s"}})
     found = refusals(NodeVolumeLimits(), pod.obj(), make_node("a").obj(), make_csi_node("a", limits), *CLAIMS, *in_tree)
     assert found == ({"a": REFUSAL} if refused else {})
@@ -141,7 +141,7 @@ def ephemeral_pod(name: str) -> PodBuilder:
     return make_pod(name).volume("v", {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
 
 
-def test_claims_that_cannot_be_told() -> None:
+def test_claims_whose_volume_is_unknown() -> None:
     nodes = [make_node("a").obj(), make_csi_node("a", {CSI: 9})]
     missing = 'looking up PVC default/c: persistentvolumeclaim "c" not found'
     assert refusals(NodeVolumeLimits(), make_pod("p").pvc("c").obj(), *nodes) == {
@@ -171,7 +171,7 @@ def test_an_ephemeral_volume_of_the_pod_counts() -> None:
         pytest.param(["s"], True, id="its volume stays attached"),
     ],
 )
-def test_once_pods_have_left(gone: list[str], refused: bool) -> None:
+def test_limits_once_pods_are_removed(gone: list[str], refused: bool) -> None:
     nodes = [make_node("a").obj(), make_csi_node("a", {CSI: 2}), make_volume_attachment("x", "a", "pv-e")]
     pods = [on_node("q", "d"), on_node("r", "d"), on_node("s", "e")]
     table = table_of(*nodes, *CLAIMS, *pods)
@@ -199,7 +199,7 @@ UNLIMITED = read(CSINode, {**make_csi_node("n", {}), "spec": {"drivers": [{"name
         pytest.param(make_pod("p").pvc("data"), claim("other"), False, id="another"),
     ],
 )
-def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+def test_a_new_claim_wakes_the_pods_that_use_it(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
     assert helped("NodeVolumeLimits", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
 
 
@@ -210,7 +210,9 @@ def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: b
         pytest.param(make_pod("p").pvc("c"), make_pod("o"), False, id="nothing attached"),
     ],
 )
-def test_a_pod_leaves(pod: PodBuilder, left: PodBuilder, expected: bool) -> None:
+def test_a_deleted_pod_wakes_pods_that_waited_for_its_volumes(
+    pod: PodBuilder, left: PodBuilder, expected: bool
+) -> None:
     gone = info(left.node("n"))
     assert helped("NodeVolumeLimits", info(pod), Resource.ASSIGNED_POD, Action.DELETE, gone) is expected
 
@@ -233,8 +235,8 @@ def test_node_volume_limits_and_a_csi_node(old: CSINode, new: CSINode, expected:
     assert helped("NodeVolumeLimits", info("p"), Resource.CSI_NODE, Action.UPDATE, old, new) is expected
 
 
-def test_a_pod_goes_to_a_new_node_whose_csi_node_was_told_first() -> None:
-    """Each kind has a watch of its own."""
+def test_a_new_node_wakes_pods_even_if_its_csi_node_came_first() -> None:
+    """Each kind has its own watch, so their order is not known."""
     volumes = (each for name in "cd" for each in bound(name, source=handle(CSI, name)))
     full = make_pod("o").uid("o").node("a").pvc("d")
     old = [make_node("a").capacity(cpu="4", pods="9"), make_csi_node("a", {CSI: 1}), full]

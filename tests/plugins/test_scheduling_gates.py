@@ -1,4 +1,4 @@
-"""SchedulingGates: pods with gates are not tried."""
+"""SchedulingGates: pods with gates are not scheduled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TaintToleration: verdicts in stock words, scores as upstream's, and the events that may help."""
+"""TaintToleration: verdicts and scores equal upstream's; the events that may help."""
 
 from __future__ import annotations
 

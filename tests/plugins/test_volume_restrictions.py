@@ -1,4 +1,4 @@
-"""VolumeRestrictions: which pods can share a disk, and claims for one pod only."""
+"""VolumeRestrictions: pods that can share a disk, and claims for a single pod."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_disks(wanted: Object, there: Object, clashes: bool) -> None:
     assert refusals(VolumeRestrictions(), pod.obj(), *NODES, other.obj()) == ({"a": DISK_CONFLICT} if clashes else {})
 
 
-def test_a_disk_that_is_also_mounted_to_write_is_written() -> None:
+def test_a_disk_with_a_writable_mount_is_not_shared() -> None:
     other = make_pod("q").volume("v", gce("d", read_only=True)).volume("w", gce("d")).node("a")
     pod = make_pod("p").volume("v", gce("d", read_only=True))
     assert refusals(VolumeRestrictions(), pod.obj(), *NODES, other.obj()) == {"a": DISK_CONFLICT}
@@ -94,7 +94,7 @@ def test_a_missing_claim() -> None:
     assert refusals(VolumeRestrictions(), make_pod("p").pvc("c").obj(), *NODES) == {"a": missing, "b": missing}
 
 
-def test_a_pod_without_such_volumes_is_none_of_its_business() -> None:
+def test_it_does_not_apply_to_pods_without_such_volumes() -> None:
     pod = make_pod("p").volume("v", {"emptyDir": {}}).pvc("c").obj()
     assert VolumeRestrictions().prepare(pod_info(pod), table_of(*NODES, make_pvc("c"))) is None
 
@@ -118,12 +118,12 @@ def refused_without(pod: Object, gone: list[str], *objects: Object) -> set[str]:
         pytest.param(["q", "r", "s"], set(), id="all left"),
     ],
 )
-def test_disks_once_pods_have_left(gone: list[str], refused: set[str]) -> None:
+def test_disks_are_free_once_their_users_are_removed(gone: list[str], refused: set[str]) -> None:
     others = [make_pod(name).volume("v", gce("d")).node(node).obj() for name, node in ("qa", "ra", "sb")]
     assert refused_without(make_pod("p").volume("v", gce("d")).obj(), gone, *others) == refused
 
 
-def test_a_claim_is_free_where_its_user_has_left() -> None:
+def test_a_claim_is_free_once_its_user_is_removed() -> None:
     objects = [make_pvc("c", access_mode="ReadWriteOncePod"), make_pod("q").pvc("c").node("a").obj()]
     assert refused_without(make_pod("p").pvc("c").obj(), [], *objects) == {"a", "b"}
     assert refused_without(make_pod("p").pvc("c").obj(), ["q"], *objects) == {"b"}
@@ -141,7 +141,7 @@ DISK_READ_ONLY = {"gcePersistentDisk": {"pdName": "d", "readOnly": True}}
         pytest.param(make_pod("p").pvc("data"), claim("data"), True, id="restrictions"),
     ],
 )
-def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+def test_a_new_claim_wakes_the_pods_that_use_it(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
     assert helped("VolumeRestrictions", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
 
 
@@ -160,6 +160,8 @@ def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: b
         ),
     ],
 )
-def test_a_pod_leaves(pod: PodBuilder, left: PodBuilder, expected: bool) -> None:
+def test_a_deleted_pod_wakes_pods_that_waited_for_its_volumes(
+    pod: PodBuilder, left: PodBuilder, expected: bool
+) -> None:
     gone = info(left.node("n"))
     assert helped("VolumeRestrictions", info(pod), Resource.ASSIGNED_POD, Action.DELETE, gone) is expected

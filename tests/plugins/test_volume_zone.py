@@ -1,4 +1,4 @@
-"""VolumeZone: labelled volumes and the nodes of their zones."""
+"""VolumeZone: volumes with zone labels can be used on nodes of their zone."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def storage_class(**fields: Any) -> StorageClass:
         pytest.param(make_pod("p").volume("v", EPHEMERAL), claim("p-v"), False, id="ephemeral"),
     ],
 )
-def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+def test_a_new_claim_wakes_the_pods_that_use_it(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
     assert helped("VolumeZone", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
 
 

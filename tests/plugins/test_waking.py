@@ -1,7 +1,6 @@
-"""An event wakes the pods that a hint of who refused them says yes to, and of many few are asked about.
+"""An event wakes the pods that a hint of their rules accepts, and the queue calls the hint for few of many pods.
 
-To find them the queue goes by what hints say they read of a pod: a hint that reads more would be asked about the wrong
-pods.
+The queue finds these pods by what the hint declares to read. A hint that reads more would not be called for some pods.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ HINTS = QueueingHints(INTERESTS, Told().rule_failed)
 
 
 def woken(pods: Sequence[PodInfo], rejections: Sequence[Rejection], change: Change) -> list[PodInfo]:
-    """Returns the pods that a queue tries again for the change."""
+    """Returns the pods that a queue wakes for the change."""
     told = Told()
     queue = PriorityQueue(told, ManualClock(), INTERESTS)
     for pod, rejection in zip(pods, rejections, strict=True):
@@ -168,7 +167,7 @@ def woken(pods: Sequence[PodInfo], rejections: Sequence[Rejection], change: Chan
 
 
 def helped_one_by_one(pods: Sequence[PodInfo], rejections: Sequence[Rejection], change: Change) -> list[PodInfo]:
-    """Returns the pods that a hint says yes to, each hint of the rules being asked about each pod."""
+    """Returns the pods that any hint accepts, by calling every hint for every pod."""
     helped = []
     for pod, rejection in zip(pods, rejections, strict=True):
         rules = rejection.rules - (rejection.unresolvable if change.event.frees_room else frozenset())
@@ -178,7 +177,7 @@ def helped_one_by_one(pods: Sequence[PodInfo], rejections: Sequence[Rejection], 
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule) for rule in sorted(INTERESTS)])
-def test_the_queue_wakes_whom_a_hint_says_yes_to(rule: str) -> None:
+def test_the_queue_wakes_the_pods_that_a_hint_accepts(rule: str) -> None:
     rejections = [refused(rule)] * len(PODS)
     for change in changes():
         if HINTS.interests(rule, change.event):
@@ -195,7 +194,7 @@ def drawn_expression(random: Random) -> Object:
 
 
 def drawn_pod(random: Random, number: int) -> PodBuilder:
-    """Returns a pod made of so few values that some are alike, some nearly, and some not at all."""
+    """Returns a pod made of few values, so that some pods are equal, some similar, and some different."""
     key, value = partial(random.choice, KEYS), partial(random.choice, VALUES)
     pod = make_pod(f"p{number}", random.choice(("default", "other")))
     features: list[Callable[[], object]] = [
@@ -259,7 +258,7 @@ def drawn_change_of(resource: Resource, updates: Sequence[Action], draw: Callabl
 
 @settings(deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_so_it_does_whatever_the_pods_ask_for_and_whoever_refused_them(random: Random) -> None:
+def test_the_queue_wakes_the_right_pods_for_any_requests_and_rules(random: Random) -> None:
     pods = [info(drawn_pod(random, number)) for number in range(6)]
     rejections = []
     for _ in pods:
@@ -275,7 +274,7 @@ MANY = 500
 
 
 def unlike_pod(rule: str, number: int) -> PodBuilder:
-    """Returns a pod that has requests and labels of its own, and something of its own that `rule` looks at."""
+    """Returns a pod with unique requests and labels, and a unique value in what `rule` reads."""
     own = {"own": f"{number}"}
     pod = make_pod(f"p{number}").label(own).req(cpu=f"{number + 1}m", memory=f"{MANY - number}Mi")
     return {
@@ -316,7 +315,7 @@ NODE_CAME = Change(NODE_ADD, None, node(NEW_NODE))
         ),
     ],
 )
-def test_of_many_pods_that_have_nothing_in_common_few_are_asked_about(rule: str, change: Change, helped: int) -> None:
+def test_the_hint_is_called_for_few_of_many_different_pods(rule: str, change: Change, helped: int) -> None:
     asked: list[str] = []
 
     def counted(hint: Hint) -> Hint:

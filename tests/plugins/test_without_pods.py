@@ -1,4 +1,4 @@
-"""Spread and affinity on all nodes at once, each without its own pods, as if they were tried one after another."""
+"""filter_with_pods_removed on all nodes at once gives the same as removing the pods node by node."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PREEMPTORS = [
 @pytest.mark.parametrize(("predicate", "preemptor"), PREEMPTORS)
 @settings(max_examples=60, deadline=None)
 @given(pods=placed)
-def test_each_node_is_looked_at_without_its_own_pods(
+def test_filter_with_pods_removed_equals_a_new_check_for_each_node(
     predicate: Predicate, preemptor: PodBuilder, pods: list[tuple[int, dict[str, str], Any, bool]]
 ) -> None:
     table = cluster(pods)
@@ -107,7 +107,7 @@ def cluster(pods: list[tuple[int, dict[str, str], Any, bool]]) -> Table:
 
 
 def singly(predicate: Predicate, preemptor: PodBuilder, table: Table, row: int, leaving: list[str]) -> Refusal | None:
-    """Returns what the predicate, prepared anew, says of one node that has lost its own pods."""
+    """Returns True if the predicate, prepared again, accepts the node after its own pods were removed."""
     own = [uid for uid in leaving if table.pods.row[table.pods.slot_of[uid]] == row]
     with table.hypothetically(removed=own):
         made = predicate.prepare(pod_info(preemptor.obj()), table)

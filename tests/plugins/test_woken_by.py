@@ -1,4 +1,4 @@
-"""The events that a user's rule declares reach the queue; a rule that declares none is woken by any."""
+"""`woken_by` of a user's rule: the declared events wake its pods; without a declaration any event does."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def untold(pod: object, node: object) -> bool:
         pytest.param(untold, POD_GONE, True, id="nothing declared"),
     ],
 )
-def test_which_events_wake(rule: object, event: ClusterEvent, wakes: bool) -> None:
+def test_woken_by_names_the_events(rule: object, event: ClusterEvent, wakes: bool) -> None:
     made = rule.rule("rules:mine", {}, RaisedFailures())  # type: ignore[attr-defined]  a decorated function
     hints = QueueingHints(interests_of([Profile("mine", [made], [])]), lambda _: None)
     assert bool(hints.interests("rules:mine", event)) is wakes
 
 
-def test_in_tree_plugins_keep_their_own() -> None:
+def test_in_tree_plugins_keep_their_interests() -> None:
     hints = QueueingHints(interests_of([Profile("mine", [], [])]), lambda _: None)
     assert not hints.interests("NodeName", POD_GONE)

@@ -1,4 +1,4 @@
-"""Clusters that are full of lesser pods, and what is preempted in them."""
+"""Builds clusters full of less important pods, and preempts in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def node(name: str, cpu: str = "4", pods: str = "110") -> NodeBuilder:
 
 
 def victim(name: str, on: str, cpu: str = "1", priority: int = 0, minute: int | None = 0, **labels: str) -> PodBuilder:
-    """A pod that stands on a node; `minute` is when it started, None: not yet."""
+    """Builds a pod on a node; `minute` is when it started, None: it has not started."""
     pod = make_pod(name).node(on).req(cpu=cpu).priority(priority).label(labels)
     return pod if minute is None else pod.start_time(f"2026-11-21T09:{minute:02}:00Z")
 
@@ -52,7 +52,7 @@ def preempted(
     limits: CandidateLimits = ALL_NODES,
     offset: int = 0,
 ) -> Preemption:
-    """Preempts for a pod that fits nowhere."""
+    """Runs preemption for a pod that fits on no node."""
     table, info, profile = table_of(*objects), pod_info(pod.obj()), Profile("test", rules, ())
     fit = find_fit(profile, info, table, table.nodes.rows)
     assert not len(fit.feasible)
@@ -60,7 +60,7 @@ def preempted(
 
 
 def chosen(preemption: Preemption) -> dict[str, tuple[list[str], int]]:
-    """Node -> names of the victims in their order, and PDB violations."""
+    """Returns node -> (names of the victims in order, number of PDB violations)."""
     return {
         name: ([info.pod.name for info in candidate.victims], candidate.num_pdb_violations)
         for name, candidate in preemption.candidates.items()

@@ -1,4 +1,4 @@
-"""All nodes at once decide like one after another: a plain model of SelectVictimsOnNode on a table that changes."""
+"""The dry run on all nodes at once equals a plain model of SelectVictimsOnNode, node by node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODES = ["n0", "n1", "n2", "n3"]
 
 @dataclass(frozen=True, slots=True)
 class Shortsighted:
-    """A rule as it was, but unable to tell for many nodes at once."""
+    """A rule that cannot filter many nodes at once with pods removed."""
 
     rule: Predicate
 
@@ -50,7 +50,7 @@ class _Shortsighted(Check):
 
 
 def model(profile: Profile, pod: PodInfo, table: Table, name: str) -> list[str]:
-    """The victims on one node, by taking pods away from the table and giving them back."""
+    """Returns the victims on one node, by removing pods from the table and adding them again."""
     row = table.nodes.row_of[name]
     lesser = [info for info in map(table.pods.info, table.pods.on(row).tolist()) if info.priority < pod.priority]
     lesser.sort(key=lambda info: (-info.priority, info.pod.status.start_time, info.pod.namespace, info.pod.name))
@@ -117,7 +117,7 @@ def _with_demands(draw: st.DrawFn, pod: PodBuilder) -> PodBuilder:
 
 
 def one_holder_a_port(pods: list[Object]) -> list[Object]:
-    """Two holders on a node are a disorder, of which another test tells."""
+    """Leaves at most one user of a port on each node; another test has two."""
     seen: set[str] = set()
     kept = []
     for pod in pods:
@@ -132,7 +132,7 @@ def one_holder_a_port(pods: list[Object]) -> list[Object]:
 
 @settings(max_examples=100, deadline=None)
 @given(standing_pods(), waiting_pods(), preemptors(), st.booleans())
-def test_columns_decide_like_the_model(
+def test_the_dry_run_decides_like_the_model(
     standing: list[Object], waiting: list[Object], pod: Object, shortsighted: bool
 ) -> None:
     nodes = [node(name).zone(f"z{i % 2}").obj() for i, name in enumerate(NODES)]

@@ -24,7 +24,7 @@ PROTECTED = [victim(f"on-{name}", name, "4", app="web").obj() for name in NAMES[
         pytest.param(CandidateLimits(), 0, 0, id="no nodes"),
     ],
 )
-def test_enough(limits: CandidateLimits, nodes: int, enough: int) -> None:
+def test_the_number_of_candidates_that_is_enough(limits: CandidateLimits, nodes: int, enough: int) -> None:
     assert limits.enough(nodes) == enough
 
 
@@ -49,7 +49,7 @@ def test_enough(limits: CandidateLimits, nodes: int, enough: int) -> None:
         ),
     ],
 )
-def test_the_search_ends_when_there_are_enough(
+def test_the_search_ends_at_enough_candidates(
     objects: list[dict[str, object]], offset: int, expected: list[str]
 ) -> None:
     preemption = preempted(preemptor(), *NODES, *objects, limits=CandidateLimits(20, 0), offset=offset)

@@ -1,4 +1,4 @@
-"""Pods nominated to a node count: what is of the same or a higher priority is left its place."""
+"""Preemption leaves room for nominated pods of the same or a higher priority."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def nominated(cpu: str = "2", priority: int = 100) -> PodBuilder:
         ),
     ],
 )
-def test_places_of_nominated_pods(waiting: PodBuilder, expected: dict[str, tuple[list[str], int]]) -> None:
+def test_room_of_nominated_pods_stays_free(waiting: PodBuilder, expected: dict[str, tuple[list[str], int]]) -> None:
     pod = preemptor("2").host_port(80).anti_affinity(HOSTNAME, labels={"app": "web"})
     assert chosen(preempted(pod, *NODES, *PODS, waiting.obj())) == expected
 
 
-def test_a_nominated_pod_may_not_be_what_makes_it_fit() -> None:
-    """It wants to stand with a pod that is only expected: that may never come."""
+def test_a_nominated_pod_must_not_make_the_preemptor_fit() -> None:
+    """Its affinity is to a pod that is only nominated, which may never arrive."""
     pod = preemptor("2").affinity(HOSTNAME, labels={"app": "web"})
     friend = victim("friend", "m", "0", 500, app="web").obj()
     waiting = nominated("0").label(app="web").obj()

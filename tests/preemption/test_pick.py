@@ -1,4 +1,4 @@
-"""The node that is chosen of several, by the stock tie-breaks in their order."""
+"""The choice among candidate nodes, by upstream's criteria in their order."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ PROTECTED = budget("pdb", 0, {"app": "web"})
         ),
     ],
 )
-def test_the_node_that_costs_least(objects: list[Object], best: str) -> None:
+def test_the_cheapest_node_is_nominated(objects: list[Object], best: str) -> None:
     assert preempted(preemptor(), *NODES, *objects).nominated_node == best

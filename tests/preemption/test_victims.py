@@ -1,4 +1,4 @@
-"""Victims: no more than needed, the least important first, protected ones last."""
+"""Victims: as few as possible, the least important first, protected ones last."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NODE = node("n").obj()
             preemptor("1"),
             [victim("b", "n", "2").obj(), victim("a", "n", "2").obj()],
             (["b"], 0),
-            id="what is equal otherwise goes by name",
+            id="of equal pods the last by name",
         ),
         pytest.param(
             preemptor("1").host_port(80),
@@ -124,8 +124,8 @@ def test_victims_on_one_node(pod: PodBuilder, objects: list[Object], expected: t
             (["c", "d"], 1),
             id="an eviction that was granted violates nothing",
         ),
-        pytest.param([budget("pdb", 0, {})], (["c", "d"], 0), id="an empty selector covers nobody"),
-        pytest.param([{**budget("pdb", 0, {}), "spec": {}}], (["c", "d"], 0), id="no selector covers nobody"),
+        pytest.param([budget("pdb", 0, {})], (["c", "d"], 0), id="an empty selector covers no pod"),
+        pytest.param([{**budget("pdb", 0, {}), "spec": {}}], (["c", "d"], 0), id="a missing selector covers no pod"),
         pytest.param(
             [budget("pdb", 0, {"app": "db"}), budget("second", 0, WEB)], (["c", "d"], 2), id="another's budget"
         ),
@@ -137,7 +137,7 @@ def test_victims_on_one_node(pod: PodBuilder, objects: list[Object], expected: t
         ),
     ],
 )
-def test_budgets_are_kept_where_that_is_possible(objects: list[Object], expected: tuple[list[str], int]) -> None:
+def test_budgets_are_respected_if_possible(objects: list[Object], expected: tuple[list[str], int]) -> None:
     named = [
         victim(name, "n", minute=minute, app="web", id=name).obj() for minute, name in enumerate(["a", "b", "c", "d"])
     ]
@@ -149,7 +149,7 @@ def test_a_budget_protects_the_less_important() -> None:
     assert chosen(preempted(preemptor("2"), NODE, *pods, budget("pdb", 0, WEB))) == {"n": (["old"], 0)}
 
 
-def test_a_budget_is_counted_on_each_node_by_itself_and_in_its_own_namespace() -> None:
+def test_a_budget_counts_per_node_and_in_its_own_namespace() -> None:
     pods = [victim("a", "n", "4", app="web").obj(), victim("b", "m", "4", app="web").obj()]
     elsewhere = make_pod("c", "other").node("k").req(cpu="4").label(app="web").obj()
     preemption = preempted(
@@ -190,15 +190,15 @@ def test_preemption_does_not_help(pod: PodBuilder, objects: list[Object]) -> Non
     assert preemption.reason == "Preemption is not helpful for scheduling"
 
 
-def test_a_label_that_no_earlier_rule_has_looked_at_keeps_a_node_out() -> None:
-    """The first refusal may be of the kind that eviction helps, and a later rule's not."""
+def test_a_rule_that_an_earlier_refusal_hid_still_excludes_a_node() -> None:
+    """Eviction may help against the first refusal, but not against that of a later rule."""
     pod = preemptor("1").host_port(80).label(app="web").spread(ZONE, labels=WEB)
     objects = [node("in-zone").zone("z").obj(), node("nowhere").obj()]
     pods = [victim(f"on-{name}", name).host_port(80).obj() for name in ("in-zone", "nowhere")]
     assert chosen(preempted(pod, *objects, *pods)) == {"in-zone": (["on-in-zone"], 0)}
 
 
-def test_spread_looks_at_each_node_as_if_only_its_own_pods_had_left() -> None:
+def test_spread_checks_each_node_as_if_only_its_own_pods_had_left() -> None:
     pod = preemptor("2").label(app="web").spread(ZONE, labels=WEB)
     nodes = [node(name, "2").zone(zone).obj() for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b"))]
     pods = [victim(f"on-{name}", name, "2", app="web").obj() for name in ("a1", "a2", "b1")]
@@ -210,14 +210,14 @@ def test_spread_looks_at_each_node_as_if_only_its_own_pods_had_left() -> None:
     }
 
 
-def test_a_port_goes_with_any_of_its_holders() -> None:
-    """Upstream keeps a set of ports per node; two holders are a disorder that it does not see through."""
+def test_a_port_becomes_free_when_any_of_its_users_is_evicted() -> None:
+    """Upstream keeps a set of ports per node, so it does not notice a second user of a port."""
     stays = victim("stays", "n", priority=500).host_port(80).obj()
     preemption = preempted(preemptor("1").host_port(80), NODE, stays, victim("goes", "n").host_port(80).obj())
     assert chosen(preemption) == {"n": (["goes"], 0)}
 
 
-def test_a_final_refusal_by_a_rule_that_had_not_been_asked_yet_keeps_a_node_out() -> None:
+def test_a_final_refusal_by_a_later_rule_excludes_a_node() -> None:
     pod = preemptor().node_selector(disk="ssd")
     objects = [NODE, node("ssd").label(disk="ssd").obj(), *FOUR, victim("other", "ssd", "4").obj()]
     assert chosen(preempted(pod, *objects, rules=(NodeResourcesFitFilter(), NodeAffinityFilter()))) == {
@@ -242,7 +242,7 @@ def test_the_last_by_name_of_equally_important_pods_is_evicted() -> None:
     ],
 )
 def test_equally_important_victims_that_violate_a_budget_are_listed_first(pods: str, expected: list[str]) -> None:
-    """`!`: covered by a budget that allows nothing."""
+    """`!` marks a pod that is covered by a budget that allows no disruption."""
     placed = [victim(pod[0], "n", **({"app": "web"} if pod[1] == "!" else {})).obj() for pod in pods.split()]
     victims, violations = chosen(preempted(preemptor("4"), NODE, *placed, budget("pdb", 0, WEB)))["n"]
     assert (victims, violations) == (expected, pods.count("!"))

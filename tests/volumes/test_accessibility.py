@@ -1,4 +1,4 @@
-"""Accessibility.pick against the obvious loop."""
+"""Accessibility.pick equals the obvious loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = 6
 
 @st.composite
 def reaches(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
-    """(the group of each item, the rows that reach each group)."""
+    """Draws the group of each item and the rows that can access each group."""
     rows = draw(st.lists(st.lists(st.integers(0, ROWS - 1), unique=True), min_size=1, max_size=5))
     return draw(st.lists(st.integers(0, len(rows) - 1), max_size=8)), rows
 

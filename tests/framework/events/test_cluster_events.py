@@ -1,4 +1,4 @@
-"""Registrations hear of their events, and updates amount to events."""
+"""Cluster events: which registrations cover an event, and which events an update causes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ A, R = Action, Resource
         pytest.param((R.NODE, A.ADD | A.UPDATE_NODE_LABEL), (R.NODE, A.UPDATE_NODE_LABEL), True, id="one of several"),
         pytest.param((R.NODE, A.ADD), (R.NODE, A.DELETE), False, id="another action"),
         pytest.param((R.NODE, A.ADD), (R.CSI_NODE, A.ADD), False, id="another resource"),
-        pytest.param((R.NODE, A.UPDATE), (R.NODE, A.UPDATE_NODE_TAINT), True, id="general hears of special"),
+        pytest.param(
+            (R.NODE, A.UPDATE), (R.NODE, A.UPDATE_NODE_TAINT), True, id="a general registration covers a special event"
+        ),
         pytest.param((R.NODE, A.UPDATE_NODE_TAINT), (R.NODE, A.UPDATE), False, id="special not of general"),
         pytest.param((R.STORAGE_CLASS, A.ADD | A.UPDATE), (R.STORAGE_CLASS, A.UPDATE), True, id="general of general"),
         pytest.param((R.POD, A.DELETE), (R.ASSIGNED_POD, A.DELETE), True, id="any pod"),
@@ -27,7 +29,9 @@ A, R = Action, Resource
         pytest.param((R.WILDCARD, A.ALL), (R.DEVICE_CLASS, A.UPDATE), True, id="everything"),
     ],
 )
-def test_who_hears_of_what(registered: tuple[R, A], happened: tuple[R, A], hears: bool) -> None:
+def test_a_registration_covers_special_cases_of_its_event(
+    registered: tuple[R, A], happened: tuple[R, A], hears: bool
+) -> None:
     assert ClusterEvent(*registered).is_met_by(ClusterEvent(*happened)) is hears
 
 
@@ -40,7 +44,7 @@ def test_who_hears_of_what(registered: tuple[R, A], happened: tuple[R, A], hears
         pytest.param(ClusterEvent(R.WILDCARD, A.ALL, "UnschedulableTimeout"), "UnschedulableTimeout", id="custom"),
     ],
 )
-def test_labels_are_those_of_the_scheduler(event: ClusterEvent, label: str) -> None:
+def test_labels_are_those_of_kube_scheduler(event: ClusterEvent, label: str) -> None:
     assert event.label == label
 
 
@@ -70,12 +74,12 @@ def pod() -> PodBuilder:
         pytest.param(pod(), pod().nominated("n"), ["Update"], id="nothing special"),
     ],
 )
-def test_what_a_pods_update_amounts_to(old: PodBuilder, new: PodBuilder, expected: list[str]) -> None:
+def test_events_of_a_pods_update(old: PodBuilder, new: PodBuilder, expected: list[str]) -> None:
     labels = [event.label for event in pod_events(info(old), info(new), target=True)]
     assert labels == [f"TargetPod{each}" for each in expected]
 
 
-def test_whose_event_it_is() -> None:
+def test_the_resource_of_a_pods_event() -> None:
     old, new = info(pod()), info(pod().label(a="b"))
     assert pod_events(old, new, target=False)[0].resource is R.UNSCHEDULED_POD
     placed = info(pod().node("n").label(a="b"))
@@ -101,5 +105,5 @@ def built() -> NodeBuilder:
         pytest.param(built(), built().declared_features("F"), ["UpdateNodeDeclaredFeature"], id="features"),
     ],
 )
-def test_what_a_nodes_update_amounts_to(old: NodeBuilder, new: NodeBuilder, expected: list[str]) -> None:
+def test_events_of_a_nodes_update(old: NodeBuilder, new: NodeBuilder, expected: list[str]) -> None:
     assert [event.label for event in node_events(node(old), node(new))] == [f"Node{each}" for each in expected]

@@ -1,4 +1,4 @@
-"""Predicates that no plugin does any more: labels, service affinity, node conditions, volume counts."""
+"""Classic predicates that no plugin has now: labels, service affinity, node conditions, volume counts."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_node_pressure(condition: str, reason: str) -> None:
         pytest.param(make_pod("p").init_container(memory="1Mi"), False, id="asks at first"),
     ],
 )
-def test_memory_pressure_is_for_pods_that_ask_for_nothing(pod: PodBuilder, refused: bool) -> None:
+def test_memory_pressure_refuses_best_effort_pods_only(pod: PodBuilder, refused: bool) -> None:
     rule = NodePressure("MemoryPressure", "mine", best_effort_only=True)
     found = refusals(rule, pod.obj(), make_node("n").condition("MemoryPressure", "True").obj())
     assert bool(found) is refused
@@ -186,7 +186,7 @@ def standing(*volumes: str) -> Object:
         pytest.param(ebs("a"), [limited(2).obj(), standing("b")], False, id="room for one more"),
         pytest.param(ebs("a"), [limited(1).obj(), standing("b")], True, id="one too many"),
         pytest.param(ebs("b"), [limited(1).obj(), standing("b")], False, id="attached already"),
-        pytest.param(ebs("a", "b"), [limited(1).obj()], True, id="too many by itself"),
+        pytest.param(ebs("a", "b"), [limited(1).obj()], True, id="the pod alone has too many"),
         pytest.param(make_pod("p"), [limited(0).obj(), standing("b")], False, id="no volumes"),
         pytest.param(ebs("x"), [limited(0).obj(), standing(*map(str, range(38)))], False, id="39 by default"),
         pytest.param(ebs("x"), [limited(0).obj(), standing(*map(str, range(39)))], True, id="and no more"),

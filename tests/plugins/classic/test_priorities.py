@@ -1,4 +1,4 @@
-"""Priorities that no plugin does any more."""
+"""Classic priorities that no plugin has now."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_selector_spread(nodes: list[Object], others: list[str], expected: dict[
     assert scores(SelectorSpread(), web("p").obj(), *nodes, WEB, *pods) == expected
 
 
-def test_a_pod_with_constraints_of_its_own_is_not_spread_by_its_service() -> None:
+def test_a_pod_with_spread_constraints_is_not_spread_by_its_service() -> None:
     assert scores(SelectorSpread(), web("p").spread("zone").obj(), *PLAIN, WEB, web("1", "a").obj()) == {}
 
 
-def test_controllers_count_unless_only_services_do() -> None:
+def test_controllers_count_unless_services_only_is_set() -> None:
     controller = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -110,7 +110,7 @@ def avoiding(kind: str, uid: str) -> str:
         pytest.param(avoiding("StatefulSet", "statefulset-rs"), "StatefulSet", 100, id="another kind of controller"),
         pytest.param("not JSON", "ReplicaSet", 100, id="not to be read"),
         pytest.param('{"preferAvoidPods": [{}]}', "ReplicaSet", 100, id="no controller"),
-        pytest.param(avoiding("ReplicaSet", "replicaset-rs"), None, 100, id="a pod of its own"),
+        pytest.param(avoiding("ReplicaSet", "replicaset-rs"), None, 100, id="its own pod"),
     ],
 )
 def test_node_prefer_avoid_pods(annotation: str, owner: str | None, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""A pod is not tried, and nothing is said of it, before its claims are made."""
+"""A pod stays out of the active queue, without condition or event, until its claims exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gated(world: World) -> list[str]:
     return [info.pod.name for info in world.queue.pods()[Tier.GATED]]
 
 
-def test_a_pod_waits_unsaid_until_its_claim_is_made() -> None:
+def test_a_pod_waits_until_its_claim_exists() -> None:
     world = world_of(pod())
     world.settle()
     assert (gated(world), world.conditions, world.events, world.telemetry.results) == (["p"], [], [], [])
@@ -37,7 +37,7 @@ def test_a_pod_waits_unsaid_until_its_claim_is_made() -> None:
     assert (gated(world), world.node_of("p")) == ([], "n1")
 
 
-def test_a_pod_whose_claim_is_to_be_made_from_a_template_waits_until_its_status_names_it() -> None:
+def test_a_pod_waits_until_its_status_names_the_claim_made_from_a_template() -> None:
     world = world_of(pod(template=True))
     world.settle()
     assert (gated(world), world.conditions) == (["p"], [])
@@ -46,7 +46,7 @@ def test_a_pod_whose_claim_is_to_be_made_from_a_template_waits_until_its_status_
     assert world.node_of("p") == "n1"
 
 
-def test_where_the_profile_has_no_such_plugin_claims_keep_nobody_waiting() -> None:
+def test_claims_block_no_pod_of_a_profile_without_the_plugin() -> None:
     default = provider("DefaultProvider")
     without = [each for each in default.predicates if each.name != "DynamicResources"]
     world = world_of(pod(), profile=replace(default, predicates=without, reserving=frozenset()))

@@ -1,4 +1,4 @@
-"""DynamicResources: which nodes have the devices that a pod claims, in stock words."""
+"""DynamicResources, Filter: nodes must have the devices that a pod claims; reasons in upstream's words."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_constraints(constraint: Object, models: Sequence[str], fits: bool) -> N
     assert ("a" not in verdict([claim], on_a(*gpus(*models)))) == fits
 
 
-def test_a_choice_is_taken_back_where_the_rest_cannot_follow() -> None:
+def test_the_allocator_backtracks_if_later_requests_fail() -> None:
     greedy = make_request("any", "gpu")
     picky = make_request("first", "gpu", cel("$.index == 0"))
     assert verdict([make_claim("c", greedy, picky)], on_a(*gpus("a100", "t4"))) == {"b": NOT_ALL}
@@ -180,7 +180,7 @@ def test_devices_of_other_claims(other: Object, fits: bool) -> None:
     assert ("a" not in verdict([ONE, taken], on_a(*gpus("t4")))) == fits
 
 
-def test_admin_access_takes_what_is_taken() -> None:
+def test_admin_access_may_use_allocated_devices() -> None:
     taken = with_allocation(make_claim("other", make_request("device", "gpu")), make_result("a", "gpu-0"))
     monitor = make_claim("c", make_request("r", "gpu", adminAccess=True, allocationMode="All"))
     assert verdict([monitor, taken], on_a(*gpus("t4", "t4"))) == {"b": NOT_ALL}
@@ -193,7 +193,7 @@ SHAREABLE = make_device("gpu-0", {}, {"memory": "80Gi"}, allowMultipleAllocation
     ("wanted", "fits"),
     [pytest.param("20Gi", True, id="the rest"), pytest.param("21Gi", False, id="too much")],
 )
-def test_shared_devices_have_their_capacity(wanted: str, fits: bool) -> None:
+def test_claims_share_a_devices_capacity(wanted: str, fits: bool) -> None:
     share = make_result("a", "gpu-0", shareID="s", consumedCapacity={"memory": "60Gi"})
     taken = with_allocation(make_claim("other", make_request("device", "gpu")), share)
     claim = make_claim("c", make_request("r", "gpu", capacity={"requests": {"memory": wanted}}))
@@ -226,7 +226,7 @@ def test_counters_are_shared_by_a_pool() -> None:
         pytest.param({}, {"a", "b"}, id="no selection known"),
     ],
 )
-def test_which_nodes_reach_a_slice(selecting: Object, refused_nodes: set[str]) -> None:
+def test_nodes_that_can_use_a_slice(selecting: Object, refused_nodes: set[str]) -> None:
     assert verdict([ONE], make_slice("s", GPU, "pool", *gpus("t4"), **selecting)).keys() == refused_nodes
 
 
@@ -313,7 +313,7 @@ def test_taint_rules() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_claim_is_told(claim: Object, message: str) -> None:
+def test_a_malformed_claim_is_refused_with_the_reason(claim: Object, message: str) -> None:
     assert verdict([claim], on_a(*gpus("t4", "a100")))["a"] == error(message)
 
 
@@ -363,9 +363,7 @@ MADE = {"resourceClaimStatuses": [{"name": "t", "resourceClaimName": "c"}]}
         ),
     ],
 )  # fmt: skip  # a case a line
-def test_claims_that_are_not_ready_keep_the_pod_from_every_node(
-    pod: Object, objects: list[Object], reason: str
-) -> None:
+def test_claims_that_are_not_ready_refuse_every_node(pod: Object, objects: list[Object], reason: str) -> None:
     assert verdict(objects, on_a(*gpus("t4")), pod=pod) == {"a": refused(reason), "b": refused(reason)}
 
 
@@ -412,7 +410,7 @@ def test_binding_conditions(conditions: list[tuple[str, str]], usable: bool) -> 
 @pytest.mark.parametrize(
     ("seconds", "overdue"), [pytest.param(599, False, id="early"), pytest.param(601, True, id="late")]
 )
-def test_binding_conditions_are_waited_for_so_long(seconds: float, overdue: bool) -> None:
+def test_binding_conditions_time_out(seconds: float, overdue: bool) -> None:
     had = with_allocation(ONE, CONDITIONED, allocationTimestamp=TIMESTAMP)
     clock = ManualClock(datetime.fromisoformat(TIMESTAMP).timestamp() + seconds)
     found = refusals(DynamicResourcesFilter(clock=clock), POD, *NODES, CLASS, had)
@@ -429,7 +427,7 @@ def extended(amount: str, *objects: Object, pod: Object | None = None) -> dict[s
     return refusals(RULES, asking, *NODES, plugin, BACKED, on_a(*gpus("t4", "t4")), *objects)
 
 
-def test_a_device_class_may_stand_behind_an_extended_resource() -> None:
+def test_a_device_class_may_provide_an_extended_resource() -> None:
     assert extended("1") == {"b": NOT_ALL}
     insufficient = unresolvable("NodeResourcesFit", "Insufficient example.com/gpu")
     assert extended("2") == {"b": NOT_ALL, "plugin": insufficient}
@@ -451,7 +449,7 @@ def test_init_containers_use_the_devices_of_those_that_come_later() -> None:
     assert extended("", pod=spec)["a"] == NOT_ALL
 
 
-def test_a_claim_for_extended_resources_from_an_earlier_attempt_is_in_the_way() -> None:
+def test_a_claim_for_extended_resources_from_an_earlier_attempt_blocks_the_pod() -> None:
     stale = make_claim("p-extended", make_request("container-0-request-0", "gpu"))
     stale["metadata"] |= {
         "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
@@ -462,5 +460,5 @@ def test_a_claim_for_extended_resources_from_an_earlier_attempt_is_in_the_way() 
     assert set(extended("1", stale).values()) == {refused("cannot schedule extended resource claim")}
 
 
-def test_pods_without_claims_are_let_through() -> None:
+def test_pods_without_claims_pass() -> None:
     assert refusals(DynamicResourcesFilter(), make_pod("p").req(cpu="1").obj(), *NODES, BACKED) == {}

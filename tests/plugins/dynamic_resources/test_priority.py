@@ -1,4 +1,4 @@
-"""DynamicResources: nodes that have what stands first in a prioritized list are preferred."""
+"""DynamicResources, Score: nodes that have earlier alternatives of a prioritized list are preferred."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_scores(claims: list[Object], raw: dict[str, int], normalised: dict[str,
 
 
 def test_nodes_without_the_devices_score_nothing() -> None:
-    """Between filter and prioritize, another pod may have taken them."""
+    """Another pod may have been allocated them between filter and prioritize."""
     taken = with_allocation(make_claim("other", make_request("device", "h100")), make_result("best", "gpu"))
     assert scores(DynamicResourcesScore(), POD.obj(), *CLUSTER, LIST, taken, raw=True) == {
         "best": 0,
@@ -59,7 +59,7 @@ def test_nodes_without_the_devices_score_nothing() -> None:
     }
 
 
-def test_claims_that_are_allocated_count_on_every_node() -> None:
+def test_allocated_claims_score_on_every_node() -> None:
     had = with_allocation(
         make_claim("had", make_prioritized_list("r", make_alternative("x", "t4"), make_alternative("y", "t4"))),
         make_result("elsewhere", "gpu") | {"request": "r/y"},

@@ -51,7 +51,7 @@ FAR_FROM_WEB = make_pod("p").anti_affinity(ZONE, labels=WEB)
             other(app="web", tier="old"),
             other(app="db"),
             True,
-            id="harmless, and none to be near any more",
+            id="harmless, and no longer matching the affinity",
         ),
         pytest.param(
             make_pod("p").label(WEB),
@@ -82,7 +82,7 @@ def test_inter_pod_affinity(pod: PodBuilder, old: PodBuilder | None, new: PodBui
         pytest.param(NEAR_WEB, zoned("a"), zoned("b"), True, id="changes domains"),
         pytest.param(NEAR_WEB, zoned("a"), zoned("a").label(a="b"), False, id="gets another label"),
         pytest.param(NEAR_WEB, zoned("a"), zoned(), True, id="takes those to be near out of all domains"),
-        pytest.param(make_pod("p"), None, zoned("a"), True, id="nobody who minds is on a new one"),
+        pytest.param(make_pod("p"), None, zoned("a"), True, id="no pod that repels it is on a new node"),
         pytest.param(make_pod("p"), zoned("a"), zoned("b"), True, id="takes those that mind elsewhere"),
         pytest.param(make_pod("p"), zoned("a"), None, True, id="goes, with those that mind"),
         pytest.param(FAR_FROM_WEB, None, zoned(), True, id="any node comes, to be far from"),

@@ -1,4 +1,4 @@
-"""InterPodAffinity, Filter: wanted pods, refused pods, and pods that refuse, in stock words."""
+"""InterPodAffinity, Filter: affinity, anti-affinity, and that of placed pods; reasons in upstream's words."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_anti_affinity(pod: PodBuilder, placed: list[PodBuilder], refused: dict[
             make_pod("p").label(WEB).anti_affinity(HOSTNAME, labels=DB),
             [standing("a1", DB).anti_affinity(ZONE, labels=WEB)],
             {"a1": CLASHING, "a2": REFUSED},
-            id="the pod's own terms are told first",
+            id="the pod's own terms are reported first",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_anti_affinity_of_others(pod: PodBuilder, placed: list[PodBuilder], refu
     assert refused_by(pod, *placed) == refused
 
 
-def test_a_nominated_pod_with_anti_affinity_is_reckoned_with_where_terms_matter_at_all() -> None:
+def test_a_nominated_pods_anti_affinity_counts_if_the_predicate_applies() -> None:
     nominated = make_pod("n").nominated("b1").priority(5).anti_affinity(HOSTNAME, labels=WEB)
     refusing = standing("a1", DB).anti_affinity(HOSTNAME, labels=WEB)
     assert refused_by(make_pod("p").label(WEB), nominated, refusing) == {"a1": REFUSED, "b1": REFUSED}

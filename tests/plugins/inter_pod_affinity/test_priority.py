@@ -117,7 +117,7 @@ def test_normalised(placed: list[PodBuilder], want: dict[str, int]) -> None:
     assert scored(InterPodAffinityScore(), pod, *placed, raw=False) == want
 
 
-def test_what_pods_on_unknown_nodes_prefer_counts_nowhere() -> None:
+def test_preferences_of_pods_on_unknown_nodes_do_not_count() -> None:
     ghost: dict[str, Any] = scored(
         InterPodAffinityScore(), make_pod("p").label(WEB), standing("ghost", DB).affinity(ZONE, weight=9, labels=WEB)
     )

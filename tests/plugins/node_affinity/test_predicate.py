@@ -1,4 +1,4 @@
-"""NodeAffinity, Filter: verdicts in stock words."""
+"""NodeAffinity, Filter: verdicts, with reasons in upstream's words."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_node_affinity(pod: Any, fits: set[str]) -> None:
     assert found == dict.fromkeys({"z0", "z1", "z2", "bare"} - fits, AFFINITY)
 
 
-def test_node_affinity_that_names_its_nodes_refuses_the_others_unseen() -> None:
+def test_node_affinity_that_names_nodes_refuses_all_others() -> None:
     pod = make_pod("p").require_node(node_term(expression("rank", "Exists"), fields=[names_field("z1", "bare")])).obj()
     found = refusals(NodeAffinityFilter(), pod, *ZONED)
     assert found["bare"] == AFFINITY
@@ -79,7 +79,7 @@ def test_node_affinity_terms_that_contradict_themselves() -> None:
     }
 
 
-def test_node_affinity_that_the_policy_adds_is_told_apart() -> None:
+def test_added_affinity_has_its_own_reason() -> None:
     added = msgspec.convert({"nodeSelectorTerms": [node_term(expression("rank", "Exists"))]}, NodeSelector)
     found = refusals(NodeAffinityFilter(added), make_pod("p").node_selector({ZONE: "z0"}).obj(), *ZONED)
     assert found["bare"] == unresolvable("NodeAffinity", "node(s) didn't match scheduler-enforced node affinity")

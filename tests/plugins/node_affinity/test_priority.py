@@ -1,4 +1,4 @@
-"""NodeAffinity, Score: as upstream's."""
+"""NodeAffinity, Score: scores equal upstream's."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_node_affinity_adds_up_weights() -> None:
         pytest.param(node_term(fields=[expression("metadata.name", "In", "a", "b")]), id="a field with two values"),
     ],
 )
-def test_a_term_that_cannot_be_read_fails_the_pod_where_nodes_are_scored(term: Object) -> None:
-    """Upstream's PreScore returns an error; it does not run where one node is left."""
+def test_a_malformed_preferred_term_fails_the_pod(term: Object) -> None:
+    """Upstream's PreScore returns an error, but does not run if only one node is left."""
     pod = make_pod("p").prefer_node(1, node_term(expression("disk", "Exists"))).prefer_node(2, term).obj()
     nodes = [make_node("a").label(disk="ssd").obj(), make_node("b").obj()]
     with pytest.raises(RuleFailed, match=r'running PreScore plugin "NodeAffinity": preferred term \[1\]'):

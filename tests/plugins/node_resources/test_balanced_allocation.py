@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: scores as upstream's."""
+"""NodeResourcesBalancedAllocation: scores equal upstream's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def sized(name: str, cpu: str = "4", memory: str = "10000Mi") -> dict[str, Any]:
     return make_node(name).allocatable(cpu=cpu, memory=memory, pods="10").obj()
 
 
-def test_balanced_allocation_prefers_nodes_that_the_pod_evens_out() -> None:
+def test_balanced_allocation_prefers_nodes_that_the_pod_balances() -> None:
     lopsided = make_pod("there").req(cpu="2").node("lopsided").obj()
     pod = make_pod("p").req(memory="5000Mi").obj()
     result = scores(NodeResourcesBalancedAllocation(), pod, sized("lopsided"), sized("even"), lopsided)
@@ -21,5 +21,5 @@ def test_balanced_allocation_prefers_nodes_that_the_pod_evens_out() -> None:
     assert result == {"lopsided": 50 + (50 + 100 - 75) // 2, "even": 50 + (50 + 75 - 100) // 2}
 
 
-def test_balanced_allocation_has_nothing_to_say_of_pods_that_ask_for_nothing() -> None:
+def test_balanced_allocation_does_not_apply_to_pods_without_requests() -> None:
     assert scores(NodeResourcesBalancedAllocation(), make_pod("p").obj(), sized("n")) == {}

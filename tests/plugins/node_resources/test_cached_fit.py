@@ -1,4 +1,4 @@
-"""NodeResourcesFit remembers where a request does not fit; it is where it would not fit if it were asked anew."""
+"""NodeResourcesFit, cached: a cached check refuses the same nodes as a new one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refused(pod: PodInfo, table: Table, names: list[str]) -> dict[str, tuple[str
 
 @pytest.mark.parametrize("backed", [False, True], ids=["device plugins only", "a class stands behind the GPUs"])
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_has_happened_meanwhile(seed: int, backed: bool) -> None:
+def test_a_cached_check_decides_as_a_new_one(seed: int, backed: bool) -> None:
     random, table = Random(seed), Table()
     nodes = {f"n{number}": node(f"n{number}", random) for number in range(NODES)}
     placed: dict[str, tuple[PodInfo, str]] = {}
@@ -82,7 +82,7 @@ def test_whatever_has_happened_meanwhile(seed: int, backed: bool) -> None:
                 assert suppositions == refused(pod, fresh, asked)
 
 
-def test_nodes_that_come_later_and_more_changes_than_are_remembered() -> None:
+def test_a_cached_check_follows_new_nodes_and_many_changes() -> None:
     table, pod = Table(), ASKING[0]
     for number in range(200):
         table.set_node(msgspec.convert(make_node(f"n{number}").capacity(cpu="1", pods="10").obj(), Node))

@@ -1,4 +1,4 @@
-"""Scores that are kept are those that would be worked out anew, whatever has happened to nodes and pods."""
+"""Cached scores equal newly computed ones after any changes of nodes and pods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ASKING = [info("a", cpu="1"), info("b", cpu="500m", memory="1Gi"), info("c", **{
 
 
 class Told:
-    """The same history told to a table that is asked all along, and to tables made anew."""
+    """Applies one history to a table that is read after each step, and builds new tables to compare."""
 
     def __init__(self) -> None:
         self.history: list[tuple[str, Any]] = []
@@ -85,7 +85,7 @@ def scores(rule: Priority, pod: PodInfo, table: Table, names: list[str]) -> Scor
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_they_are_those_of_a_table_made_anew(seed: int) -> None:
+def test_cached_scores_equal_those_of_a_new_table(seed: int) -> None:
     random, told = Random(seed), Told()
     for number in range(NODES):
         told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
@@ -99,7 +99,7 @@ def test_they_are_those_of_a_table_made_anew(seed: int) -> None:
 
 
 @pytest.mark.parametrize("memory", ["1e999999999", "-1e999999999"])
-def test_whatever_a_pod_asks_for_scores_are_0_to_100(memory: str) -> None:
+def test_scores_are_0_to_100_for_any_requests(memory: str) -> None:
     random, told, asking = Random(1), Told(), info("asking", cpu="1", memory=memory)
     for number in range(NODES):
         told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
@@ -111,7 +111,7 @@ def test_whatever_a_pod_asks_for_scores_are_0_to_100(memory: str) -> None:
             assert found is None or (found.min() >= 0 and found.max() <= 100)
 
 
-def test_a_supposition_counts_while_it_lasts() -> None:
+def test_a_hypothetical_pod_counts_while_it_is_placed() -> None:
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(msgspec.convert(make_node("n").obj(), Node))
     before = scores(rule, ASKING[0], table, ["n"])
@@ -121,7 +121,7 @@ def test_a_supposition_counts_while_it_lasts() -> None:
     assert scores(rule, ASKING[0], table, ["n"]) == before
 
 
-def test_neither_many_changes_nor_many_templates_are_a_fault() -> None:
+def test_the_cache_survives_many_changes_and_many_templates() -> None:
     described = msgspec.convert(node("n", Random(2)).obj(), Node)
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(described)

@@ -1,4 +1,4 @@
-"""NodeResourcesFit, Filter: verdicts in stock words."""
+"""NodeResourcesFit, Filter: verdicts, with reasons in upstream's words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ USED = make_pod("used").req(cpu="3", memory="3Gi").node("n").obj()
             make_pod("p").req(cpu="2", memory="2Gi"),
             capacity(),
             unschedulable("NodeResourcesFit", "Insufficient cpu", "Insufficient memory"),
-            id="every reason is told",
+            id="every reason is reported",
         ),
         pytest.param(
             make_pod("p"), capacity(pods="1"), unschedulable("NodeResourcesFit", "Too many pods"), id="too many pods"
@@ -48,7 +48,7 @@ USED = make_pod("used").req(cpu="3", memory="3Gi").node("n").obj()
             make_pod("p").req({"example.com/gpu": "1"}),
             capacity(),
             unresolvable("NodeResourcesFit", "Insufficient example.com/gpu"),
-            id="a resource nobody has",
+            id="a resource that no node has",
         ),
         pytest.param(make_pod("p").req({"example.com/gpu": "0"}), capacity(), None, id="none of it is no request"),
         pytest.param(make_pod("p").req({"unknown": "1"}), capacity(), None, id="a name that is no resource"),
@@ -58,7 +58,7 @@ def test_node_resources_fit(pod: Any, node: dict[str, Any], expected: Any) -> No
     assert refusals(NodeResourcesFitFilter(), pod.obj(), node, USED) == ({"n": expected} if expected else {})
 
 
-def test_ignored_resources_are_not_looked_at() -> None:
+def test_ignored_resources_do_not_count() -> None:
     pod = make_pod("p").req({"example.com/gpu": "1", "other.org/nic": "1"}).obj()
     rule = NodeResourcesFitFilter(frozenset({"example.com/gpu"}), frozenset({"other.org"}))
     assert refusals(rule, pod, capacity()) == {}
@@ -67,7 +67,7 @@ def test_ignored_resources_are_not_looked_at() -> None:
     ).keys() == {"n"}
 
 
-def test_what_is_lacking_is_told_of_any_number_of_resources() -> None:
+def test_any_number_of_lacking_resources_is_reported() -> None:
     kinds = [f"example.com/{number}" for number in range(100)]
     offers = {"all": kinds, "none": [], "first": kinds[1:], "last": kinds[:-1]}
     nodes = [
@@ -83,8 +83,8 @@ def test_what_is_lacking_is_told_of_any_number_of_resources() -> None:
 
 
 @pytest.mark.parametrize(("resource", "kept"), [("cpu", True), ("example.com/gpu", True), ("example.com/none", False)])
-def test_a_check_is_kept_for_the_next_pod_where_nodes_have_what_it_wants(resource: str, kept: bool) -> None:
-    """Of what no node has pods may want names without number."""
+def test_a_check_is_cached_only_if_nodes_offer_the_resources(resource: str, kept: bool) -> None:
+    """Pods may request any number of resources that no node offers."""
     table, rule = table_of(capacity(**{"example.com/gpu": "1"})), NodeResourcesFitFilter()
     first, second = (rule.prepare(pod_info(make_pod(name).req(**{resource: "1"}).obj()), table) for name in "ab")
     assert (first is second) is kept

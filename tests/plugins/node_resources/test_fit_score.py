@@ -38,7 +38,7 @@ def of(strategy: Strategy, *resources: tuple[str, int]) -> NodeResourcesFitScore
         # (50 + 25) / 2 = 37.5: math.Round goes up
         pytest.param(of(FILLING, ("cpu", 1), (GPU, 1)), 38, id="halves go up"),
         pytest.param(of(FILLING, ("memory", 5), ("cpu", 1)), 50, id="a resource with a score of 0 does not count"),
-        pytest.param(of(FILLING, ("example.com/none", 9), ("cpu", 1)), 50, id="nor one that nobody offers"),
+        pytest.param(of(FILLING, ("example.com/none", 9), ("cpu", 1)), 50, id="nor one that no node offers"),
         pytest.param(of(FILLING, ("pods", 9), ("cpu", 1)), 50, id="nor pods, which are no resource to score by"),
         pytest.param(of(FILLING, ("example.com/none", 9)), 0, id="nothing counts"),
         pytest.param(of(least_allocated, ("pods", 9), ("cpu", 1)), 50, id="the others leave pods out too"),
@@ -57,7 +57,7 @@ def test_an_overfull_node_counts_as_full() -> None:
 
 
 @pytest.mark.parametrize("strategy", [FILLING, least_allocated, most_allocated])
-def test_a_resource_that_the_pod_does_not_ask_for_is_left_out_if_it_is_an_extended_one(strategy: Strategy) -> None:
+def test_an_extended_resource_that_the_pod_does_not_request_does_not_count(strategy: Strategy) -> None:
     rule = of(strategy, (GPU, 9), ("cpu", 1))
     assert scores(rule, make_pod("p").req(cpu="2").obj(), node("n")) == {"n": 50}
 
@@ -88,11 +88,11 @@ def test_node_resources_fit(strategy: Any, expected: dict[str, int]) -> None:
     assert scores(NodeResourcesFitScore(strategy), pod, sized("used"), sized("free"), there) == expected
 
 
-def test_node_resources_fit_counts_defaults_for_pods_that_ask_for_nothing() -> None:
+def test_pods_without_requests_count_with_defaults() -> None:
     there = make_pod("there").node("n").obj()
     result = scores(NodeResourcesFitScore(), make_pod("p").obj(), sized("n", cpu="1", memory="1000Mi"), there)
     assert result == {"n": (80 + 60) // 2}
 
 
-def test_node_resources_fit_is_zero_beyond_what_there_is() -> None:
+def test_the_score_is_0_beyond_the_capacity() -> None:
     assert scores(NodeResourcesFitScore(), make_pod("p").req(cpu="9", memory="99Gi").obj(), sized("n")) == {"n": 0}

@@ -57,7 +57,9 @@ def test_node_resources_fit(pod: PodBuilder, old: NodeBuilder | None, new: NodeB
         pytest.param(make_pod("o").node("n1"), {"cpu": 2000, "pods": 0}, False, id="too many pods"),
     ],
 )
-def test_node_resources_fit_when_a_pod_leaves(left: PodBuilder, free: dict[str, int] | None, expected: bool) -> None:
+def test_a_deleted_pod_wakes_pods_that_fit_into_its_room(
+    left: PodBuilder, free: dict[str, int] | None, expected: bool
+) -> None:
     room = None if free is None else lambda priority: free
     assert (
         helped("NodeResourcesFit", info(WANTS_2_CPU), Resource.ASSIGNED_POD, Action.DELETE, info(left), room=room)
@@ -79,7 +81,7 @@ def test_what_is_free_depends_on_the_priority() -> None:
     ("resource", "expected"),
     [pytest.param("cpu", True, id="wanted too"), pytest.param("memory", False, id="not wanted")],
 )
-def test_node_resources_fit_when_another_pod_shrinks(resource: str, expected: bool) -> None:
+def test_a_scaled_down_pod_wakes_pods_that_fit_into_its_room(resource: str, expected: bool) -> None:
     old = info(make_pod("o").node("n1").req({resource: "4"}))
     new = info(make_pod("o").node("n1").req({resource: "1"}))
     action = Action.UPDATE_POD_SCALE_DOWN
@@ -105,7 +107,7 @@ PLAIN, NAMED = (
         pytest.param(WANTS_2_CPU, None, NAMED, False, id="is not wanted"),
     ],
 )
-def test_a_device_class_may_offer_the_resource(
+def test_a_device_class_that_provides_the_resource_wakes_the_pod(
     pod: PodBuilder, old: DeviceClass | None, new: DeviceClass, expected: bool
 ) -> None:
     action = Action.ADD if old is None else Action.UPDATE

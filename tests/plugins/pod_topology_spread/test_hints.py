@@ -73,7 +73,7 @@ def test_pod_topology_spread_and_nodes(
 @pytest.mark.parametrize(
     ("new", "action", "expected"),
     [
-        pytest.param(SPREAD, Action.UPDATE_POD_LABEL, True, id="comes to count itself"),
+        pytest.param(SPREAD, Action.UPDATE_POD_LABEL, True, id="starts to count itself"),
         pytest.param(
             make_pod("p").spread(ZONE, labels=WEB, nodeTaintsPolicy="Honor").toleration("k"),
             Action.UPDATE_POD_TOLERATION,

@@ -1,4 +1,4 @@
-"""PodTopologySpread, Filter: skew between domains in stock words."""
+"""PodTopologySpread, Filter: skew between domains; reasons in upstream's words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = [
 
 
 def web(*names: str, namespace: str = "default") -> list[dict[str, Any]]:
-    """A web pod on each of the named nodes."""
+    """Returns a web pod on each of the named nodes."""
     return [make_pod(f"{name}-{i}", namespace).label(APP).node(name).obj() for i, name in enumerate(names)]
 
 
@@ -77,7 +77,7 @@ SKEWED_A = {"a1": SKEWED, "a2": SKEWED, "bare": UNLABELLED}
             pod().spread(ZONE, labels=APP, minDomains=3),
             web("a1", "b1"),
             {"a1": SKEWED, "a2": SKEWED, "b1": SKEWED, "bare": UNLABELLED},
-            id="with fewer domains than minDomains the fewest are none",
+            id="with fewer domains than minDomains the minimum is 0",
         ),
         pytest.param(
             pod().spread(ZONE, labels=APP, minDomains=2), web("a1", "b1"), ALL_BUT_BARE, id="as many as minDomains"
@@ -146,10 +146,12 @@ HARD_DEFAULT = TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsa
 @pytest.mark.parametrize(
     ("pod", "objects", "refused"),
     [
-        pytest.param(pod(), [make_service("s", APP)], {"a1": SKEWED, "a2": SKEWED}, id="replicas told by a service"),
+        pytest.param(
+            pod(), [make_service("s", APP)], {"a1": SKEWED, "a2": SKEWED}, id="replicas selected by a service"
+        ),
         pytest.param(pod(), [], {}, id="nothing tells the replicas"),
         pytest.param(
-            pod().spread("disk", soft=True), [make_service("s", APP)], {}, id="a pod with constraints of its own"
+            pod().spread("disk", soft=True), [make_service("s", APP)], {}, id="a pod with its own constraints"
         ),
     ],
 )

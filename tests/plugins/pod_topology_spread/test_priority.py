@@ -1,4 +1,4 @@
-"""PodTopologySpread, Score: raw sums and their normalisation as upstream's."""
+"""PodTopologySpread, Score: raw scores and their normalisation equal upstream's."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_normalised(objects: list[dict[str, Any]], want: dict[str, int]) -> None
         pytest.param(pod().spread(ZONE, labels=APP), [A1, B1, SERVICE, *web("a1")], id="hard constraints only"),
     ],
 )
-def test_nothing_to_say(pod: PodBuilder, objects: list[dict[str, Any]]) -> None:
+def test_it_does_not_apply(pod: PodBuilder, objects: list[dict[str, Any]]) -> None:
     assert scores(PodTopologySpreadScore(), pod.obj(), *objects) == {}
 
 

@@ -1,14 +1,14 @@
-"""A listener that remembers."""
+"""A RuleFailures that remembers."""
 
 from __future__ import annotations
 
 
 class OfItsOwnBase(BaseException):
-    """An error whose author has taken the base of what ends a process."""
+    """An error with the base class of those that end a process."""
 
 
 class Remembered:
-    """Every failure that was told: (rule, type of the error)."""
+    """Remembers the failures: (rule, type of the error)."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []

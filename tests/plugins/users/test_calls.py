@@ -1,4 +1,4 @@
-"""A rule's thread: what it returns or raises comes back, and one that hangs is left behind."""
+"""Calls of rules in other threads: results and errors are passed on, and hanging calls are left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def deadline(seconds: float = 60.0) -> Deadline:
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["without an end", "with one"])
-def test_the_rule_s_own_answer_and_error_come_back(ends: bool) -> None:
+def test_the_rules_answer_or_error_is_passed_on(ends: bool) -> None:
     end = deadline() if ends else NO_DEADLINE
 
     def times_out() -> None:
@@ -28,7 +28,7 @@ def test_the_rule_s_own_answer_and_error_come_back(ends: bool) -> None:
         answer_of("Rule", times_out, end)
 
 
-def test_an_interrupt_that_the_rule_itself_raises_is_an_error_of_its_own() -> None:
+def test_a_keyboard_interrupt_raised_by_the_rule_is_its_error() -> None:
     def interrupts() -> None:
         raise KeyboardInterrupt
 
@@ -36,7 +36,7 @@ def test_an_interrupt_that_the_rule_itself_raises_is_an_error_of_its_own() -> No
         answer_of("Rule", interrupts, deadline())
 
 
-def test_rules_that_hang_for_good_are_not_asked_for_ever() -> None:
+def test_calls_that_never_return_are_limited_in_number() -> None:
     end = Event()
     try:
         for _ in range(MAX_RUNNING):

@@ -47,5 +47,5 @@ def test_warm_caches_are_preferred() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, rule in vars(examples).items() if isinstance(rule, RuleFunction)])
-def test_each_is_below_ten_lines(name: str) -> None:
+def test_each_example_is_below_ten_lines(name: str) -> None:
     assert len(inspect.getsource(getattr(examples, name).function).splitlines()) < 10

@@ -33,7 +33,9 @@ def any_keywords(pod: Any, node: Any, **more: Any) -> None: ...
         pytest.param(permit(lambda pod, node: None).unreserve, "node, handle", id="unreserve"),
     ],
 )
-def test_what_is_no_rule_is_refused_with_its_name(decorator: Any, form: str, function: Callable[..., Any]) -> None:
+def test_a_function_with_another_signature_is_refused_by_name(
+    decorator: Any, form: str, function: Callable[..., Any]
+) -> None:
     with pytest.raises(TypeError, match=rf"^{function.__name__} must take \(pod, node\) or \(pod, {form}\)"):
         decorator(function)
 
@@ -52,12 +54,12 @@ class Asynchronous:
 
 
 @pytest.mark.parametrize("function", [asynchronous, generator, partial(asynchronous), Asynchronous()])
-def test_what_answers_later_is_refused(function: Callable[..., Any]) -> None:
+def test_an_async_function_or_generator_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="must return its answer: a rule cannot be an async function or a generator"):
         predicate(function)
 
 
-def test_a_wrapper_that_waits_for_the_answer_is_a_rule() -> None:
+def test_a_synchronous_wrapper_of_an_async_function_is_a_rule() -> None:
     @wraps(asynchronous)
     def waits(pod: Any, node: Any) -> bool:
         return asyncio.run(asynchronous(pod, node))
@@ -65,7 +67,7 @@ def test_a_wrapper_that_waits_for_the_answer_is_a_rule() -> None:
     assert predicate(waits)(None, None)
 
 
-def test_what_takes_back_takes_no_arguments_that_the_rule_has_not() -> None:
+def test_unreserve_may_not_take_arguments_that_the_rule_lacks() -> None:
     @reserve
     def take(pod: Any, node: Any, *, licence: str) -> None: ...
 
@@ -86,7 +88,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Licences:
-    """Knows what is left."""
+    """A client of a licence server."""
 
     def __call__(self, pod: Any, node: Any, *, share: Share = 0.5) -> bool:
         """Asks."""
@@ -116,15 +118,13 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
             partial(partial(with_client, None), share=0.5), "with_client", "Asks the client.", id="of another"
         ),
         pytest.param(partial(wrapped, None, share=0.5), "with_client", "Asks the client.", id="of a wrapper"),
-        pytest.param(Licences(), "Licences", "Knows what is left.", id="an object that can be called"),
+        pytest.param(Licences(), "Licences", "A client of a licence server.", id="an object that can be called"),
         pytest.param(Licences().left, "left", "Asks.", id="a bound method"),
         pytest.param(partial(Licences().left), "left", "Asks.", id="a partial of a bound method"),
         pytest.param(lambda pod, node, *, share=0.5: True, "<lambda>", None, id="a lambda"),
     ],
 )
-def test_anything_that_can_be_called_may_be_a_rule(
-    decorator: Any, function: Callable[..., Any], name: str, doc: str | None
-) -> None:
+def test_any_callable_can_be_a_rule(decorator: Any, function: Callable[..., Any], name: str, doc: str | None) -> None:
     made = decorator(function)
     assert (made.__name__, made.__module__, made.__doc__, made.columns) == (name, __name__, doc, False)
     assert repr(made).endswith(f"Function {__name__}:{name}>")

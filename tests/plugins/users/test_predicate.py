@@ -1,4 +1,4 @@
-"""@predicate: what functions may answer, what becomes of the answers, and that nothing fails open."""
+"""@predicate: the answers of functions become verdicts, and a failure never lets a pod pass."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused(function: Callable[..., object], **options: Any) -> dict[str, Refusa
         pytest.param([], FAILED, id="a list"),
     ],
 )
-def test_answers_of_a_function_of_pod_and_node(answer: object, expected: Refusal | None) -> None:
+def test_a_function_of_pod_and_node_may_return(answer: object, expected: Refusal | None) -> None:
     wanted = dict.fromkeys(["n0", "n1", "n2"], expected) if expected else {}
     assert refused(lambda pod, node: answer) == wanted
 
@@ -76,13 +76,13 @@ def test_each_node_gets_its_own_answer() -> None:
         pytest.param(None, dict.fromkeys(["n0", "n1", "n2"], FAILED), id="nothing"),
     ],
 )
-def test_answers_of_a_function_of_columns(answer: object, expected: dict[str, Refusal]) -> None:
+def test_a_function_of_columns_may_return(answer: object, expected: dict[str, Refusal]) -> None:
     assert refused(lambda pod, table, rows: answer) == expected
 
 
 @pytest.mark.parametrize("form", ["of nodes", "of columns"])
-def test_reasons_beyond_the_most_that_are_told_share_one(form: str) -> None:
-    """Each costs a column of all nodes: in a cluster of thousands, one for each node would be gigabytes."""
+def test_reasons_beyond_the_maximum_share_one(form: str) -> None:
+    """Each reason costs a column of all nodes: with thousands of nodes, one reason per node would need gigabytes."""
     functions: Mapping[str, Callable[..., object]] = {
         "of nodes": lambda pod, node: f"{node.name} was too far away",
         "of columns": lambda pod, table, rows: {f"{table.nodes.names[r]} was too far away": rows == r for r in rows},
@@ -98,7 +98,7 @@ def test_reasons_beyond_the_most_that_are_told_share_one(form: str) -> None:
     assert (len(others), len(set(found.values()))) == (20, MAX_REASONS + 1)
 
 
-def test_what_raises_on_one_node_refuses_that_node() -> None:
+def test_an_exception_for_one_node_refuses_that_node() -> None:
     failures = Remembered()
     rule = predicate(lambda pod, node: 1 / int(node.labels["i"]) > 0).rule("mine", {}, failures)
     assert refusals(rule, POD, *NODES) == {"n0": FAILED}
@@ -108,7 +108,7 @@ def test_what_raises_on_one_node_refuses_that_node() -> None:
 @pytest.mark.parametrize(
     "error", [SystemExit(3), GeneratorExit(), CancelledError(), OfItsOwnBase()], ids=lambda error: type(error).__name__
 )
-def test_what_would_end_the_asker_is_a_failure_like_any_other(error: BaseException) -> None:
+def test_sys_exit_is_a_failure_of_the_rule(error: BaseException) -> None:
     def ends(pod: object, node: object) -> None:
         raise error
 
@@ -117,7 +117,7 @@ def test_what_would_end_the_asker_is_a_failure_like_any_other(error: BaseExcepti
         refusals(predicate(ends).rule("mine", {}, RaisedFailures()), POD, *NODES)
 
 
-def test_ctrl_c_is_no_failure_of_the_rule() -> None:
+def test_ctrl_c_is_not_a_failure_of_the_rule() -> None:
     def interrupted(pod: object, node: object) -> None:
         raise KeyboardInterrupt
 
@@ -125,7 +125,7 @@ def test_ctrl_c_is_no_failure_of_the_rule() -> None:
         refused(interrupted)
 
 
-def test_a_failure_on_many_nodes_is_told_once() -> None:
+def test_a_failure_on_many_nodes_is_reported_once() -> None:
     failures = Remembered()
     rule = predicate(lambda pod, node: node.nonesuch).rule("mine", {}, failures)
     assert refusals(rule, POD, *NODES) == dict.fromkeys(["n0", "n1", "n2"], FAILED)
@@ -133,7 +133,7 @@ def test_a_failure_on_many_nodes_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("columns", [False, True])
-def test_evicting_pods_may_help_only_where_the_rule_says_that_it_sees_them(columns: bool) -> None:
+def test_evictions_help_only_if_the_rule_says_that_it_sees_pods(columns: bool) -> None:
     functions: list[Callable[..., object]] = [lambda pod, node: "full", lambda pod, table, rows: {"full": rows >= 0}]
     blind, seeing = refused(functions[columns]), refused(functions[columns], sees_pods=True)
     assert blind["n0"] == unresolvable("mine", "full")
@@ -141,7 +141,7 @@ def test_evicting_pods_may_help_only_where_the_rule_says_that_it_sees_them(colum
 
 
 @pytest.mark.parametrize("sees_pods", [False, True])
-def test_preemption_asks_again_where_pods_count(sees_pods: bool) -> None:
+def test_preemption_calls_a_rule_again_if_it_sees_pods(sees_pods: bool) -> None:
     table = table_of(*NODES)
     rule = predicate(sees_pods=sees_pods)(lambda pod, node: True).rule("mine", {}, RaisedFailures())
     check = rule.prepare(pod_info(POD), table)
@@ -149,7 +149,7 @@ def test_preemption_asks_again_where_pods_count(sees_pods: bool) -> None:
     assert check.sees_pods is sees_pods
 
 
-def test_a_plain_function_sees_only_nodes_that_still_stand() -> None:
+def test_a_function_is_called_only_for_nodes_that_no_earlier_rule_refused() -> None:
     seen: list[str] = []
 
     def watching(pod: Any, node: Any) -> bool:

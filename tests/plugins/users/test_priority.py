@@ -1,4 +1,4 @@
-"""@priority: numbers become 0..100, and a rule that fails has no opinion."""
+"""@priority: numbers become 0..100, and a failing rule is ignored."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_numbers(answers: list[object], normalise: bool, expected: list[int], co
         pytest.param([1, float("inf"), 2], id="endless"),
     ],
 )
-def test_what_is_no_number_is_no_opinion(answers: list[object]) -> None:
+def test_an_answer_that_is_not_a_number_is_ignored(answers: list[object]) -> None:
     assert scored(answers) == []
 
 
@@ -70,7 +70,7 @@ def _ends(pod: object, node: object) -> float:
         pytest.param(lambda pod, table, rows: np.zeros(2), id="too few"),
     ],
 )
-def test_what_fails_is_no_opinion_and_is_told_once(function: Callable[..., object]) -> None:
+def test_a_failing_priority_is_ignored_and_reported_once(function: Callable[..., object]) -> None:
     failures = Remembered()
     assert scores(priority(function).rule("mine", {}, failures), POD, *NODES) == {}
     assert len(failures.told) == 1
@@ -84,7 +84,7 @@ def test_what_fails_is_no_opinion_and_is_told_once(function: Callable[..., objec
         pytest.param("x" * 1000, "not 'xxxxxxxxxxxx...xxxxxxxxxxxxx'", id="a long text"),
     ],
 )
-def test_what_fails_names_the_answer(answer: object, told: str) -> None:
+def test_a_failure_names_the_answer(answer: object, told: str) -> None:
     messages: list[str] = []
 
     class Listening(Remembered):

@@ -1,4 +1,4 @@
-"""A rule reaches the process that decides by it, and none once it is replaced, or offline."""
+"""`wake` reaches the process that uses the rule, but not after the rule was replaced, and not offline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def profiles(**rules: PredicateFunction[..., Any]) -> Profiles:
     return Profiles([Profile("p", [rule.rule(name, {}, RaisedFailures()) for name, rule in rules.items()], [])])
 
 
-def test_a_wake_reaches_the_process_with_each_name_of_the_rule() -> None:
+def test_a_wake_is_passed_on_with_each_name_of_the_rule() -> None:
     rule, heard = made(), list[str]()
     put_in_force(profiles(a=rule, b=rule, other=made()).all, heard.append)
     rule.wake()
@@ -26,7 +26,7 @@ def test_a_wake_reaches_the_process_with_each_name_of_the_rule() -> None:
     assert heard == ["a", "b"]
 
 
-def test_offline_a_wake_reaches_nobody() -> None:
+def test_a_wake_does_nothing_offline() -> None:
     rule = made()
     cluster = Cluster.from_objects([make_node("n").obj()], profiles(a=rule))
     assert not cluster.decide(make_pod("p").obj()).feasible
@@ -34,7 +34,7 @@ def test_offline_a_wake_reaches_nobody() -> None:
     assert not rule.in_force
 
 
-def test_a_rule_that_is_replaced_reaches_nobody_and_one_that_stays_does() -> None:
+def test_a_wake_of_a_replaced_rule_does_nothing() -> None:
     replaced, stays, heard = made(), made(), list[str]()
     before, now = profiles(a=replaced, b=stays), profiles(a=made(), c=stays)
     put_in_force(before.all, heard.append)

@@ -56,7 +56,7 @@ def csi_node(**limits: int) -> CSINode:
         pytest.param(make_pod("p").volume("v", EPHEMERAL), claim("p-v"), True, id="made"),
     ],
 )
-def test_a_claim_comes(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
+def test_a_new_claim_wakes_the_pods_that_use_it(pod: PodBuilder, came: PersistentVolumeClaim, expected: bool) -> None:
     assert helped("VolumeBinding", info(pod), Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, None, came) is expected
 
 

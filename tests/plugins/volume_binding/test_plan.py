@@ -1,4 +1,4 @@
-"""The plan for a chosen node says what the filter found there."""
+"""The plan for a chosen node agrees with the filter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = [node_term(expression(ZONE, "In", "z0"))]
 
 
 def planned(node: str, pod: Object, *objects: Object) -> tuple[dict[str, str], list[str]] | Refusal:
-    """(claim -> volume, claims to provision)."""
+    """Returns (claim -> volume, claims to provision)."""
     table = table_of(*NODES, CLASS, *objects)
     plan = plan_volumes(pod_info(pod), table, table.nodes.row_of[node])
     if isinstance(plan, Refusal):
@@ -49,7 +49,7 @@ def test_the_smallest_volume_that_fits() -> None:
     assert planned("b", make_pod("p").pvc("c").obj(), claim, *volumes) == ({"c": "v2"}, [])
 
 
-def test_a_volume_kept_for_the_claim_goes_before_smaller_ones() -> None:
+def test_a_volume_reserved_for_the_claim_is_preferred_to_smaller_ones() -> None:
     volumes = [make_pv("kept", storage_class="s", storage="9Gi", claim="default/c"), make_pv("v", storage_class="s")]
     assert planned("b", make_pod("p").pvc("c").obj(), make_pvc("c", storage_class="s"), *volumes) == ({"c": "kept"}, [])
 

@@ -1,4 +1,4 @@
-"""VolumeBinding: bound volumes in reach, waiting claims served by free volumes or by provisioning."""
+"""VolumeBinding, Filter: bound volumes must be accessible; delayed claims need a free volume or provisioning."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def changed(obj: Object, part: str, **fields: Any) -> Object:
 
 
 def reasons(pod: Object, *objects: Object) -> dict[str, list[str]]:
-    """Node name -> reasons; all of them are final."""
+    """Returns node name -> reasons, and checks that all refusals are final."""
     found = refusals(VolumeBindingFilter(), pod, *NODES, *objects)
     assert all(refusal == unresolvable("VolumeBinding", *refusal.reasons) for refusal in found.values())
     return {node: list(refusal.reasons) for node, refusal in found.items()}
@@ -82,7 +82,7 @@ def claim(**spec: Any) -> Object:
         ),
     ],
 )
-def test_claims_that_nothing_can_be_done_about(objects: list[Object], reason: str) -> None:
+def test_unusable_claims_refuse_every_node(objects: list[Object], reason: str) -> None:
     assert reasons(POD, *objects) == {node: [reason] for node in EVERYWHERE}
 
 
@@ -131,7 +131,7 @@ def test_bound_volumes(terms: list[Object], refused: set[str]) -> None:
     assert reasons(POD, make_pvc("c", volume="v"), volume) == {node: [NODE_CONFLICT] for node in refused}
 
 
-def test_a_volume_that_is_gone() -> None:
+def test_a_bound_volume_that_does_not_exist() -> None:
     pod = make_pod("p").pvc("d").pvc("c").obj()
     objects = [make_pvc("c", volume="gone"), make_pvc("d", volume="v"), make_pv("v", node_terms=in_zone("z0"))]
     assert reasons(pod, *objects) == {"n0": [VOLUME_MISSING], "n1": [NODE_CONFLICT], "n2": [NODE_CONFLICT]}
@@ -280,7 +280,7 @@ def test_capacity(tells: bool, capacities: list[tuple[str | None, Object]], refu
     assert reasons(POD, *objects) == {node: [NOT_ENOUGH_SPACE] for node in refused}
 
 
-def test_all_that_is_wrong_is_told() -> None:
+def test_all_conflicts_of_a_node_are_reported() -> None:
     pod = make_pod("p").pvc("b").pvc("c").obj()
     far = [make_pvc("b", volume="v"), make_pv("v", node_terms=in_zone("z0"), claim="default/b")]
     assert reasons(pod, *far, claim(), STATIC) == {

@@ -1,4 +1,4 @@
-"""VolumeBinding's scores: the share of free volumes, or of pools, that a pod would use."""
+"""VolumeBinding, Score: the share of free volumes or pools that a pod would use."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_classes_count_alike_and_halves_are_rounded_up() -> None:
     assert (found["n0"], found["n1"]) == (38, 98)  # 37.5 of 50 and 25; 98 of 99 and 97
 
 
-def test_where_a_volume_is_found_pools_do_not_count() -> None:
+def test_pools_do_not_count_if_a_volume_matches() -> None:
     pod = make_pod("p").pvc("c").pvc("d").obj()
     other = make_pvc("d", storage_class="t", storage="3Gi")
     objects = [free("v", "2Gi", "z0"), pool("z0", "300Gi", storage_class="t")]
     assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, CLAIM, other, *objects)["n0"] == 50
 
 
-def test_the_shape_says_what_is_best() -> None:
+def test_the_shape_determines_the_best_utilization() -> None:
     objects = [free("v", "1Gi", "z0"), free("w", "4Gi", "z1")]
     found = scores(VolumeBindingScore(MOST_USED), POD, *NODES, *CLASSES, CLAIM, *objects)
     assert (found["n0"], found["n1"]) == (100, 25)
@@ -87,5 +87,5 @@ def test_the_shape_says_what_is_best() -> None:
         pytest.param(POD, [], id="a claim that is missing"),
     ],
 )
-def test_nothing_to_say(pod: Object, objects: list[Object]) -> None:
+def test_it_does_not_apply(pod: Object, objects: list[Object]) -> None:
     assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, *objects) == {}
