@@ -59,7 +59,6 @@ UNFINISHED: tuple[str, ...] = (
     "extender/offline",
     "extender/plugins",
     "extender/preemption",
-    "extender/queue",
     "extender/runtime",
     "extender/scheduler",
     "extender/table",

@@ -126,7 +126,7 @@ class SchedulerProcess(CacheProcess):
         self._loop = compose_loop(rules.cycles, cache, ports, metrics, clock, *waits, self._limit)
         queue = self._loop.queue
         put_in_force(rules.profiles.all, queue.wake)
-        metrics.observe_queue(Waiting(queue.pending, queue.refused, writers.waiting))
+        metrics.observe_queue(Waiting(queue.pending, queue.rejections, writers.waiting))
         self._cpu, self._keep_to_one_cpu = OneCpu(LinuxCpus(), clock), options.one_cpu
         self._tickers, self._modeler = self._tickers_of(clock), Modeler(cache, queue, clock, rules.cycles)
         self._pages = self._page_server(asdict(options))

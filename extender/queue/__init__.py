@@ -1,8 +1,8 @@
-"""The scheduling queue, as upstream's backend/queue: which pod is tried next, and which event brings back which pod.
+"""The scheduling queue: which pod is tried next, and when a rejected pod is tried again.
 
-In come waiting pods and cluster events, by `PriorityQueue.add`, `delete` and `move`; out goes one pod after the other,
-by `pop`, and each comes back by `add_unschedulable` or ends by `done`. Time is passed in as a clock, and nobody is
-called but the PreEnqueue rules and the queueing hints. Begin with priority_queue.py, which draws the way of a pod;
-sub_queues.py has the four tiers, unschedulable.py the index from events to pods, in_flight.py the events that come
-while pods are being scheduled.
+In: waiting pods and cluster events, by `PriorityQueue.add`, `delete` and `move`. Out: one pod after the other by
+`pop`; it comes back by `add_unschedulable`, or leaves by `done`. The clock is passed in, and the queue calls nothing
+but PreEnqueue rules and queueing hints. Start with priority_queue.py, which draws the way of a pod. sub_queues.py has
+the four tiers, unschedulable.py the index from events to pods, in_flight.py the events that arrive during an attempt.
+Source: upstream backend/queue.
 """

@@ -1,4 +1,4 @@
-"""A heap from which any pod can be taken out, and the pods that back off before they are tried again.
+"""A heap from which any pod can be removed, and the pods that back off before they are tried again.
 
 Source: upstream backend/queue/backoff_queue.go (KEP-5142: ordering windows, popping while idle).
 """
@@ -10,73 +10,86 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from extender.queue.queued_pod import QueuedPod
 
 Order = Callable[[QueuedPod], tuple[float, ...]]
 _SLACK = 64
 WINDOW_SECONDS = 1.0
-"""Backoffs that end within one window end together, the highest priority first; the queue is flushed as often."""
+"""Backoffs that end within the same window end together; the queue is flushed once per window."""
 _ENOUGH_DOUBLINGS = 62
 
 
-class Heap:
-    """Pods in the order of `order`; equal ones in the order of their arrival.
+class _Member(NamedTuple):
+    """A pod in a heap, and the number of the push that added its valid entry."""
 
-    A pod that is taken out leaves its entry behind, which is skipped later: that is cheaper than sifting the heap.
+    push: int
+    pod: QueuedPod
+
+
+class Heap:
+    """Pods sorted by `order`, equal ones by their arrival.
+
+    A pod that is removed leaves its entry in the heap, where it is skipped later: that is cheaper than sifting.
     """
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._entries: list[tuple[tuple[float, ...], int, str]] = []
-        self._pods: dict[str, tuple[int, QueuedPod]] = {}
-        self._pushed = 0
+        self._pods: dict[str, _Member] = {}
+        self._pushes = 0
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return (pod for _, pod in self._pods.values())
+        return (member.pod for member in self._pods.values())
 
     def get(self, uid: str) -> QueuedPod | None:
-        held = self._pods.get(uid)
-        return held[1] if held else None
+        member = self._pods.get(uid)
+        return member.pod if member else None
 
     def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or moves it to its present place in the order."""
-        self._pushed += 1
-        self._pods[pod.uid] = (self._pushed, pod)
-        heapq.heappush(self._entries, (self._order(pod), self._pushed, pod.uid))
+        """Adds the pod, or moves it to where it belongs now."""
+        self._pushes += 1
+        self._pods[pod.uid] = _Member(self._pushes, pod)
+        heapq.heappush(self._entries, (self._order(pod), self._pushes, pod.uid))
         if len(self._entries) > 2 * len(self._pods) + _SLACK:
             self._compact()
 
     def remove(self, uid: str) -> QueuedPod | None:
-        held = self._pods.pop(uid, None)
-        return held[1] if held else None
+        member = self._pods.pop(uid, None)
+        return member.pod if member else None
 
     def peek(self) -> QueuedPod | None:
         """Returns the pod that goes first."""
         while self._entries:
-            _, pushed, uid = self._entries[0]
-            held = self._pods.get(uid)
-            if held and held[0] == pushed:
-                return held[1]
+            _, push, uid = self._entries[0]
+            member = self._pods.get(uid)
+            if member and member.push == push:
+                return member.pod
             heapq.heappop(self._entries)
         return None
 
     def pop(self) -> QueuedPod | None:
-        """Takes out the pod that goes first."""
+        """Removes the pod that goes first; returns it."""
         pod = self.peek()
         return self.remove(pod.uid) if pod else None
 
     def _compact(self) -> None:
-        self._entries = [entry for entry in self._entries if (held := self._pods.get(entry[2])) and held[0] == entry[1]]
+        """Drops the entries of pods that were removed or moved."""
+        self._entries = [
+            (order, push, uid)
+            for order, push, uid in self._entries
+            if (member := self._pods.get(uid)) and member.push == push
+        ]
         heapq.heapify(self._entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The duration of a pod's wait: doubled with each refusal, or with each error in a row after an error.
+    """The duration of a pod's backoff, which doubles with each rejection, or with each error in a row.
 
     With `max_seconds` 0 no pod backs off.
     """
@@ -85,62 +98,62 @@ class Backoff:
     max_seconds: float = 10.0
 
     def duration_seconds(self, count: int) -> float:
-        """Returns the wait after `count` refusals or errors."""
+        """Returns the backoff after `count` rejections or errors."""
         if not count:
             return 0.0
         return min(self.max_seconds, self.initial_seconds * 2.0 ** min(count - 1, _ENOUGH_DOUBLINGS))
 
     def expires_at(self, pod: QueuedPod) -> float:
-        """Returns the start of the window in which the pod's wait ends; minus infinity where it need not wait."""
+        """Returns the start of the window in which the backoff ends; minus infinity without a backoff."""
         count = pod.consecutive_errors or pod.unschedulable_count
         if not count or not self.max_seconds:
             return -math.inf
         return _window(pod.timestamp + self.duration_seconds(count))
 
     def is_over(self, pod: QueuedPod, now: float) -> bool:
-        """Returns whether the window in which the wait ends has passed."""
+        """Returns True if the window in which the backoff ends has passed."""
         return self.expires_at(pod) < _window(now)
 
 
 class BackoffQueue:
-    """The pods that were refused, and apart from them those whose attempt ended in an error.
+    """The pods that back off, rejected ones apart from those whose attempt ended in an error.
 
-    The refused may be popped early while no pod is active; the others spare a server that is in trouble.
+    Rejected pods may be popped early while no pod is active. The others may not, because a server may be in trouble.
     """
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        self._refused = Heap(lambda pod: (backoff.expires_at(pod), *pod.order))
+        self._rejected = Heap(lambda pod: (backoff.expires_at(pod), *pod.order))
         self._failed = Heap(lambda pod: (backoff.expires_at(pod),))
 
     def __len__(self) -> int:
-        return len(self._refused) + len(self._failed)
+        return len(self._rejected) + len(self._failed)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return chain(self._refused, self._failed)
+        return chain(self._rejected, self._failed)
 
     def get(self, uid: str) -> QueuedPod | None:
-        return self._refused.get(uid) or self._failed.get(uid)
+        return self._rejected.get(uid) or self._failed.get(uid)
 
     def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or moves it to its present place in the order."""
-        (self._refused if pod.rejection.rules else self._failed).add(pod)
+        """Adds the pod, or moves it to where it belongs now."""
+        (self._rejected if pod.rejection.rules else self._failed).add(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        return self._refused.remove(uid) or self._failed.remove(uid)
+        return self._rejected.remove(uid) or self._failed.remove(uid)
 
     @property
     def can_pop(self) -> bool:
-        """True while a pod may be tried before its time."""
-        return bool(self._refused)
+        """True if a pod may be tried before its backoff ends."""
+        return bool(self._rejected)
 
     def pop(self) -> QueuedPod | None:
-        """Takes out the pod whose wait ends first, of those that were refused."""
-        return self._refused.pop()
+        """Removes the rejected pod whose backoff ends first; returns it."""
+        return self._rejected.pop()
 
     def pop_completed(self, now: float) -> Iterator[QueuedPod]:
-        """Takes out the pods whose wait is over, one after the other."""
-        for heap in (self._refused, self._failed):
+        """Removes the pods whose backoff has ended, and yields each."""
+        for heap in (self._rejected, self._failed):
             while (pod := heap.peek()) and self._backoff.is_over(pod, now):
                 heap.pop()
                 yield pod

@@ -1,7 +1,7 @@
 """The pods that are being scheduled or bound, and the events since each of them was popped.
 
-Without them an event that comes while a pod is being refused would be lost on it. Source: upstream active_queue.go
-(inFlightPods, inFlightEvents).
+An event that arrives during a pod's attempt may make room for the pod after the attempt has looked. It is recorded, so
+that a pod which is given back is tried again. Source: upstream active_queue.go (inFlightPods, inFlightEvents).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ class Flight:
     """One pod's attempt.
 
     Attributes:
-        started: the number of changes that had been recorded when it was popped.
-        latest: the pod as the watch last described it.
-        own: the changes of this pod alone.
-        activated: it is to be tried again at once.
-        gone: it was deleted, or bound by somebody.
-        woken_by: the rules that have since said that pods which they refused may fit now.
-        returned: it was gone and waits again, as after a restoration of the API server: the attempt does not end it.
+        started: the number of changes that had been recorded when the pod was popped.
+        latest: the pod as the watch last showed it.
+        own: the changes that concern only this pod.
+        activated: True if the pod is to be tried again without waiting for an event.
+        gone: True if the pod was deleted, or bound by another scheduler.
+        woken_by: the rules that said during the attempt that pods which they rejected may fit now.
+        returned: True if the pod was gone and waits again, as after the API server was restored from a copy. Then the
+            end of the attempt does not remove it.
     """
 
     pod: QueuedPod
@@ -40,14 +41,15 @@ class Flight:
     returned: bool = False
 
     def update(self, info: PodInfo) -> None:
-        """Records that the pod was modified while it is being scheduled."""
+        """Records that the pod was modified during its attempt."""
         self.own += [Change(event, self.latest, info) for event in pod_events(self.latest, info, target=True)]
         self.latest = info
-        self.returned, self.gone = self.returned or self.gone, False
+        self.returned = self.returned or self.gone
+        self.gone = False
 
 
 class InFlight:
-    """The attempts under way in the order of their start, and the changes since the first of them."""
+    """The current attempts in the order of their start, and the changes since the first of them began."""
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
@@ -63,50 +65,51 @@ class InFlight:
 
     @property
     def recorded(self) -> int:
-        """The number of changes that are kept."""
+        """The number of recorded changes."""
         return len(self._changes)
 
     def get(self, uid: str) -> Flight | None:
         return self._flights.get(uid) or self._not_recording.get(uid)
 
     def start(self, pod: QueuedPod) -> None:
-        """Begins the attempt of a pod that was popped."""
+        """Starts the attempt of a pod that was popped."""
         self._flights[pod.uid] = Flight(pod, self._dropped + len(self._changes), pod.info)
 
     def record(self, change: Change) -> None:
-        """Keeps a change for every attempt that records them."""
+        """Records a change for every attempt that records changes."""
         if self._flights:
             self._changes.append(change)
 
     def wake(self, rule: str) -> None:
-        """Notes for every attempt that the rule may let pass now what it has just refused."""
+        """Records, for each pod in flight, that this rule may now accept a pod it has rejected."""
         for flight in self._flights.values():
             flight.woken_by.add(rule)
 
     def wake_all(self) -> None:
-        """Has every pod that is given back tried again, also one that a rule of Permit is rejecting."""
+        """Activates every pod in flight, also one that a Permit rule is rejecting."""
         for flight in chain(self._flights.values(), self._not_recording.values()):
             flight.activated = True
 
     def changes_during(self, flight: Flight) -> Iterator[Change]:
-        """Yields the changes since this attempt began, until its recording was stopped."""
+        """Yields the changes since this attempt began, up to `stop_recording_events`."""
         if flight.pod.uid in self._not_recording:
             return iter(flight.own)
         return chain(flight.own, islice(self._changes, flight.started - self._dropped, None))
 
     def stop_recording_events(self, uid: str) -> None:
-        """Ends the recording for an attempt that may take long: later changes do not matter to it."""
+        """Stops recording changes for an attempt that may take long, and to which later ones do not matter."""
         flight = self._flights.get(uid)
         if flight is not None:
             flight.own = list(self.changes_during(flight))
             self._not_recording[uid] = flight
-            self._leave(uid)
+            self._end_recording(uid)
 
     def end(self, uid: str) -> Flight | None:
-        """Ends the attempt, and drops the changes that no other needs."""
-        return self._not_recording.pop(uid, None) or self._leave(uid)
+        """Ends the attempt; returns it."""
+        return self._not_recording.pop(uid, None) or self._end_recording(uid)
 
-    def _leave(self, uid: str) -> Flight | None:
+    def _end_recording(self, uid: str) -> Flight | None:
+        """Removes an attempt that records changes, and the changes that no other attempt needs."""
         flight = self._flights.pop(uid, None)
         oldest = next(iter(self._flights.values()), None)
         needed_from = oldest.started if oldest else self._dropped + len(self._changes)

@@ -1,17 +1,17 @@
-"""The scheduling queue: which pod is tried next, and what brings back the pods that could not be placed.
+"""The scheduling queue: which pod is tried next, and when a rejected pod is tried again.
 
-                                      no event may help
-    add --> ACTIVE                 .--------------------> UNSCHEDULABLE --.
-              |                    |                                      | an event may help,
-              |-- pop --> in flight -- refused --.                        | or it waited for too long
-              |                 |                v                        v
-              |                 '--> done       BACKOFF, or ACTIVE where it need not back off
-              |                                  |
-              '------------- the wait is over ---'
+                                       no event may help
+    add --> ACTIVE                  .--------------------> UNSCHEDULABLE --.
+              |                     |                                      | an event may help,
+              |-- pop --> in flight -- rejected --.                        | or it waited too long
+              |                 |                 v                        v
+              |                 '--> done       BACKOFF, or ACTIVE if it need not back off
+              |                                   |
+              '--------- the backoff ends --------'
 
-A pod on its way into BACKOFF or ACTIVE goes to GATED instead where a PreEnqueue rule does not admit it. A pod is in one
-tier, or in flight. Source: upstream backend/queue/scheduling_queue.go (PriorityQueue) with its default feature gates:
-pods go one by one, for pod groups (GenericWorkload) are off.
+A pod that enters BACKOFF or ACTIVE goes to GATED instead if a PreEnqueue rule does not admit it. Each pod is in one
+tier or in flight. Source: upstream backend/queue/scheduling_queue.go (PriorityQueue) with its default feature gates,
+in which pod groups (GenericWorkload) are off and pods are tried one by one.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.queue.backoff import Backoff
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.queued_pod import ERROR, QueuedPod, Rejection, Tier
-from extender.queue.sub_queues import Helped, PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
+from extender.queue.sub_queues import HelpedPod, PreEnqueue, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0
-BACKLOG = 50
-PART, LET_IN_SECONDS = 500, 0.0002
+BACKLOG = 50  # ready pods, more than are tried in an instant
+PART = 500  # pods that are moved under one lock
+YIELD_SECONDS = 0.0002
 
 
 class PriorityQueue:
-    """All pods that wait to be scheduled and those that are being scheduled; safe for any number of threads.
+    """All pods that wait to be scheduled or are being scheduled. Thread-safe.
 
-    Its owner calls `flush_backoff` every second (backoff.WINDOW_SECONDS) and `flush_unschedulable` every 30.
+    The owner calls `flush_backoff` every second (backoff.WINDOW_SECONDS) and `flush_unschedulable` every 30 seconds.
 
     Args:
-        interests: rule -> the events that may help the pods it refused.
-        pre_enqueue: the rules that a pod must pass before it is tried.
-        max_unschedulable_seconds: a pod that has waited longer for an event is tried anyway.
+        interests: the events that may help the pods that a rule rejected, by rule.
+        pre_enqueue: the rules that must admit a pod before it is tried.
+        max_unschedulable_seconds: a pod that has waited longer for an event is tried without one.
 
     Attributes:
-        lock: held by every method; whoever holds it sees the queue and the cache at one moment.
+        lock: held by every method; a caller that holds it sees the queue and the cache at one moment.
     """
 
     def __init__(
@@ -68,38 +69,40 @@ class PriorityQueue:
         backoff: Backoff = Backoff(),  # noqa: B008  frozen
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        self._clock, self._max_unschedulable_seconds = clock, max_unschedulable_seconds
+        self._clock = clock
+        self._max_unschedulable_seconds = max_unschedulable_seconds
         self.lock = threading.Condition()
         self._closed = threading.Event()
         self._hints = QueueingHints(interests, telemetry.rule_failed)
         self._tiers = SubQueues(self._hints, pre_enqueue, backoff, telemetry, self.lock.notify)
         self._in_flight = InFlight()
 
-    # ---- waiting pods, as the watch describes them
+    # ---- waiting pods, as the watch shows them
 
     def add(self, info: PodInfo) -> None:
-        """Adds a waiting pod, or updates one that is known, which may make it schedulable."""
+        """Adds a waiting pod, or updates one that is here, which may make it schedulable."""
         with self.lock:
             if flight := self._in_flight.get(info.uid):
                 flight.update(info)
-            elif found := self._tiers.find(info.uid):
-                self._update(*found, info, self._clock.monotonic())
+            elif (place := self._tiers.find(info.uid)) is not None:
+                self._update(*place, info, self._clock.monotonic())
             else:
                 self._add(info)
 
     def delete(self, uid: str) -> None:
-        """Removes a pod that is gone, or bound."""
+        """Removes a pod that is deleted or bound."""
         with self.lock:
             self._tiers.remove(uid)
             if flight := self._in_flight.get(uid):
-                flight.gone, flight.returned = True, False
+                flight.gone = True
+                flight.returned = False
 
     # ---- the scheduling loop
 
     def pop(self, timeout_seconds: float | None = None) -> QueuedPod | None:
-        """Returns the pod to try next, once there is one; it is in flight until `done` or `add_unschedulable`.
+        """Waits for a pod and returns it; it is in flight until `done` or `add_unschedulable`.
 
-        None: the queue was closed, or the time is over.
+        Returns None if the queue is closed, or no pod came in that time.
         """
         with self.lock:
             self.lock.wait_for(lambda: self._closed.is_set() or self._tiers.ready, timeout_seconds)
@@ -110,22 +113,24 @@ class PriorityQueue:
             return pod
 
     def stop_recording_events(self, uid: str) -> None:
-        """Ends the recording of events for an attempt that may take long, and ends well or in an error."""
+        """Stops recording events for an attempt that may take long, and that no rule can reject any longer."""
         with self.lock:
             self._in_flight.stop_recording_events(uid)
 
     def done(self, uid: str) -> None:
-        """Ends the attempt of a pod that is not to come back, unless it was gone and waits again."""
+        """Ends the attempt of a pod that does not come back, unless it was gone and waits again."""
         with self.lock:
             flight = self._in_flight.end(uid)
             if flight is not None and flight.returned:
                 self._add(flight.latest)
 
     def add_unschedulable(self, pod: QueuedPod, rejection: Rejection) -> Tier | None:
-        """Gives back a pod in flight: it waits for an event, unless one that may help has come since it was popped.
+        """Gives back a rejected pod in flight, which waits for an event from now on.
+
+        It does not wait if an event that may help it has arrived since it was popped.
 
         Returns:
-            Where the pod waits now, as the watch last described it; None: it is gone, or bound.
+            The tier where the pod waits now; None if it was deleted or bound in the meantime.
 
         Raises:
             IllegalTransition: the pod is not in flight.
@@ -141,27 +146,31 @@ class PriorityQueue:
             return None if flight.gone else self._tiers.requeue(pod, strategy, SCHEDULE_ATTEMPT_FAILURE, now)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Makes pods ready to be tried at once; those in flight come back without waiting for an event."""
+        """Makes pods ready to be tried now; those in flight come back without waiting for an event."""
         with self.lock:
             now = self._clock.monotonic()
             for uid in uids:
                 if flight := self._in_flight.get(uid):
                     flight.activated = True
-                elif (found := self._tiers.find(uid)) and found[0] is not Tier.ACTIVE:
-                    self._tiers.activate(found[1], FORCE_ACTIVATE, now, admitted=found[0] is Tier.BACKOFF)
+                elif (place := self._tiers.find(uid)) is not None:
+                    tier, pod = place
+                    if tier is not Tier.ACTIVE:
+                        self._tiers.activate(pod, FORCE_ACTIVATE, now, admitted=tier is Tier.BACKOFF)
 
     def back_off(self, uid: str) -> None:
-        """Has a pod tried again after its backoff, as after an error: no event helps it sooner."""
+        """Moves a pod that waits for an event to the backoff queue, as after an error."""
         with self.lock:
             if flight := self._in_flight.get(uid):
                 flight.activated = True
-            elif (found := self._tiers.find(uid)) and found[0] in (Tier.UNSCHEDULABLE, Tier.GATED):
-                now, pod = self._clock.monotonic(), found[1]
-                pod.rejection, pod.timestamp = ERROR, now
-                self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, now)
+            elif (place := self._tiers.find(uid)) is not None:
+                tier, pod = place
+                if tier in (Tier.UNSCHEDULABLE, Tier.GATED):
+                    pod.rejection = ERROR
+                    pod.timestamp = self._clock.monotonic()
+                    self._tiers.requeue(pod, Strategy.AFTER_BACKOFF, SCHEDULE_ATTEMPT_FAILURE, pod.timestamp)
 
     def close(self) -> None:
-        """Ends every `pop`, for good."""
+        """Ends every `pop`; later ones return None."""
         with self.lock:
             self._closed.set()
             self.lock.notify_all()
@@ -169,10 +178,10 @@ class PriorityQueue:
     # ---- events and time
 
     def move(self, change: Change, *, up_to_priority: int | None = None) -> int:
-        """Has the pods tried again that the change may help; returns how many.
+        """Requeues the pods that the change may help; returns their number.
 
         Args:
-            up_to_priority: only pods of this priority or a lower one can profit, as from a nomination that ends.
+            up_to_priority: the highest priority of a pod that it may help, as when a nomination ends.
         """
         with self.lock:
             self._in_flight.record(change)
@@ -180,44 +189,45 @@ class PriorityQueue:
         return self._requeue(helped, change.event.label)
 
     def wake(self, rule: str) -> None:
-        """Has the pods tried again that the rule refused: something that no event tells of may help them."""
+        """Requeues the pods that the rule rejected, after a change that no event reports."""
         with self.lock:
             self._in_flight.wake(rule)
-            refused = self._tiers.refused(rule)
-        self._requeue(refused, RULE_WAKE)
+            rejected = self._tiers.rejected(rule)
+        self._requeue(rejected, RULE_WAKE)
 
     def rules_changed(self, interests: Mapping[str, Interests]) -> None:
-        """Goes by other rules' interests from now on, and has every pod tried again that the rules before refused."""
+        """Replaces the interests of the rules, and requeues every pod that the previous rules rejected."""
         with self.lock:
             self._hints.replace(interests)
         self._retry_all(POLICY_RELOAD)
 
     def events_missed(self) -> None:
-        """Tries every rejected pod again, because an event that may help it was perhaps lost."""
+        """Requeues every rejected pod, because an event that may help it was perhaps lost."""
         self._retry_all(EVENTS_MISSED)
 
     def _retry_all(self, event: str) -> None:
         with self.lock:
             self._in_flight.wake_all()
-            refused = self._tiers.refused()
-        self._requeue(refused, event)
+            rejected = self._tiers.rejected()
+        self._requeue(rejected, event)
 
     def nomination_ended(self, info: PodInfo) -> None:
-        """Has the pods of the same or a lower priority tried again from which room was kept for the nominated pod."""
+        """Requeues the pods of up to the same priority, for which the nominated pod left no room."""
         if info.pod.status.nominated_node_name:
             self.move(Change(ASSIGNED_POD_DELETE, info), up_to_priority=info.priority)
 
     def flush_backoff(self) -> None:
-        """Makes the pods ready whose backoff is over."""
+        """Makes the pods ready whose backoff has ended."""
         self._in_parts(lambda now: self._tiers.end_backoffs(now, PART))
 
     def flush_unschedulable(self) -> int:
-        """Tries the pods again that have waited too long for an event, in case a hint was wrong; returns how many."""
+        """Requeues the pods that have waited too long, in case a hint was wrong; returns their number."""
         return self._in_parts(lambda now: self._tiers.retry_overdue(now, self._max_unschedulable_seconds, PART))
 
-    # ---- what can be seen
+    # ---- views for metrics, pages and the sweep
 
     def pods(self) -> dict[Tier, list[PodInfo]]:
+        """Returns the waiting pods by tier."""
         with self.lock:
             return {tier: [pod.info for pod in self._tiers[tier]] for tier in Tier}
 
@@ -227,42 +237,42 @@ class PriorityQueue:
             return [pod.info for pod in self._in_flight]
 
     def queued(self) -> Iterator[tuple[Tier | None, QueuedPod]]:
-        """Yields every pod and the tier that it waits in, None while it is in flight; the caller holds `lock`."""
+        """Yields every pod and its tier, None if it is in flight; the caller holds `lock`."""
         for tier in Tier:
             yield from ((tier, pod) for pod in self._tiers[tier])
         yield from ((None, pod) for pod in self._in_flight)
 
     def has_backlog(self) -> bool:
-        """Returns whether more pods could be tried at once than are tried in an instant."""
+        """Returns True if more than BACKLOG pods are ready."""
         return len(self._tiers.active) > BACKLOG
 
     def pending(self) -> dict[str, int]:
-        """Returns how many pods wait (scheduler_pending_pods), by queue."""
+        """Returns the number of waiting pods by tier (scheduler_pending_pods)."""
         with self.lock:
             return {tier.value: len(self._tiers[tier]) for tier in Tier}
 
-    def refused(self) -> Mapping[tuple[str, ...], int]:
-        """Returns how many pods wait (scheduler_unschedulable_pods), by rule and schedulerName."""
+    def rejections(self) -> Mapping[tuple[str, ...], int]:
+        """Returns the number of rejected pods by rule and schedulerName (scheduler_unschedulable_pods)."""
         with self.lock:
-            return self._tiers.refusals.copy()
+            return self._tiers.rejections.copy()
 
-    # ---- parts of long work
+    # ---- long work, in parts
 
-    def _requeue(self, helped: Iterable[Helped], event: str) -> int:
-        """Moves those that still wait for an event to where they belong now; returns how many were given."""
-        left = iter(helped)
-        return self._in_parts(lambda now: self._tiers.requeue_helped(islice(left, PART), event, now))
+    def _requeue(self, helped: Iterable[HelpedPod], event: str) -> int:
+        """Requeues those of the pods that still wait for an event; returns the length of `helped`."""
+        remaining = iter(helped)
+        return self._in_parts(lambda now: self._tiers.requeue_helped(islice(remaining, PART), event, now))
 
     def _in_parts(self, step: Callable[[float], int]) -> int:
-        """Repeats a step, with the lock held and for up to PART pods each, until there are fewer; returns how many."""
+        """Calls `step`, for up to PART pods under one lock, until none remain; returns their number."""
         total = 0
         while True:
             with self.lock:
-                done = step(self._clock.monotonic())
-            total += done
-            if done < PART:
+                handled = step(self._clock.monotonic())
+            total += handled
+            if handled < PART:
                 return total
-            self._closed.wait(LET_IN_SECONDS)  # or this thread would have the lock again before another wakes up
+            self._closed.wait(YIELD_SECONDS)  # otherwise this thread takes the lock again before another wakes up
 
     # ---- with the lock held
 
@@ -271,12 +281,12 @@ class PriorityQueue:
         self._tiers.activate(QueuedPod(info, now), UNSCHEDULED_POD_ADD.label, now, admitted=False)
 
     def _update(self, tier: Tier, pod: QueuedPod, info: PodInfo, now: float) -> None:
-        old, pod.info = pod.info, info
+        before, pod.info = pod.info, info
         self._tiers[tier].add(pod)
         if tier not in (Tier.UNSCHEDULABLE, Tier.GATED):
             return
-        for event in pod_events(old, info, target=True):
-            strategy = self._strategy_for(pod, Change(event, old, info))
+        for event in pod_events(before, info, target=True):
+            strategy = self._strategy_for(pod, Change(event, before, info))
             if strategy is not Strategy.SKIP:
                 tier = self._tiers.requeue(pod, strategy, event.label, now)
                 if tier in (Tier.ACTIVE, Tier.BACKOFF):
@@ -296,6 +306,6 @@ class PriorityQueue:
         return best
 
     def _strategy_for(self, pod: QueuedPod, change: Change) -> Strategy:
-        not_helped = pod.rejection.unresolvable if change.event.frees_room else frozenset()
-        rules = (rule for rule in pod.rejection.rules - not_helped if self._hints.help_from(rule, pod.info, change))
+        unaffected = pod.rejection.unresolvable if change.event.frees_room else frozenset()
+        rules = (rule for rule in pod.rejection.rules - unaffected if self._hints.help_from(rule, pod.info, change))
         return strategy_of(pod, frozenset(rules))

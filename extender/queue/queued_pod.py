@@ -11,7 +11,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Tier(Enum):
-    """A place where pods wait; the value is the label of `scheduler_pending_pods`."""
+    """A part of the queue in which pods wait. The value is its label in `scheduler_pending_pods`."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -20,19 +20,19 @@ class Tier(Enum):
 
     @property
     def queue(self) -> str:
-        """The label of `scheduler_queue_incoming_pods_total`, which counts gated pods as unschedulable."""
+        """The label in `scheduler_queue_incoming_pods_total`, which counts gated pods as unschedulable."""
         return Tier.UNSCHEDULABLE.value if self is Tier.GATED else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The rules that kept the pod from being scheduled; none where the attempt ended in an error.
+    """The rules that rejected a pod in its last attempt; no rules if the attempt ended in an error.
 
     Attributes:
-        unschedulable: rules that refused it (upstream UnschedulablePlugins).
-        pending: rules that wait for something to be done for it, after which it does not back off (PendingPlugins).
-        unresolvable: those of `unschedulable` that refused it as UnschedulableAndUnresolvable wherever they refused
-            it. Pods that leave change nothing for them.
+        unschedulable: the rules that refused nodes or the pod itself (upstream UnschedulablePlugins).
+        pending: the rules that wait for something to happen, after which the pod does not back off (PendingPlugins).
+        unresolvable: those of `unschedulable` that always refused as UnschedulableAndUnresolvable. No pod that leaves
+            a node can change that.
     """
 
     unschedulable: frozenset[str] = _NONE
@@ -49,16 +49,18 @@ ERROR = Rejection()
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """A pod and its history in the queue, owned by whoever popped it. Times are in monotonic seconds.
+    """A pod and its history in the queue. Times are in monotonic seconds.
+
+    The queue owns it; after `pop` the caller does.
 
     Attributes:
-        timestamp: the time at which it was added or last given back.
-        first_attempt_at: the time from which it could first be popped.
-        attempts: the number of times it was popped.
-        unschedulable_count: the number of attempts in which rules refused it.
+        timestamp: when it was added, or last given back after an attempt.
+        first_attempt_at: when it could first be popped.
+        attempts: how often it was popped.
+        unschedulable_count: the number of attempts in which rules rejected it.
         consecutive_errors: the number of attempts since then that ended in an error.
-        gated_by: the PreEnqueue rule that does not admit it; empty: none.
-        flushed_at: the time at which it was last taken out because it had waited for too long.
+        gated_by: the PreEnqueue rule that does not admit it; "" if all do.
+        flushed_at: when it was last tried because it had waited too long for an event.
     """
 
     info: PodInfo
@@ -79,8 +81,11 @@ class QueuedPod:
         return self.info.uid
 
     def failed(self, info: PodInfo, rejection: Rejection, now: float) -> None:
-        """Notes a failed attempt; `info` is the pod as it is now."""
-        self.info, self.rejection, self.timestamp, self.flushed_at = info, rejection, now, None
+        """Records a failed attempt; `info` is the pod as the watch shows it now."""
+        self.info = info
+        self.rejection = rejection
+        self.timestamp = now
+        self.flushed_at = None
         if rejection.rules:
             self.unschedulable_count += 1
             self.consecutive_errors = 0
@@ -89,10 +94,10 @@ class QueuedPod:
 
     @property
     def waits_since(self) -> float:
-        """The time from which its wait for an event is counted: a pod that was tried for its long wait waits anew."""
+        """The start of its wait for an event, which starts again when a pod is tried for its long wait."""
         return max(self.timestamp, self.flushed_at or 0.0)
 
     @property
     def order(self) -> tuple[float, ...]:
-        """The sort key, smaller first: the higher priority, then the longer wait (upstream PrioritySort)."""
+        """The sort key: the higher priority goes first, then the longer wait (upstream PrioritySort)."""
         return (-self.info.priority, self.timestamp)

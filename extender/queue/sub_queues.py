@@ -1,4 +1,4 @@
-"""The four tiers in which a pod can wait, and how it gets from one to another.
+"""The four tiers in which a pod can wait, and the moves between them.
 
 Sources: upstream scheduling_queue.go, moveToActiveQ, moveToBackoffQ, requeueEntityWithQueueingStrategy.
 """
@@ -25,38 +25,41 @@ class QueueTelemetry(Protocol):
         """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
 
     def rule_failed(self, rule: str) -> None:
-        """Counts a hint of `rule` that raised."""
+        """Counts a hint of `rule` that raised an error."""
 
 
 class PreEnqueue(Protocol):
-    """A rule that a pod must pass before it may be tried (upstream PreEnqueuePlugin); asked under the queue's lock."""
+    """A rule that must admit a pod before it is tried; called under the queue's lock.
+
+    Source: upstream PreEnqueuePlugin.
+    """
 
     @property
     def name(self) -> str: ...
 
     def admits(self, pod: PodInfo) -> bool:
-        """Returns whether the pod may be tried."""
+        """Returns True if the pod may be tried."""
         ...
 
 
 class Strategy(IntEnum):
-    """The destination of a pod after an event (upstream queueingStrategy); the higher wins."""
+    """The effect of an event on a waiting pod; of several the highest applies (upstream queueingStrategy)."""
 
     SKIP = 0
-    """The pod goes on waiting for an event."""
+    """The pod keeps waiting for an event."""
     AFTER_BACKOFF = 1
     AT_ONCE = 2
 
 
-def strategy_of(pod: QueuedPod, helped: frozenset[str]) -> Strategy:
-    """Returns what to do with a pod that the rules `helped` may let pass now."""
-    if not helped:
+def strategy_of(pod: QueuedPod, accepting_rules: frozenset[str]) -> Strategy:
+    """Returns what to do with a pod that these rules, which rejected it, may accept now."""
+    if not accepting_rules:
         return Strategy.SKIP
-    return Strategy.AFTER_BACKOFF if helped.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
+    return Strategy.AFTER_BACKOFF if accepting_rules.isdisjoint(pod.rejection.pending) else Strategy.AT_ONCE
 
 
-class Helped(NamedTuple):
-    """A pod that an event may help, while it still waits for one after this rejection."""
+class HelpedPod(NamedTuple):
+    """A pod that an event may help, if it still waits after this rejection when its turn comes."""
 
     pod: QueuedPod
     rejection: Rejection
@@ -64,10 +67,13 @@ class Helped(NamedTuple):
 
 
 class SubQueues:
-    """Every waiting pod, in exactly one tier; `on_ready` is called whenever `pop` may have one more.
+    """All waiting pods, each in exactly one tier.
+
+    Args:
+        on_ready: called when there may be one more pod to pop.
 
     Attributes:
-        refusals: the number of waiting pods by the rule that refused them and schedulerName.
+        rejections: the number of waiting pods, by the rule that rejected them and schedulerName.
     """
 
     def __init__(
@@ -79,8 +85,11 @@ class SubQueues:
         on_ready: Callable[[], object],
     ) -> None:
         self._pre_enqueue = {rule.name: rule for rule in pre_enqueue}
-        self._hints, self._backoff, self._telemetry, self._on_ready = hints, backoff, telemetry, on_ready
-        self.refusals: Counter[tuple[str, ...]] = Counter()
+        self._hints = hints
+        self._backoff = backoff
+        self._telemetry = telemetry
+        self._on_ready = on_ready
+        self.rejections: Counter[tuple[str, ...]] = Counter()
         self._counted: dict[str, tuple[QueuedPod, Rejection]] = {}
         self.active = Heap(lambda pod: pod.order)
         self.backoff = BackoffQueue(backoff)
@@ -103,17 +112,17 @@ class SubQueues:
         return None
 
     def remove(self, uid: str) -> Tier | None:
-        """Takes the pod out; returns the tier that it was in."""
+        """Removes the pod; returns its tier."""
         self._uncount(uid)
         return next((tier for tier, pods in self._by_tier.items() if pods.remove(uid)), None)
 
     @property
     def ready(self) -> bool:
-        """True while a pod can be popped."""
+        """True if a pod can be popped."""
         return bool(self.active) or self.backoff.can_pop
 
     def pop(self) -> QueuedPod | None:
-        """Takes out the pod to try next; while none is active, the first of those that back off."""
+        """Removes the pod to try next, from the backoff queue if none is active; returns it."""
         pod = self.active.pop()
         if pod is None and (pod := self.backoff.pop()):
             self._telemetry.incoming(Tier.ACTIVE.queue, POP_FROM_BACKOFF_Q)
@@ -121,40 +130,43 @@ class SubQueues:
             self._uncount(pod.uid)
         return pod
 
-    def helped_by(self, change: Change, up_to_priority: int | None) -> list[Helped]:
-        """Returns the pods of at most this priority that the change may help; gated ones if their rule hears of it."""
+    def helped_by(self, change: Change, up_to_priority: int | None) -> list[HelpedPod]:
+        """Returns the pods of at most this priority that the change may help.
+
+        A gated pod is among them only if its PreEnqueue rule has registered for the event.
+        """
         return [
-            Helped(pod, pod.rejection, strategy_of(pod, rules))
+            HelpedPod(pod, pod.rejection, strategy_of(pod, rules))
             for pods in (self.unschedulable, self.gated)
             for pod, rules in pods.helped_by(change)
             if (up_to_priority is None or pod.info.priority <= up_to_priority)
             and (not pod.gated_by or self._hints.interests(pod.gated_by, change.event))
         ]
 
-    def refused(self, rule: str | None = None) -> list[Helped]:
-        """Returns the pods that the rule refused, None: any did, as ones that are to be tried again."""
-        pods = (*self.unschedulable, *self.gated) if rule is None else self.unschedulable.refused_by(rule)
-        return [Helped(pod, pod.rejection, Strategy.AFTER_BACKOFF) for pod in pods]
+    def rejected(self, rule: str | None = None) -> list[HelpedPod]:
+        """Returns the pods that the rule rejected (None: any rule), to be tried again after their backoff."""
+        pods = (*self.unschedulable, *self.gated) if rule is None else self.unschedulable.rejected_by(rule)
+        return [HelpedPod(pod, pod.rejection, Strategy.AFTER_BACKOFF) for pod in pods]
 
-    def requeue_helped(self, helped: Iterable[Helped], event: str, now: float) -> int:
-        """Moves those that still wait for an event to where they belong now; returns how many were given."""
+    def requeue_helped(self, helped: Iterable[HelpedPod], event: str, now: float) -> int:
+        """Requeues those of the pods that still wait for an event; returns the length of `helped`."""
         number = 0
         for pod, rejection, strategy in helped:
-            waits = self.unschedulable.get(pod.uid) or self.gated.get(pod.uid)
-            if waits is pod and pod.rejection is rejection:
+            waiting_pod = self.unschedulable.get(pod.uid) or self.gated.get(pod.uid)
+            if waiting_pod is pod and pod.rejection is rejection:
                 self.requeue(pod, strategy, event, now)
             number += 1
         return number
 
     def end_backoffs(self, now: float, most: int) -> int:
-        """Makes pods ready whose backoff is over; returns how many."""
+        """Makes up to `most` pods ready whose backoff has ended; returns their number."""
         completed = list(islice(self.backoff.pop_completed(now), most))
         for pod in completed:
             self.activate(pod, BACKOFF_COMPLETE, now, admitted=True)
         return len(completed)
 
     def retry_overdue(self, now: float, max_seconds: float, most: int) -> int:
-        """Tries pods again that have waited for an event for more than `max_seconds`; returns how many."""
+        """Requeues up to `most` pods that have waited for over `max_seconds`; returns their number."""
         number = 0
         for pods in (self.unschedulable, self.gated):
             while number < most and (pod := pods.peek()) and now - pod.waits_since > max_seconds:
@@ -172,10 +184,10 @@ class SubQueues:
         return self.activate(pod, event, now, admitted=False)
 
     def activate(self, pod: QueuedPod, event: str, now: float, *, admitted: bool) -> Tier:
-        """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it.
+        """Makes the pod ready to be tried, unless a PreEnqueue rule does not admit it; returns its tier.
 
         Args:
-            admitted: the rules were asked when it began to back off, and are not asked again.
+            admitted: True if the rules admitted it when its backoff began; they are not asked again.
         """
         if not (admitted or self._admits(pod)):
             return self._put(pod, Tier.GATED, event)
@@ -184,7 +196,7 @@ class SubQueues:
         return self._put(pod, Tier.ACTIVE, event)
 
     def _admits(self, pod: QueuedPod) -> bool:
-        """Returns whether every PreEnqueue rule admits the pod; the last one to refuse it is asked first."""
+        """Returns True if every PreEnqueue rule admits the pod; asks first the rule that gated it before."""
         names = sorted(self._pre_enqueue, key=lambda name: name != pod.gated_by)
         pod.gated_by = next((name for name in names if not self._pre_enqueue[name].admits(pod.info)), "")
         if pod.gated_by:
@@ -204,13 +216,13 @@ class SubQueues:
     def _count(self, pod: QueuedPod) -> None:
         if pod.rejection.rules:
             self._counted[pod.uid] = pod, pod.rejection
-            self.refusals.update((rule, pod.info.pod.spec.scheduler_name) for rule in pod.rejection.rules)
+            self.rejections.update((rule, pod.info.pod.spec.scheduler_name) for rule in pod.rejection.rules)
 
     def _uncount(self, uid: str) -> None:
         if uid in self._counted:
             pod, rejection = self._counted.pop(uid)
             for rule in rejection.rules:
                 key = rule, pod.info.pod.spec.scheduler_name
-                self.refusals[key] -= 1
-                if not self.refusals[key]:
-                    del self.refusals[key]
+                self.rejections[key] -= 1
+                if not self.rejections[key]:
+                    del self.rejections[key]

@@ -1,8 +1,8 @@
-"""The pods that wait for an event in the cluster, and the index by which an event finds those that it may help.
+"""The pods that wait for a cluster event, and the index that finds those which an event may help.
 
-The index has the pods under each rule that refused them, and there by what the rule's hints read of them. So an event
-costs nothing for the pods of rules that have not registered for it, and one hint for each equivalence class among the
-others that the event may be about, however many wait.
+Pods are filed under each rule that rejected them, and there by what the rule's hints read of them. An event costs
+nothing for rules that have not registered for it. For the others it costs one call of a hint for each equivalence class
+that the event may be about, however many pods wait.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Filed = tuple[ClassIndex, EquivalenceClass]
 
 
 class UnschedulablePods(Heap):
-    """Pods by UID and by the length of their wait, and under the rules that refused them.
+    """Pods by the length of their wait, and under the rules that rejected them.
 
-    Those that a rule refused for good (Rejection.unresolvable) are filed apart: nobody who leaves helps them.
+    Pods that a rule rejected as unresolvable are filed apart, because no pod that leaves a node can help them.
     """
 
     def __init__(self, hints: QueueingHints) -> None:
@@ -31,7 +31,7 @@ class UnschedulablePods(Heap):
         self._indexes: dict[str, dict[tuple[Reads, bool], ClassIndex]] = {}
 
     def add(self, pod: QueuedPod) -> None:
-        """Adds the pod, or indexes it anew."""
+        """Adds the pod, or files it again."""
         self.remove(pod.uid)
         super().add(pod)
         try:
@@ -56,27 +56,27 @@ class UnschedulablePods(Heap):
 
     def remove(self, uid: str) -> QueuedPod | None:
         try:
-            for index, found in self._filed.pop(uid, ()):
-                index.remove(found, uid)
+            for index, members in self._filed.pop(uid, ()):
+                index.remove(members, uid)
         except BaseException:
             self._rebuild_index()
             raise
         return super().remove(uid)
 
-    def refused_by(self, rule: str) -> list[QueuedPod]:
+    def rejected_by(self, rule: str) -> list[QueuedPod]:
         indexes = self._indexes.get(rule, {})
         filed = [indexes[key] for key in ((NOTHING_OF_THE_POD, False), (NOTHING_OF_THE_POD, True)) if key in indexes]
-        return [pod for index in filed for found in index.all() for pod in found.pods.values()]
+        return [pod for index in filed for members in index.all() for pod in members.pods.values()]
 
     def helped_by(self, change: Change) -> list[tuple[QueuedPod, frozenset[str]]]:
-        """Returns each pod that the change may help, with the rules that may let it pass now."""
-        helped: dict[str, tuple[QueuedPod, frozenset[str]]] = {}
+        """Returns each pod that the change may help, with the rules that may accept it now."""
+        pods: dict[str, tuple[QueuedPod, frozenset[str]]] = {}
         for rule in self._indexes:
-            for found in self._helped_classes(rule, change):
-                for uid, pod in found.pods.items():
-                    _, others = helped.get(uid, (pod, frozenset()))
-                    helped[uid] = pod, others | {rule}
-        return list(helped.values())
+            for members in self._helped_classes(rule, change):
+                for uid, pod in members.pods.items():
+                    _, other_rules = pods.get(uid, (pod, frozenset()))
+                    pods[uid] = pod, other_rules | {rule}
+        return list(pods.values())
 
     def _helped_classes(self, rule: str, change: Change) -> Iterator[EquivalenceClass]:
         for interest in self._hints.interests(rule, change.event):
@@ -92,6 +92,6 @@ class UnschedulablePods(Heap):
             yield from index.within(lambda priority: self._hints.limits(rule, interest, change, priority))
             return
         names = self._hints.names(rule, interest, change)
-        for found in index.all() if names is None else index.named(names):
-            if self._hints.helps(rule, interest, found.representative.info, change):
-                yield found
+        for members in index.all() if names is None else index.named(names):
+            if self._hints.helps(rule, interest, members.representative.info, change):
+                yield members

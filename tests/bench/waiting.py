@@ -138,7 +138,7 @@ EVENTS: dict[str, Callable[[WaitingCluster, int], object]] = {
     "a claim of a device comes": lambda cluster, i: cluster.tell(make_resource_claim(f"claim-{i}", "gpu")),
     "backoffs end": lambda cluster, _: cluster.queue.flush_backoff(),
     "pods that wait too long are retried": lambda cluster, _: cluster.queue.flush_unschedulable(),
-    "metrics are read": lambda cluster, _: (cluster.queue.pending(), cluster.queue.refused()),
+    "metrics are read": lambda cluster, _: (cluster.queue.pending(), cluster.queue.rejections()),
 }
 
 

@@ -74,7 +74,7 @@ def test_no_series_grows_with_pods_and_nodes() -> None:
             *(make_pod(f"p{i}").uid(f"p{i}").scheduler(NAME).req(cpu="100m" if i % 2 else "9") for i in range(pods)),
             telemetry=metrics,
         )
-        metrics.observe_queue(Waiting(world.queue.pending, world.queue.refused, dict))
+        metrics.observe_queue(Waiting(world.queue.pending, world.queue.rejections, dict))
         world.settle()
         return {key for key in samples(metrics) if key[0].startswith("scheduler_")}
 
