@@ -59,7 +59,8 @@ class Expiry:
             self._survey = self._take_survey()
         if self._survey is None or not self._survey.confirmed():
             return []
-        survey, self._survey = self._survey, None
+        survey = self._survey
+        self._survey = None
         overdue = self._cache.overdue(self._surveyed_at)
         expired = [uid for uid, pod in overdue.items() if not survey.shows_newer(uid, pod)]
         if len(expired) == len(overdue):

@@ -38,7 +38,9 @@ class Notifications:
         self._pending: list[Callable[[], None]] = []
 
     def take(self) -> list[Callable[[], None]]:
-        pending, self._pending = self._pending, []
+        """Returns the waiting reports; none wait from now on."""
+        pending = self._pending
+        self._pending = []
         return pending
 
     def changed(self, kind: str, before: Object | PodInfo | None, after: Object | PodInfo | None) -> None:

@@ -281,7 +281,8 @@ class PriorityQueue:
         self._tiers.activate(QueuedPod(info, now), UNSCHEDULED_POD_ADD.label, now, admitted=False)
 
     def _update(self, tier: Tier, pod: QueuedPod, info: PodInfo, now: float) -> None:
-        before, pod.info = pod.info, info
+        before = pod.info
+        pod.info = info
         self._tiers[tier].add(pod)
         if tier not in (Tier.UNSCHEDULABLE, Tier.GATED):
             return
