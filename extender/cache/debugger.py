@@ -132,7 +132,7 @@ class Comparer:
         decided: list[_Suspect] = []
         for _ in range(_POLLS):
             # The watch first: what it tells between the two questions is known to the cache then.
-            told = [self._lister.has_told(suspect.reference[0], suspect.version) for suspect in suspects]
+            told = [self._lister.has_delivered(suspect.reference[0], suspect.version) for suspect in suspects]
             decided += compress(suspects, told)
             suspects = [one for one, is_told in zip(suspects, told, strict=True) if not is_told]
             suspects = [one for one in suspects if not self._cache.reported_since(begin, one.reference)]

@@ -314,7 +314,7 @@ class Permits:
     def _exclusively(self, deadline: Deadline) -> Iterator[None]:
         seconds = deadline.left_seconds
         if not self._one_at_a_time.acquire(timeout=-1 if seconds == inf else max(seconds, 0.0)):
-            raise BindingFailed(deadline.told("the Reserve and Permit rules are busy with other pods"))
+            raise BindingFailed(deadline.message("the Reserve and Permit rules are busy with other pods"))
         try:
             yield
         finally:

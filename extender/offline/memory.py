@@ -44,7 +44,7 @@ class InMemoryCluster:
     def relist(self, kind: str, why: str) -> None:
         """See ports.Lister; nothing comes between this cluster and the sink."""
 
-    def has_told(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
+    def has_delivered(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
         return True
 
     def bind(self, binding: Binding) -> None:

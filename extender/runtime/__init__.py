@@ -1,4 +1,4 @@
-"""The parts of any process: clock, ticker, lock, memory, YAML of users, near names, and the protocols between rooms.
+"""What every process needs: clock, threads, memory, unsettled writes, users' YAML, and the protocols between rooms.
 
-Below everything but `errors`; it imports nothing of the package. Begin with `ports`.
+It is below every room but `errors`, and imports nothing else of the package. Start with `ports`.
 """

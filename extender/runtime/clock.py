@@ -1,4 +1,4 @@
-"""Time as a value that is passed in, so that whatever depends on it can be tested without waiting."""
+"""Clocks and deadlines, which are passed in so that tests need not wait."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Protocol
 from extender.errors import DeadlineExceeded
 
 LATE = "no decision within"
-"""The first words of the error of a decision that has met its deadline."""
+"""How the error of a decision begins that has missed its deadline."""
 
 
 class Clock(Protocol):
-    """The source of time of a module."""
+    """A source of time."""
 
     def now(self) -> float:
-        """Seconds since the epoch, for what people and the API server read."""
+        """Returns the seconds since the epoch, for people and for the API server."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards, for deadlines and durations."""
+        """Returns seconds that never decrease, for deadlines and durations."""
         ...
 
 
@@ -34,23 +34,24 @@ class SystemClock:
 
 
 class Deadline:
-    """The end of the time that a decision may take, by the monotonic clock."""
+    """The latest end of a decision, by the monotonic clock."""
 
     __slots__ = ("_clock", "_ends_at", "_seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        """`seconds` from now; 0: there is no end."""
-        self._clock, self._seconds = clock, seconds
+        """The deadline is `seconds` from now; 0 means never."""
+        self._clock = clock
+        self._seconds = seconds
         self._ends_at = clock.monotonic() + seconds if seconds else inf
 
     def check(self, step: str) -> None:
-        """Is called between steps; `step` is the next one. Raises DeadlineExceeded."""
+        """Raises DeadlineExceeded if the time is over; called before each `step`."""
         if self._clock.monotonic() > self._ends_at:
-            raise DeadlineExceeded(self.told(f"{step} is still to come"))
+            raise DeadlineExceeded(self.message(f"{step} is still to come"))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Does not count the time that the block takes."""
+        """Extends the deadline by the time that the block takes."""
         begin = self._clock.monotonic()
         try:
             yield
@@ -59,27 +60,28 @@ class Deadline:
 
     @property
     def left_seconds(self) -> float:
-        """The seconds that are left, below 0 when it is over; inf: there is no end."""
+        """Returns the seconds until the deadline, below 0 after it, inf if there is none."""
         return self._ends_at - self._clock.monotonic()
 
-    def told(self, reason: str) -> str:
-        """Returns the reason as an error has it."""
+    def message(self, reason: str) -> str:
+        """Returns the message of the error that the missed deadline becomes."""
         return f"{LATE} {self._seconds:g} s: {reason}"
 
 
 class TimeLimit:
-    """The time that each decision may take; 0 seconds: any."""
+    """The time that each decision may take; 0 seconds means any time."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock, self._seconds = clock, seconds
+        self._clock = clock
+        self._seconds = seconds
 
     def begin(self) -> Deadline:
-        """Returns the deadline of a decision that begins now."""
+        """Returns the deadline of a decision that starts now."""
         return Deadline(self._clock, self._seconds)
 
 
 class ManualClock:
-    """A clock that stands still until it is told to advance."""
+    """A clock that stands still until `advance` is called."""
 
     def __init__(self, start: float = 1_000.0) -> None:
         self._seconds = start

@@ -1,4 +1,4 @@
-"""The wording of faults: the name that may have been meant, and messages of pydantic in our own form."""
+"""The wording of configuration faults: similar names, and pydantic's messages in our own form."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_ALIKE = 0.7
+_SIMILARITY = 0.7
 
 
-def nearest(wrong: str, right: Iterable[str], alike: float = _ALIKE) -> str:
-    """Returns the name in `right` that `wrong` resembles most, capitals aside; empty if it resembles none.
+def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> str:
+    """Returns the one of `names` that is most similar to `name` in any case, "" if none is similar.
 
     Args:
-        alike: how much it has to, up to 1: more where names begin alike.
+        similarity: the least similarity, up to 1; names with a common beginning need more.
     """
-    by_lower = {name.lower(): name for name in right}
-    near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=alike)
-    return by_lower[near[0]] if near else ""
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
+    return by_lower[matches[0]] if matches else ""
 
 
-def did_you_mean(wrong: str, right: Iterable[str]) -> str:
-    """Returns ` (did you mean NAME?)`; empty if `wrong` resembles none of them."""
-    near = nearest(wrong, right)
-    return f" (did you mean {near}?)" if near else ""
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns ` (did you mean NAME?)` to be appended to a message, "" if no name is similar."""
+    similar = nearest(name, names)
+    return f" (did you mean {similar}?)" if similar else ""
 
 
 def plainly(message: str) -> str:
-    """Rewords a message of pydantic in the form of our own: "expected X"."""
+    """Returns a message of pydantic in our own form, "expected X"."""
     text = message.removeprefix("Value error, ")
     text = re.sub(r"Input should be (greater|less)", r"expected a value \1", text)
     return text.replace("Input should be", "expected")

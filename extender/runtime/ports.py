@@ -1,4 +1,4 @@
-"""The small protocols through which layers use each other without an import."""
+"""The protocols through which rooms use each other without an import."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Listed = TypeVar("Listed", covariant=True)
 
 
 class Telemetry:
-    """Takes the news of the layers below the web, and does nothing; `web.telemetry` makes Prometheus series of it."""
+    """Receives the events of the rooms below `web`, and ignores them; `web.telemetry` turns them into metrics."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
-        """`caller` waited this long for the cache's lock."""
+        """`caller` waited for the cache's lock this long."""
 
     def refused(self, plugin: str, nodes: int) -> None:
-        """`plugin` turned down `nodes` nodes for one pod."""
+        """`plugin` rejected `nodes` nodes for one pod."""
 
     def bound(self, result: str) -> None:
-        """A bind ended: bound, already_bound, unfit, refused, unknown."""
+        """A bind ended with this result: bound, already_bound, unfit, refused or unknown."""
 
     def watch_event(self, kind: str, event: str) -> None:
-        """A watch of `kind` delivered `event`: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; MALFORMED: it broke off."""
+        """A watch delivered an ADDED, MODIFIED, DELETED, BOOKMARK or ERROR event, or one that is MALFORMED."""
 
     def synced(self, kind: str, as_of: float) -> None:
         """The cache has everything of `kind` that the API server had at `as_of`, in monotonic seconds.
@@ -32,29 +32,29 @@ class Telemetry:
         """
 
     def relisted(self, kind: str) -> None:
-        """A reflector had to list `kind` anew."""
+        """A reflector had to list `kind` again."""
 
     def withdrawn(self, kind: str) -> None:
-        """The API server serves `kind` no more: there is nothing that the cache could be equal to."""
+        """The API server no longer serves `kind`, so its age means nothing."""
 
     def unreadable(self, kind: str, key: str, why: str) -> None:
-        """An object was left out of the cache, for it makes no sense."""
+        """The cache ignores an object because a value in it is invalid."""
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        """The comparer has found, and put right, what no event accounts for; `kind` Table: a count in a table."""
+        """The comparer found and corrected a difference. `kind` Table is a value in a table."""
 
     def incoming(self, queue: str, event: str) -> None:
         """A pod entered `queue` because of `event`."""
 
     def rule_failed(self, rule: str) -> None:
-        """A user's rule raised, or answered what makes no sense, for one pod."""
+        """A user's rule raised an error or returned an invalid value for one pod."""
 
     def policy_reloaded(self, *, succeeded: bool) -> None:
-        """The policy was read again; unless it succeeded, the one before is still in force."""
+        """The policy was read again. If that failed, the earlier one remains in force."""
 
 
 class Binding(NamedTuple):
-    """The place of a pod (v1.Binding); the UID keeps it from a pod that was made anew under the name."""
+    """Binds a pod to a node (v1.Binding). The UID protects a recreated pod of the same name."""
 
     namespace: str
     name: str
@@ -67,48 +67,49 @@ class Binding(NamedTuple):
 
 
 class Binder(Protocol):
-    """Writes a pod's place to where the truth is: the API server, or the in-memory cluster."""
+    """Binds pods at the API server, or in a cluster in memory."""
 
     def bind(self, binding: Binding) -> None:
-        """Binds the pod; one that is there already is as good as bound.
+        """Binds the pod. It is no error if the pod is bound to this node already.
 
         Raises:
-            Refused: turned down (Conflict, NotFound among them); nothing was changed.
-            OutcomeUnknown: the answer never came; it may have happened.
+            Refused: the bind was refused (with Conflict and NotFound), and nothing was changed.
+            OutcomeUnknown: no response arrived, so the pod may be bound or not.
         """
 
 
 class Sink(Protocol[Object]):
-    """Is told what the cluster holds: the cache."""
+    """Receives the objects of the cluster, as the cache does."""
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
-        """A full list of `kind`: what is not in it is gone.
+        """Takes in a whole list of `kind`; objects that are not in it are gone.
 
-        `asked_at`: in monotonic seconds; the list has everything that the API server had accepted by then.
+        Args:
+            asked_at: the list has everything that was written by then, in monotonic seconds.
         """
 
     def changed(self, kind: str, obj: Object) -> None:
-        """An object was added or modified."""
+        """Takes in an object that was added or modified."""
 
     def deleted(self, kind: str, obj: Object) -> None:
-        """An object is gone."""
+        """Takes in that an object was deleted."""
 
 
 class Lister(Protocol[Listed]):
-    """Tells what the cluster holds at this moment, past all watches, and how far these are."""
+    """Lists the cluster as it is now, and says how far the watches are."""
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that the cache has had in full, and so can be compared."""
+        """Returns the kinds that the cache has in full, and that can be compared."""
 
     def list(self, kind: str) -> tuple[str, Sequence[Listed]]:
-        """Returns every object of the kind as it is now, and the version of the list.
+        """Returns the version of the list and every object of the kind.
 
         Raises:
-            ClusterError: it cannot be had.
+            ClusterError: the API server does not answer with the list.
         """
 
     def relist(self, kind: str, why: str) -> None:
-        """Has the kind listed anew for the cache: what it was told cannot be trusted."""
+        """Makes the watch list the kind again, because what it delivered cannot be trusted."""
 
-    def has_told(self, kind: str, version: str) -> bool:
-        """Returns whether the cache has been told of everything up to that version of the list or of an object."""
+    def has_delivered(self, kind: str, version: str) -> bool:
+        """Returns True if the watch has delivered everything up to this version."""

@@ -1,7 +1,7 @@
-"""YAML from users: no tags that build objects, no key twice, bounded depth and aliases, and dates stay text.
+"""Reads users' YAML: no tags, no duplicate keys, limited depth and aliases, and dates stay text.
 
-Values are built from the parser's events, for libyaml's composer overruns the stack on deep nesting, which ends the
-process (tried: 300,000 brackets). Keys are text as written, as in JSON: `on: 1` has the key "on".
+Values are built from the parser's events, because libyaml's composer overflows the stack on deep nesting and ends the
+process (seen with 300,000 brackets). Keys are text as in JSON: `on: 1` has the key "on".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from extender.errors import MalformedInput
 
 DEEPEST = 100
-MOST_FROM_ALIASES = 100_000  # values; a "billion laughs" document means a thousand million
+MOST_FROM_ALIASES = 100_000  # values; a "billion laughs" document has a thousand million
 
 _LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
@@ -25,7 +25,7 @@ _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
 def load(text: bytes | str) -> object:
-    """The one document in `text`; None where there is none. Raises MalformedInput: with the line, in one line."""
+    """Returns the only document in `text`, None if it is empty. Raises MalformedInput with the line, in one line."""
     documents = load_all(text)
     document = next(documents, None)
     if next(documents, None) is not None:
@@ -34,23 +34,24 @@ def load(text: bytes | str) -> object:
 
 
 def load_all(text: bytes | str) -> Iterator[object]:
-    """The documents in `text`, one by one. Raises MalformedInput, as `load`, when it comes to the fault."""
+    """Yields the documents in `text`. Raises MalformedInput, as `load`, when it reaches the fault."""
     try:
         yield from _Builder(yaml.parse(text, yaml.CSafeLoader)).documents()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise MalformedInput(f"{line}{_cut(error.problem)}") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes of no encoding, numbers of too many digits
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: invalid encoding, or a number with too many digits
         raise MalformedInput(_cut(" ".join(str(error).split()))) from None
 
 
 class _Builder:
-    """Makes values of one stream of events."""
+    """Builds values from one stream of events."""
 
     def __init__(self, events: Iterator[_NodeEvent]) -> None:
         self._events = events
-        self._anchors: dict[str, tuple[object, int]] = {}  # value, and how many values it holds
-        self._built = self._from_aliases = 0
+        self._anchors: dict[str, tuple[object, int]] = {}  # with the number of values in each
+        self._built = 0
+        self._from_aliases = 0
 
     def documents(self) -> Iterator[object]:
         for event in self._events:
@@ -83,10 +84,10 @@ class _Builder:
         mapping: dict[str, object] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise _fault(event, "a key must be text")
+                raise _fault(event, "expected text as the key")
             key: str = event.value
             if key in mapping:
-                raise _fault(event, f"{key} is there twice")
+                raise _fault(event, f"duplicate key {key}")
             if key == "<<" and event.implicit[0]:
                 raise _fault(event, "merge keys (<<) are not supported")
             mapping[key] = self._value(next(self._events), depth)
@@ -105,20 +106,20 @@ class _Builder:
         self._built += size
         self._from_aliases += size
         if self._from_aliases > MOST_FROM_ALIASES:
-            raise _fault(event, f"aliases stand for more than {MOST_FROM_ALIASES} values")
+            raise _fault(event, f"aliases repeat more than {MOST_FROM_ALIASES} values")
         return value
 
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> object:
-    """A scalar without quotes: null, a truth value, a number, or text."""
+    """Returns the value of a scalar without quotes: null, a boolean, a number or text."""
     tag = str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(_CORE)  # type: ignore[no-untyped-call]  # by the stubs
     node = yaml.ScalarNode(tag, text)
     if tag == "null":
         return None
     if tag == "bool":
         return _CONSTRUCTOR.construct_yaml_bool(node)
-    if tag == "int" and ":" not in text:  # 1:30 is ninety in YAML 1.1, and a surprise
+    if tag == "int" and ":" not in text:  # 1:30 would be ninety in YAML 1.1, which surprises users
         return _CONSTRUCTOR.construct_yaml_int(node)
     if tag == "float" and ":" not in text:
         return _CONSTRUCTOR.construct_yaml_float(node)
@@ -126,7 +127,7 @@ def _plain(text: str) -> object:
 
 
 def _cut(problem: object) -> str:
-    """Returns the beginning of the problem, which may quote the whole document."""
+    """Returns the beginning of the problem, because it may quote the whole document."""
     text = str(problem)
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 

@@ -31,7 +31,7 @@ class Lister:
     def relist(self, kind: str, why: str) -> None:
         self.relisted.append(kind)
 
-    def has_told(self, kind: str, version: str) -> bool:
+    def has_delivered(self, kind: str, version: str) -> bool:
         raise NotImplementedError(kind, version)
 
 

@@ -166,7 +166,7 @@ class Still:
 
     def __init__(self, cluster: WatchedCluster) -> None:
         self._cluster = cluster
-        self.kinds, self.has_told, self.relist = cluster.kinds, cluster.has_told, cluster.relist
+        self.kinds, self.has_delivered, self.relist = cluster.kinds, cluster.has_delivered, cluster.relist
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
         return str(10**9), [obj for (its_kind, _), obj in self._cluster.objects.items() if its_kind == kind]

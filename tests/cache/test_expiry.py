@@ -44,7 +44,7 @@ class Watch:
             raise self.error
         return Asked(self, self._made)
 
-    def has_told(self, count: int) -> bool:
+    def has_delivered(self, count: int) -> bool:
         return self._told >= count
 
 
@@ -56,7 +56,7 @@ class Asked:
     there_are: int
 
     def confirmed(self) -> bool:
-        return self.watch.has_told(self.there_are)
+        return self.watch.has_delivered(self.there_are)
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
         return uid in self.watch.missed

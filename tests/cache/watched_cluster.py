@@ -153,5 +153,5 @@ class WatchedCluster:
     def relist(self, kind: str, why: str) -> None:
         self.relisted.append(kind)
 
-    def has_told(self, kind: str, version: str) -> bool:
+    def has_delivered(self, kind: str, version: str) -> bool:
         return self._told[kind] >= int(version)

@@ -155,7 +155,7 @@ def test_faults(flags: dict[str, Any], fault: str) -> None:
     ("text", "fault"),
     [
         ("bind: [", "line 4: did not find expected node content"),
-        ("bind: a:1\nbind: b:1", "line 4: bind is there twice"),
+        ("bind: a:1\nbind: b:1", "line 4: duplicate key bind"),
         ("bind: !!python/object:os.system {}", "line 3: could not determine a constructor for the tag"),
         ("- a", "line 3: did not find expected key"),
     ],

@@ -1,4 +1,4 @@
-"""Fibers: tasks of one thread that let each other go on while they wait."""
+"""Fibers are tasks of one thread; one that waits lets the others run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(sock: socket.socket, into: Future[object]) -> None:
     into.set_result(sock.recv(100) if ready(sock.fileno(), READABLE, WAIT_SECONDS) else None)
 
 
-def test_whoever_waits_for_its_socket_lets_others_go_on(pool: FiberPool, pairs: list[Pair]) -> None:
+def test_a_fiber_that_waits_for_its_socket_lets_others_run(pool: FiberPool, pairs: list[Pair]) -> None:
     answers: list[Future[object]] = [Future() for _ in pairs]
     for (ours, _), answer in zip(pairs, answers, strict=True):
         pool.submit(lambda ours=ours, answer=answer: read(ours, answer))  # type: ignore[misc]  # bound here
@@ -49,7 +49,7 @@ def test_whoever_waits_for_its_socket_lets_others_go_on(pool: FiberPool, pairs: 
         assert answers[index].result(WAIT_SECONDS) == b"%d" % index
 
 
-def test_all_tasks_are_one_thread(pool: FiberPool, pairs: list[Pair]) -> None:
+def test_all_tasks_run_in_one_thread(pool: FiberPool, pairs: list[Pair]) -> None:
     threads: list[Future[object]] = [Future() for _ in pairs]
 
     def look(sock: socket.socket, into: Future[object]) -> None:
@@ -62,7 +62,7 @@ def test_all_tasks_are_one_thread(pool: FiberPool, pairs: list[Pair]) -> None:
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that is answered again and again"])
-def test_patience_ends(pool: FiberPool, pairs: list[Pair], beside: bool) -> None:
+def test_a_wait_ends_at_its_time_limit(pool: FiberPool, pairs: list[Pair], beside: bool) -> None:
     answer: Future[bool] = Future()
     ended = threading.Event()
 
@@ -77,14 +77,14 @@ def test_patience_ends(pool: FiberPool, pairs: list[Pair], beside: bool) -> None
     ended.set()
 
 
-def test_a_thread_calls_what_may_block(pool: FiberPool) -> None:
+def test_a_blocking_call_runs_in_a_thread_of_its_own(pool: FiberPool) -> None:
     gate, answer = threading.Event(), Future[bool]()
     pool.submit(lambda: answer.set_result(in_thread(lambda: gate.wait(WAIT_SECONDS))))
     pool.submit(gate.set)  # could not be done if the first held the thread up
     assert answer.result(WAIT_SECONDS) is True
 
 
-def test_a_thread_s_error_is_the_fiber_s(pool: FiberPool) -> None:
+def test_the_error_of_a_blocking_call_is_raised_in_the_fiber(pool: FiberPool) -> None:
     raised: Future[str] = Future()
 
     def fail() -> None:
@@ -97,7 +97,7 @@ def test_a_thread_s_error_is_the_fiber_s(pool: FiberPool) -> None:
     assert raised.result(WAIT_SECONDS) == "division by zero"
 
 
-def test_outside_of_a_fiber_the_caller_waits(pairs: list[Pair]) -> None:
+def test_outside_a_fiber_the_caller_blocks(pairs: list[Pair]) -> None:
     ours, theirs = pairs[0]
     assert not ready(ours.fileno(), READABLE, 0.01)
     theirs.send(b"x")
@@ -108,7 +108,7 @@ def test_outside_of_a_fiber_the_caller_waits(pairs: list[Pair]) -> None:
 @pytest.mark.parametrize(
     ("fail", "error"), [(lambda: 1 / 0, "ZeroDivisionError"), (sys.exit, "SystemExit")], ids=["an error", "SystemExit"]
 )
-def test_a_task_that_fails_costs_neither_the_thread_nor_room(
+def test_a_failed_task_ends_neither_the_thread_nor_takes_room(
     pool: FiberPool, caplog: pytest.LogCaptureFixture, fail: Callable[[], object], error: str
 ) -> None:
     done = threading.Event()
@@ -119,7 +119,7 @@ def test_a_task_that_fails_costs_neither_the_thread_nor_room(
     assert caplog.text.count(f"\n{error}") == 10
 
 
-def test_the_process_learns_what_a_fiber_raises() -> None:
+def test_the_process_learns_the_error_of_a_fiber() -> None:
     failures = TaskFailures()
     pool = FiberPool("binder", 1, failures.report)
     pool.start()
@@ -130,7 +130,7 @@ def test_the_process_learns_what_a_fiber_raises() -> None:
 
 
 class BrokenPoll:
-    """Fails as the thread waits for its fibers' sockets; nothing can go on with them after that."""
+    """The thread fails while it waits for its fibers' sockets, and no other thread can continue them."""
 
     def register(self, *_: int) -> None: ...
 
@@ -139,19 +139,19 @@ class BrokenPoll:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_nobody_waits_for_a_thread_that_has_ended(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_does_not_wait_for_a_thread_that_has_ended(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "poll", BrokenPoll)
     pool = FiberPool("test", 1, log_error)
     pool.start()
     pool.check()
     pool.submit(lambda: ready(pairs[0][0].fileno(), READABLE, WAIT_SECONDS))
-    with pytest.raises(TaskFailed, match="the thread test has ended"):
+    with pytest.raises(TaskFailed, match="thread test has ended"):
         pool.submit(lambda: None)
-    with pytest.raises(TaskFailed, match="the thread test has ended"):
+    with pytest.raises(TaskFailed, match="thread test has ended"):
         pool.check()
 
 
-def test_submit_waits_while_too_many_are_at_work(pool: FiberPool, pairs: list[Pair]) -> None:
+def test_submit_waits_while_all_fibers_are_busy(pool: FiberPool, pairs: list[Pair]) -> None:
     ours, theirs = pairs[0]
     done, gate, answer = threading.Event(), threading.Event(), Future[object]()
     pool.submit(lambda: read(ours, answer))
@@ -167,7 +167,7 @@ def test_submit_waits_while_too_many_are_at_work(pool: FiberPool, pairs: list[Pa
     gate.set()
 
 
-def test_stop_finishes_what_was_submitted(pairs: list[Pair]) -> None:
+def test_stop_finishes_the_submitted_tasks(pairs: list[Pair]) -> None:
     pool, answer = FiberPool("test", 4, log_error), Future[object]()
     pool.start()
     pool.submit(lambda: read(pairs[0][0], answer))

@@ -1,4 +1,4 @@
-"""The memory of large bodies is given back, and pauses for garbage are noted."""
+"""The memory of large bodies is returned to the kernel, and pauses of the garbage collector are measured."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.st
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such heap")
-def test_pages_between_small_blocks_that_stay_are_given_back() -> None:
+def test_free_pages_between_small_blocks_are_returned() -> None:
     kept, given_back = (printed(_LIMIT, _HOLES.format(then=then)) for then in ("", "malloc.give_back()"))
     assert given_back < kept - 16
 
@@ -59,7 +59,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
-def test_arrays_of_large_clusters_take_the_pages_of_those_before() -> None:
+def test_arrays_of_large_clusters_reuse_pages() -> None:
     limited = "from extender.runtime import memory; assert memory.limit({nodes})"
     pages = {nodes: printed(limited.format(nodes=nodes), _ARRAYS) for nodes in (0, 50_000)}
     assert pages[50_000] < pages[0] / 10
@@ -82,7 +82,7 @@ print(-1 if made else huge() - before)
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="other kernels have no such pages")
-def test_what_is_in_use_moves_to_huge_pages() -> None:
+def test_memory_in_use_moves_to_huge_pages() -> None:
     moved = printed("from extender.runtime import memory", _OBJECTS)
     if moved < 0:
         pytest.skip("this kernel makes no huge pages when it is asked to")
@@ -103,12 +103,12 @@ print(len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
 """
 
 
-def test_what_takes_the_place_of_something_old_does_not_pile_up_among_the_young() -> None:
+def test_replaced_versions_do_not_accumulate_among_young_objects() -> None:
     left, collected = (printed(_VERSIONS.format(then=then)) for then in ("", "memory.collect_young()"))
     assert collected < 1_000 < 100_000 < left
 
 
-def test_the_longest_collection_is_kept() -> None:
+def test_the_longest_collection_is_recorded() -> None:
     pauses = memory.CollectionPauses()
     pauses.start()
     pauses.start()

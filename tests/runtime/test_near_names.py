@@ -18,15 +18,15 @@ NAMES = ("Pod", "Node", "PersistentVolumeClaim", "CSINode")
         ("", ""),
     ],
 )
-def test_nearest(wrong: str, meant: str) -> None:
+def test_the_most_similar_name_is_found_in_any_case(wrong: str, meant: str) -> None:
     assert nearest(wrong, NAMES) == meant
     assert did_you_mean(wrong, NAMES) == (f" (did you mean {meant}?)" if meant else "")
 
 
-def test_it_may_have_to_be_more_alike() -> None:
-    assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], alike=0.95) == ""
-    assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], alike=0.9) == "EXTENDER_BIND"
+def test_the_least_similarity_can_be_raised() -> None:
+    assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], similarity=0.95) == ""
+    assert nearest("EXTENDER_BIDE", ["EXTENDER_BIND"], similarity=0.9) == "EXTENDER_BIND"
 
 
-def test_there_may_be_none() -> None:
+def test_without_a_similar_name_nothing_is_suggested() -> None:
     assert nearest("Pod", ()) == ""

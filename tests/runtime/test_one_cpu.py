@@ -1,4 +1,4 @@
-"""A process that keeps to one CPU, and leaves it to others who need it."""
+"""A process stays on one CPU, and moves if others need it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.runtime.one_cpu import LinuxCpus, OneCpu
 
 
 class FakeCpus:
-    """Four CPUs, of which this process may use three; `refuses`: calls that fail from now on."""
+    """Four CPUs, of which this process may use three. `refuses` names the calls that fail."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -86,7 +86,7 @@ def settled(cpus: FakeCpus, clock: ManualClock) -> OneCpu:
         pytest.param(0.1, {0: 0.5, 3: 1.0}, 0, id="the quietest is not allowed"),
     ],
 )
-def test_it_moves_to_where_there_is_more_room(
+def test_it_moves_to_a_cpu_with_more_idle_time(
     cpus: FakeCpus, settled: OneCpu, used: float, idle: Mapping[int, float], then_on: int
 ) -> None:
     cpus.let_pass(1.0, used=used, idle=idle)
@@ -94,7 +94,7 @@ def test_it_moves_to_where_there_is_more_room(
     assert cpus.kept_to == {then_on}
 
 
-def test_it_judges_by_what_has_passed_since_it_looked(cpus: FakeCpus, settled: OneCpu) -> None:
+def test_it_compares_idle_times_since_the_last_look(cpus: FakeCpus, settled: OneCpu) -> None:
     cpus.let_pass(10.0, used=10.0, idle={0: 10.0, 2: 10.0})
     settled.look()
     cpus.let_pass(1.0, used=0.1, idle={0: 0.9})
@@ -102,14 +102,14 @@ def test_it_judges_by_what_has_passed_since_it_looked(cpus: FakeCpus, settled: O
     assert cpus.kept_to == {0}
 
 
-def test_a_cpu_that_was_taken_from_it_has_it_run_on_any(cpus: FakeCpus, settled: OneCpu) -> None:
+def test_if_its_cpu_is_taken_away_it_runs_on_any(cpus: FakeCpus, settled: OneCpu) -> None:
     cpus.refuses = True
     cpus.let_pass(1.0, used=0.0, idle={2: 1.0})
     settled.look()
     assert cpus.kept_to == {0, 1, 2}
 
 
-def test_where_it_may_not_choose_it_runs_on_any(cpus: FakeCpus, clock: ManualClock) -> None:
+def test_without_the_right_to_choose_it_runs_on_any(cpus: FakeCpus, clock: ManualClock) -> None:
     cpus.refuses = True
     one = OneCpu(cpus, clock)
     one.settle()
@@ -118,7 +118,7 @@ def test_where_it_may_not_choose_it_runs_on_any(cpus: FakeCpus, clock: ManualClo
     assert cpus.kept_to == {0, 1, 2}
 
 
-def test_on_the_only_one_it_prefers_the_thread_that_decides_all_the_same(cpus: FakeCpus, clock: ManualClock) -> None:
+def test_on_a_single_cpu_it_still_prefers_the_deciding_thread(cpus: FakeCpus, clock: ManualClock) -> None:
     cpus.kept_to = frozenset({1})
     one = OneCpu(cpus, clock)
     one.settle()
@@ -128,7 +128,7 @@ def test_on_the_only_one_it_prefers_the_thread_that_decides_all_the_same(cpus: F
     assert cpus.prefers_one
 
 
-def test_the_real_ones_keep_threads_that_run_already_and_those_that_they_start() -> None:
+def test_linux_restricts_running_threads_and_those_that_they_start() -> None:
     real = LinuxCpus()
     allowed = real.allowed()
     found: list[frozenset[int]] = []
@@ -156,7 +156,7 @@ def test_the_real_ones_keep_threads_that_run_already_and_those_that_they_start()
     assert found == [here, here]
 
 
-def test_the_real_ones_have_threads_that_run_already_not_interrupt_this_one() -> None:
+def test_linux_keeps_running_threads_from_interrupting_this_one() -> None:
     begin, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -179,7 +179,7 @@ def test_the_real_ones_have_threads_that_run_already_not_interrupt_this_one() ->
         thread.join()
 
 
-def test_the_real_ones_tell_what_is_idle() -> None:
+def test_linux_reports_idle_times() -> None:
     real = LinuxCpus()
     assert real.allowed() <= real.idle_seconds().keys()
     assert real.current() in real.allowed()

@@ -1,4 +1,4 @@
-"""Threads are used again, and nobody waits for one."""
+"""Threads are reused, and no item waits for one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from extender.runtime.threads import ParkedThreads
 from tests.stock.waiting import wait_until
 
 
-def test_the_next_item_finds_the_thread_that_is_done() -> None:
+def test_the_next_item_reuses_the_thread_that_is_done() -> None:
     done: SimpleQueue[int] = SimpleQueue()
     threads: ParkedThreads[str] = ParkedThreads(lambda _: done.put(get_ident()), "test")
     threads.take("first")
@@ -19,7 +19,7 @@ def test_the_next_item_finds_the_thread_that_is_done() -> None:
     assert done.get(timeout=10) == first
 
 
-def test_an_item_does_not_wait_for_those_under_way() -> None:
+def test_an_item_does_not_wait_for_earlier_ones() -> None:
     release, done = Event(), SimpleQueue[str]()
 
     def work(item: str) -> None:

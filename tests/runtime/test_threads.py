@@ -1,4 +1,4 @@
-"""Threads that end before their time."""
+"""Threads that end early are restarted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.stock.waiting import wait_until
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_has_ended_is_started_again_and_one_that_lives_or_was_stopped_is_not() -> None:
+def test_revive_restarts_only_a_thread_that_ended_before_stop() -> None:
     begun, ends = threading.Semaphore(0), threading.Event()
 
     def work() -> None:
@@ -32,7 +32,7 @@ def test_a_thread_that_has_ended_is_started_again_and_one_that_lives_or_was_stop
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_ticker_goes_on_after_its_thread_has_ended() -> None:
+def test_a_revived_ticker_ticks_again() -> None:
     acted = threading.Semaphore(0)
     dies = iter([True])
 

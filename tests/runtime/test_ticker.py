@@ -1,4 +1,4 @@
-"""Work that is done every so often, or when somebody wakes it."""
+"""A ticker acts at an interval, or when it is woken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extender.errors import TaskFailed
 from extender.runtime.threads import TaskFailures, Ticker
 
 
-def test_it_acts_again_and_again_though_the_action_fails() -> None:
+def test_a_ticker_goes_on_after_its_action_failed() -> None:
     thrice = threading.Semaphore(0)
 
     def act() -> None:
@@ -23,7 +23,7 @@ def test_it_acts_again_and_again_though_the_action_fails() -> None:
     ticker.stop()
 
 
-def test_the_process_learns_what_an_action_raises() -> None:
+def test_the_process_learns_the_error_of_an_action() -> None:
     failures, reported = TaskFailures(), threading.Event()
 
     def report(task: str, error: BaseException) -> None:
@@ -38,7 +38,7 @@ def test_the_process_learns_what_an_action_raises() -> None:
         failures.check()
 
 
-def test_without_an_interval_it_acts_only_when_it_is_woken() -> None:
+def test_without_an_interval_a_ticker_acts_only_when_woken() -> None:
     acted = threading.Semaphore(0)
     ticker = Ticker("test", 0, acted.release)
     ticker.start()
@@ -48,7 +48,7 @@ def test_without_an_interval_it_acts_only_when_it_is_woken() -> None:
     ticker.stop()
 
 
-def test_it_stops_at_once_however_long_it_would_have_slept_and_does_not_act_again() -> None:
+def test_a_sleeping_ticker_stops_at_once_without_another_action() -> None:
     acted: list[int] = []
     ticker = Ticker("test", 1000, lambda: acted.append(1))
     ticker.start()
@@ -57,7 +57,7 @@ def test_it_stops_at_once_however_long_it_would_have_slept_and_does_not_act_agai
 
 
 class RevivedAsItEnds(Ticker):
-    """Somebody asks for its revival between its end and the end of `stop`."""
+    """`revive` is called after the thread has ended and before `stop` has returned."""
 
     revived: bool | None = None
 
@@ -69,7 +69,7 @@ class RevivedAsItEnds(Ticker):
         self.revived = self.revive()
 
 
-def test_one_that_is_being_stopped_is_not_started_again() -> None:
+def test_a_ticker_that_is_being_stopped_is_not_revived() -> None:
     ticker = RevivedAsItEnds("is being stopped", 1000, lambda: None)
     ticker.start()
     ticker.stop()

@@ -1,4 +1,4 @@
-"""The pool of threads that bind."""
+"""A pool of threads runs the submitted tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pool() -> Iterator[WorkerPool]:
     pool.stop(WAIT_SECONDS)
 
 
-def test_tasks_are_done_at_the_same_time(pool: WorkerPool) -> None:
+def test_tasks_run_at_the_same_time(pool: WorkerPool) -> None:
     both = threading.Barrier(3)
     for _ in range(2):
         pool.submit(lambda: both.wait(WAIT_SECONDS))
@@ -32,7 +32,7 @@ def test_tasks_are_done_at_the_same_time(pool: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("fail", [lambda: 1 / 0, sys.exit], ids=["an error", "SystemExit"])
-def test_a_task_that_fails_costs_no_thread(pool: WorkerPool, fail: Callable[[], object]) -> None:
+def test_a_failed_task_ends_no_thread(pool: WorkerPool, fail: Callable[[], object]) -> None:
     done = threading.Event()
     for _ in range(10):
         pool.submit(fail)
@@ -52,7 +52,7 @@ def test_the_process_learns_the_first_error_of_a_task() -> None:
         failures.check()
 
 
-def test_submit_waits_while_too_many_wait(pool: WorkerPool) -> None:
+def test_submit_waits_while_the_backlog_is_full(pool: WorkerPool) -> None:
     gate, done = threading.Event(), threading.Event()
     for _ in range(4):
         pool.submit(lambda: gate.wait(WAIT_SECONDS))
@@ -65,7 +65,7 @@ def test_submit_waits_while_too_many_wait(pool: WorkerPool) -> None:
     assert done.wait(WAIT_SECONDS)
 
 
-def test_stop_finishes_what_was_submitted() -> None:
+def test_stop_finishes_the_submitted_tasks() -> None:
     pool = WorkerPool("test", threads=1, on_error=log_error)
     done: list[int] = []
     pool.start()

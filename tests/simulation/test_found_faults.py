@@ -36,7 +36,7 @@ class LateWatch:
     def relist(self, kind: str, why: str) -> None:
         pass
 
-    def has_told(self, kind: str, version: str) -> bool:
+    def has_delivered(self, kind: str, version: str) -> bool:
         return True
 
 

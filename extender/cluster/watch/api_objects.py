@@ -1,7 +1,7 @@
-"""JSON of the API server -> objects, which keep that JSON where an extender is to get them whole.
+"""Decodes the API server's lists and events into objects, and keeps their JSON if an extender needs it whole.
 
-Pods share the parts in which they are equal: what a template gave them is kept once, not once a pod. Of 200,000 pods as
-the API server sends them that is four fifths of the memory.
+Pods share equal parts: what replicas have from one template is in memory once. msgspec decodes, but it has no such
+sharing, and without it 200,000 pods as the API server sends them take five times the memory.
 """
 
 from __future__ import annotations
@@ -34,58 +34,64 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "status": ("conditions", "container_statuses", "init_container_statuses"),
 }
 _TEXTS: Final = (("metadata", "namespace"), ("spec", "node_name"), ("spec", "scheduler_name"), ("status", "phase"))
-_MOST_BYTES, _FEWEST_BYTES, _BYTES_A_PART = 32 * 1024 * 1024, 1024 * 1024, 300  # a part's: beside its JSON
+_MOST_BYTES = 32 * 1024 * 1024
+_FEWEST_BYTES = 1024 * 1024
+_BYTES_PER_PART = 300  # besides its encoded form
 _Key = tuple[str, bytes | str]
-_UNHELD: Final[_Key] = ("", b"")
+_UNUSED_PART: Final[_Key] = ("", b"")
 _encode = msgpack.Encoder().encode
 
 
 class SharedParts:
-    """The parts that pods have, by field and value; for one thread.
+    """The parts of pods, by field and value; for one thread.
 
-    Those that no pod has any more go when as many bytes have come as were kept the last time, so there are never more
-    of them than of the others. Of parts that each pod has for itself no more than so many bytes are kept.
+    Parts that no pod uses are dropped once as many bytes were added as were in use the last time, so they never take
+    more memory than the others. If the parts in use exceed half of `_MOST_BYTES`, pods differ in them, and all are
+    dropped.
     """
 
     def __init__(self) -> None:
-        self._parts: dict[_Key, Any] = {_UNHELD: []}
-        self._added_bytes, self._most_added_bytes = 0, _FEWEST_BYTES
+        self._parts: dict[_Key, Any] = {_UNUSED_PART: []}
+        self._added_bytes = 0
+        self._most_added_bytes = _FEWEST_BYTES
 
     def share(self, pod: Pod) -> Pod:
-        """Returns the pod, which nobody else has yet, with equal parts replaced by those of other pods."""
+        """Replaces the pod's parts by equal ones of other pods; returns the pod, which must not be in use yet."""
         if self._added_bytes > self._most_added_bytes:
-            self._drop_unheld()
+            self._drop_unused()
         parts, added_bytes = self._parts, 0
         for name, fields in _PARTS.items():
             part = getattr(pod, name)
             for field in fields:
                 if value := getattr(part, field):
                     key = field, _encode(value)
-                    known = parts.setdefault(key, value)
-                    if known is value:
-                        added_bytes += len(key[1]) + _BYTES_A_PART
+                    shared = parts.setdefault(key, value)
+                    if shared is value:
+                        added_bytes += len(key[1]) + _BYTES_PER_PART
                     else:
-                        force_setattr(part, field, known)
+                        force_setattr(part, field, shared)
         for name, field in _TEXTS:
             part = getattr(pod, name)
             text = getattr(part, field)
-            known = parts.setdefault(("", text), text)
-            if known is text:
-                added_bytes += len(text) + _BYTES_A_PART
+            shared = parts.setdefault(("", text), text)
+            if shared is text:
+                added_bytes += len(text) + _BYTES_PER_PART
             else:
-                force_setattr(part, field, known)
+                force_setattr(part, field, shared)
         self._added_bytes += added_bytes
         return pod
 
-    def _drop_unheld(self) -> None:
-        # No list or dict can be referred to weakly. One part is held by nobody else for sure.
+    def _drop_unused(self) -> None:
+        # Lists and dicts have no weak references, so references are counted, beside those of a part without users.
         references = {key: getrefcount(part) - (part is key[1]) for key, part in self._parts.items()}
-        unheld = references[_UNHELD]
-        kept = {key: part for key, part in self._parts.items() if key == _UNHELD or references[key] > unheld}
-        kept_bytes = sum(len(key[1]) + _BYTES_A_PART for key in kept)
-        if kept_bytes > _MOST_BYTES // 2:
-            kept, kept_bytes = {_UNHELD: []}, 0
-        self._parts, self._added_bytes, self._most_added_bytes = kept, 0, max(kept_bytes, _FEWEST_BYTES)
+        unused = references[_UNUSED_PART]
+        parts = {key: part for key, part in self._parts.items() if key == _UNUSED_PART or references[key] > unused}
+        used_bytes = sum(len(key[1]) + _BYTES_PER_PART for key in parts)
+        if used_bytes > _MOST_BYTES // 2:
+            parts, used_bytes = {_UNUSED_PART: []}, 0
+        self._parts = parts
+        self._added_bytes = 0
+        self._most_added_bytes = max(used_bytes, _FEWEST_BYTES)
 
 
 T = TypeVar("T")
@@ -107,7 +113,7 @@ class Page(msgspec.Struct, Generic[T], gc=False):
 
 
 class Malformed(OutcomeUnknown):
-    """Bytes that are no page or no event."""
+    """Bytes that are neither a page of a list nor an event."""
 
 
 DecodeObject = Callable[[msgspec.Raw], Object]
@@ -115,7 +121,7 @@ DecodePage = Callable[[bytes], Page[Object]]
 
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
-    """Returns what reads a page of the kind, and what reads one object. They raise what msgspec raises."""
+    """Returns the decoders of a page and of one object of the kind. They raise msgspec's errors."""
     if kind.type is Pod and not kind.whole:
         return _pod_decoders()
     if not kind.whole:
@@ -136,35 +142,36 @@ def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
 
 
 def _pod_decoders() -> tuple[DecodePage, DecodeObject]:
-    shared, decode_pods = SharedParts(), msgspec.json.Decoder(page_type(Pod)).decode
+    parts = SharedParts()
+    decode_pods = msgspec.json.Decoder(page_type(Pod)).decode
     decode_pod = msgspec.json.Decoder(Pod).decode
 
     def decode_page(body: bytes) -> Page[Object]:
         page: Page[Pod] = decode_pods(body)
-        return Page(page.metadata, [shared.share(pod) for pod in page.items or ()])
+        return Page(page.metadata, [parts.share(pod) for pod in page.items or ()])
 
-    return decode_page, lambda raw: shared.share(decode_pod(raw))
+    return decode_page, lambda raw: parts.share(decode_pod(raw))
 
 
 def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
-    """Returns the page. Raises Malformed where it is none: an empty one would make everything vanish."""
+    """Returns the page. Raises Malformed for anything else, which as an empty page would delete every object."""
     try:
         page = decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Malformed(f"the list cannot be read: {error}") from None
     if not version_number(page.metadata.resource_version):
-        raise Malformed("what came is no list")
+        raise Malformed("the response is not a list")
     return page
 
 
 def version_number(version: str) -> int:
-    """Returns a resource version as a number, 0 for none. Raises Malformed where it is no number."""
+    """Returns a resource version as a number, 0 for "". Raises Malformed if it is not a number."""
     if not version:
         return 0
     if not (version.isascii() and version.isdigit()):
-        raise Malformed(f"resource version {version!r} is no number")
+        raise Malformed(f"resource version {version!r} is not a number")
     return int(version)
 
 
-def page_type(item: type) -> Any:  # a type made at run time, which mypy cannot name
+def page_type(item: type) -> Any:  # a type that exists only at run time, which mypy cannot name
     return operator.getitem(Page, item)  # type: ignore[call-overload]  # Page is generic, not a container

@@ -1,16 +1,15 @@
-"""The next step of a reflector, as a machine without I/O, time or randomness of its own.
+"""The state machine of a reflector: what to do next, without I/O, and with time and randomness passed in.
 
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
        '--'                       '--- 410, two broken streams in a row, a failing sink ---> LISTING
                                   '--- nothing but 404 for a minute: served no more -------> LISTING, every ten minutes
-                               '--- distrust: what came contradicts itself -------------> LISTING, not synced till then
+                               '--- distrust: a survey or an event contradicts it -------> LISTING, unsynced until done
 
-`next` says what to do; what came of it goes back in by one of the other methods. Pauses grow from 0.8 s to 30 s, each
-stretched by up to its own length at random, and are short again after two quiet minutes (client-go's reflector), those
-of a list after every page that comes; they end as the server is seen to answer others. A version that has expired is no
-outage, and has pauses of its own. A server that says when to ask again is asked then, up to ten times in a row
-(client-go's rest.Request).
+`next` returns what to do, and the other methods take in the result. Pauses grow from 0.8 s to 30 s, each up to doubled
+at random, and start over after two minutes without a failure (client-go's reflector), those of lists after every page.
+They end early if the API server answers other requests. An expired version (410) is not an outage and has pauses of its
+own. If the server says when to ask again, that time is kept, up to ten times in a row (client-go's rest.Request).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from random import Random
 PAGE_SIZE = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
 UNSERVED_PAUSE_SECONDS = 600.0
-# How long a kind that was there is missed: a 404 may come from one of several API servers in the midst of an upgrade.
+# How long a kind must be answered with 404 before it is gone: one of several API servers may be in an upgrade.
 WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
@@ -31,39 +30,39 @@ _MOST_RETRIES = 10
 
 
 class ListWatchFailure(Enum):
-    """A reason for which a list or a watch came to nothing."""
+    """The reason why a list or a watch failed."""
 
     EXPIRED = auto()
     """The version or the continue token is too old (410)."""
     MALFORMED = auto()
-    """An answer that cannot be read, or breaks off in the middle of a line."""
+    """The response cannot be decoded, or ends in the middle of a line."""
     SINK = auto()
-    """It came, but the sink could not take it: whatever it holds now, a whole list puts it right."""
+    """The sink raised an error, so its content is uncertain until the next whole list."""
     UNSERVED = auto()
     """The API server does not know the kind (404)."""
     OTHER = auto()
-    """Everything else; the next attempt goes on from where this one was."""
+    """Everything else; the next attempt continues from the same place."""
 
 
-class _Counted(Enum):
-    """The requests that failures are counted for, each for pauses of its own."""
+class _FailureCount(Enum):
+    """The failures that are counted apart, because each has pauses of its own."""
 
     LIST = auto()
     WATCH = auto()
     VERSION = auto()
-    """A watch from a version that the server has forgotten: it answers, after whatever failures came before."""
+    """A watch from an expired version: the server answers, whatever failed before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so long."""
+    """Do nothing for this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Fetch a page of the list; the first where `continue_token` is empty. `limit` 0: everything in one."""
+    """Fetch a page of the list, the first if `continue_token` is "". `limit` 0 means everything in one page."""
 
     continue_token: str
     limit: int
@@ -71,7 +70,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Follow the changes since `version`; the server is asked to end the watch after `timeout_seconds`."""
+    """Watch the changes since `version`; the server ends the watch after `timeout_seconds`."""
 
     version: str
     timeout_seconds: int
@@ -81,35 +80,36 @@ Step = Pause | List | Watch
 
 
 class ListWatchState:
-    """One kind's machine. Times are monotonic seconds.
+    """The state of one kind's reflector. Times are monotonic seconds.
 
     Attributes:
-        synced: the whole list has come since the kind is served, and since it was distrusted.
-        served: the API server knows the kind, as far as is known.
+        synced: the whole list was delivered since the kind is served and since it was last distrusted.
+        served: the API server serves the kind; True until a 404 says otherwise.
     """
 
     def __init__(self, random: Random) -> None:
         self.synced = False
         self.served = True
         self._random = random
-        self._version: str | None = None  # None: listing
+        self._version: str | None = None  # None while it lists
         self._continue_token = ""
         self._limit = PAGE_SIZE
         self._resume_at = 0.0
-        self._failures = Counter[_Counted]()
+        self._failures = Counter[_FailureCount]()
         self._last_failure_at = float("-inf")
-        self._retries = 0  # in a row, when the server had said
+        self._retries = 0  # in a row, at times that the server set
         self._opened_at = 0.0
-        self._progress = True  # something has come since the last stream broke
-        self._missed_since: float | None = None  # nothing but 404 has come since then
-        self._distrusted = False  # and not begun to list since
+        self._progress = True  # something was delivered since the last stream broke
+        self._missing_since: float | None = None  # every answer since was 404
+        self._distrusted = False  # and has not begun to list since
 
     @property
     def version(self) -> str:
-        """Returns the version that the sink is at; "" while a list is under way."""
+        """Returns the version that the sink has; "" while the kind is listed."""
         return self._version or ""
 
     def next(self, now: float) -> Step:
+        """Returns what to do now."""
         if now < self._resume_at:
             return Pause(self._resume_at - now)
         if self._distrusted:
@@ -121,45 +121,51 @@ class ListWatchState:
         return Watch(self._version, self._random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS))
 
     def paged(self, version: str, continue_token: str) -> bool:
-        """Takes a page; returns whether it was the last."""
-        self._continue_token, self._missed_since, self._retries = continue_token, None, 0
-        self._failures[_Counted.LIST] = 0
+        """Takes in a page; returns True if it was the last one."""
+        self._continue_token = continue_token
+        self._missing_since = None
+        self._retries = 0
+        self._failures[_FailureCount.LIST] = 0
         if continue_token:
             return False
-        self._version, self._limit = version, PAGE_SIZE
-        self.served = self._progress = True
+        self._version = version
+        self._limit = PAGE_SIZE
+        self.served = True
+        self._progress = True
         self.synced = not self._distrusted
         return True
 
     def observed(self, version: str) -> None:
-        """Notes that a watch delivered an object or a bookmark of this version."""
-        self._version, self._progress = version, True
+        """Takes in that a watch delivered an object or a bookmark of this version."""
+        self._version = version
+        self._progress = True
 
     def distrust(self) -> None:
-        """Lists anew as soon as it may, and counts as not synced till then; any thread may say so."""
+        """Makes a list the next step; the kind is not synced until it is delivered. Any thread may call this."""
         self._distrusted = True
         self.synced = False
         self.answered()
 
     def answered(self) -> None:
-        """Ends a pause, for the API server answers others; not one that it asked for. Any thread may say so."""
+        """Ends the present pause, unless the server set it, because the server answers. Any thread may call this."""
         if not self._retries:
             self._resume_at = 0.0
 
     def opened(self) -> None:
-        """Notes that the API server has taken up a watch."""
-        self._missed_since, self._retries = None, 0
+        """Takes in that the API server has accepted a watch."""
+        self._missing_since = None
+        self._retries = 0
 
     def ended(self, now: float) -> None:
-        """Notes that a watch ended as it should; one that ended at once and empty is a failure, as in client-go."""
+        """Takes in that a watch ended normally; within a second that is a failure, as in client-go."""
         if now - self._opened_at < _SHORT_WATCH_SECONDS:
             self.failed(ListWatchFailure.OTHER, now)
 
     def failed(self, failure: ListWatchFailure, now: float, retry_after_seconds: float = 0.0) -> None:
-        """Notes that a list or a watch came to nothing."""
+        """Takes in that a list or a watch failed."""
         watching = self._version is not None
         if failure is ListWatchFailure.EXPIRED:
-            # A continue token that expires once will do so again: the list takes longer than the server remembers.
+            # The list takes longer than the server keeps a continue token, so the next one has a single page.
             self._start_over(limit=PAGE_SIZE if watching else 0)
         elif failure is ListWatchFailure.SINK:
             self._start_over(limit=PAGE_SIZE)
@@ -167,33 +173,37 @@ class ListWatchState:
             if not self._progress:
                 self._start_over(limit=PAGE_SIZE)
             self._progress = False
-        elif failure is ListWatchFailure.UNSERVED and self._is_missed_for_good(now):
-            self.served = self.synced = False
+        elif failure is ListWatchFailure.UNSERVED and self._is_gone(now):
+            self.served = False
+            self.synced = False
             self._start_over(limit=PAGE_SIZE)
             self._resume_at = now + UNSERVED_PAUSE_SECONDS * self._random.uniform(1, 1.1)
             return
         if failure is not ListWatchFailure.UNSERVED:
-            self._missed_since = None
+            self._missing_since = None
         if retry_after_seconds and self._retries < _MOST_RETRIES:
             self._retries += 1
             self._resume_at = now + retry_after_seconds
             return
         expired = failure is ListWatchFailure.EXPIRED
-        counted = _Counted.LIST if not watching else _Counted.VERSION if expired else _Counted.WATCH
-        self._resume_at = now + max(self._pause(now, counted), retry_after_seconds)
+        count = _FailureCount.LIST if not watching else _FailureCount.VERSION if expired else _FailureCount.WATCH
+        self._resume_at = now + max(self._pause(now, count), retry_after_seconds)
 
-    def _is_missed_for_good(self, now: float) -> bool:
-        if self._missed_since is None:
-            self._missed_since = now
-        return not self.synced or now >= self._missed_since + WITHDRAWN_SECONDS
+    def _is_gone(self, now: float) -> bool:
+        """Returns True if the kind was never listed, or was answered with nothing but 404 for long enough."""
+        if self._missing_since is None:
+            self._missing_since = now
+        return not self.synced or now >= self._missing_since + WITHDRAWN_SECONDS
 
     def _start_over(self, limit: int) -> None:
-        self._version, self._continue_token, self._limit = None, "", limit
+        self._version = None
+        self._continue_token = ""
+        self._limit = limit
 
-    def _pause(self, now: float, counted: _Counted) -> float:
+    def _pause(self, now: float, count: _FailureCount) -> float:
         if now - self._last_failure_at > QUIET_SECONDS:
             self._failures.clear()
         self._last_failure_at = now
-        seconds: float = min(FIRST_PAUSE_SECONDS * 2 ** self._failures[counted], LONGEST_PAUSE_SECONDS)
-        self._failures[counted] = min(self._failures[counted] + 1, 16)
+        seconds: float = min(FIRST_PAUSE_SECONDS * 2 ** self._failures[count], LONGEST_PAUSE_SECONDS)
+        self._failures[count] = min(self._failures[count] + 1, 16)
         return seconds * self._random.uniform(1, 2)

@@ -1,4 +1,4 @@
-"""Whole lists of one kind, page by page. They are quorum reads: they have all that was written before the call."""
+"""Lists all objects of a kind, page by page, as a quorum read: it has everything that was written before the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.model.kinds import Kind
 
 LIST_SILENCE_SECONDS = 30.0
 
-# Finished pods hold nothing; kube-scheduler leaves them out in the same way.
+# Finished pods use no resources; kube-scheduler excludes them in the same way.
 _FIELD_SELECTORS = {"Pod": "status.phase!=Succeeded,status.phase!=Failed"}
 _JSON = "application/json"
 _EXPIRED = 410
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def query_of(kind: Kind, **fields: str) -> dict[str, str]:
-    """Returns the query of a list or watch of the kind; it selects the objects that count."""
+    """Returns the query of a list or watch of the kind, with the selector that excludes finished pods."""
     selector = _FIELD_SELECTORS.get(kind.name)
     return {**fields, "fieldSelector": selector} if selector else fields
 
@@ -38,12 +38,12 @@ def list_all(
     accept: str = _JSON,
     namespace: str = "",
 ) -> tuple[str, list[T]]:
-    """Returns the version of the list, and everything in it: of one namespace, or of all.
+    """Returns the version of the list and its objects, of one namespace or of all.
 
-    Where a continue token has expired the list is asked for in one piece, as the reflector does.
+    If a continue token has expired, the list is asked for again without pages, as by the reflector.
 
     Raises:
-        Refused, OutcomeUnknown: it cannot be had.
+        Refused, OutcomeUnknown: the API server does not answer with the list.
     """
     step, items = List("", page_size), list[T]()
     path = kind.path_in(namespace) if namespace else kind.path

@@ -1,4 +1,4 @@
-"""Keeps a sink equal to the API server's objects of one kind: bytes of lists and watches in, objects out; no I/O."""
+"""Keeps a sink equal to the API server's objects of one kind. Takes the bytes of lists and watches, and does no I/O."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-# Longer than a survey takes: one that lists an object asks whether it was deleted since.
-_DELETIONS_KEPT_SECONDS = 300.0
+# Longer than a survey takes, which must know of an object in its list whether it was deleted since.
+_DELETION_SECONDS = 300.0
 
 
 class WatchEvent(msgspec.Struct, gc=False):
-    """A line of a watch; what `object` is depends on `type`."""
+    """A line of a watch. `object` is one of the kind, or a Status if `type` is ERROR."""
 
     type: str
     object: msgspec.Raw
 
 
 class Deletion(NamedTuple):
-    """The deletion of an object: its version, and when it was delivered, in monotonic seconds."""
+    """The version of a deletion, and when it was delivered, in monotonic seconds."""
 
     version: str
     at: float
@@ -39,10 +39,13 @@ _DECODE_STATUS = msgspec.json.Decoder(Status).decode
 
 
 class Reflector:
-    """Ask `step` what to do, do it, and tell what came: `page`, `receive` and `ended`, or `refused` and `broken`.
+    """One kind's reflector. Call `step`, do what it returns, and pass on the result.
+
+    Results are passed to `page`, to `opened`, `receive` and `ended`, or to `refused` and `broken`. Times are monotonic
+    seconds.
 
     Attributes:
-        state: how far it is.
+        state: what it does next.
         version_seen: the version of the last list, event or bookmark.
         delivered: the resource version of each object that the sink has, by UID. Only the reflector's thread writes it.
         deletions: those that were delivered in the last five minutes, by UID.
@@ -52,13 +55,14 @@ class Reflector:
 
     def __init__(self, kind: Kind, sink: Sink[Object], telemetry: Telemetry, random: Random) -> None:
         self.kind = kind
-        self._sink, self._telemetry = sink, telemetry
         self.state = ListWatchState(random)
+        self._sink = sink
+        self._telemetry = telemetry
         self._decode_page, self._decode_object = decoders(kind)
-        self._listed: list[Object] = []
-        self._asked_at = LONG_AGO  # for the list that is under way
-        self._told = False  # the sink may hold objects
-        self._rest = b""
+        self._pages: list[Object] = []  # of the present list
+        self._asked_at = LONG_AGO  # for the first of them
+        self._sink_has_objects = False
+        self._partial_line = b""
         self.version_seen = 0
         self.delivered: dict[str, str] = {}
         self.deletions: dict[str, Deletion] = {}
@@ -66,84 +70,88 @@ class Reflector:
         self.listed_as_of = LONG_AGO
 
     def step(self, now: float) -> Step:
-        """Returns the next step; `now` in monotonic seconds, as everywhere here."""
-        self._rest = b""
+        """Returns what to do next."""
+        self._partial_line = b""
         step = self.state.next(now)
         if isinstance(step, List) and not step.continue_token:
-            self._listed, self._asked_at = [], now
+            self._pages = []
+            self._asked_at = now
         return step
 
     def page(self, body: bytes, now: float) -> ListWatchFailure | None:
-        """Takes the answer to a List; returns the failure that it turned out to be, if any."""
+        """Takes the response to a List; returns the failure if it cannot be read."""
         try:
             page = read_page(self._decode_page, body)
-            self._listed += page.items or ()
+            self._pages += page.items or ()
             if not page.metadata.continue_token:
-                self._tell_list(version_number(page.metadata.resource_version))
+                self._deliver_list(version_number(page.metadata.resource_version))
         except Malformed:
             return self.broken(ListWatchFailure.MALFORMED, now)
         self.state.paged(page.metadata.resource_version, page.metadata.continue_token)
         return None
 
     def opened(self) -> None:
-        """Notes that the API server has accepted a watch. It proves nothing: a watch may stay open and silent."""
+        """Takes in that the API server has accepted a watch. It proves nothing: a watch may stay open and silent."""
         self.state.opened()
 
     def receive(self, piece: bytes, now: float) -> ListWatchFailure | None:
-        """Takes a piece of a watch's stream; returns the failure that ends the watch, if any."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        """Takes a piece of a watch's stream; returns the failure if the watch must end."""
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
         try:
             for line in lines:
-                failure = self._event(line, now)
+                failure = self._deliver_event(line, now)
                 if failure:
                     return failure
         except Malformed:
             return self.broken(ListWatchFailure.MALFORMED, now)
-        return self.broken(ListWatchFailure.MALFORMED, now) if len(self._rest) > LONGEST_LINE_BYTES else None
+        if len(self._partial_line) > LONGEST_LINE_BYTES:
+            return self.broken(ListWatchFailure.MALFORMED, now)
+        return None
 
     def ended(self, now: float) -> ListWatchFailure | None:
-        """Notes that the stream of a watch is over; returns the failure that this is, if any."""
-        if self._rest:
+        """Takes in the end of a watch's stream; returns the failure if it ended in the middle of a line."""
+        if self._partial_line:
             return self.broken(ListWatchFailure.MALFORMED, now)
         self.state.ended(now)
         return None
 
     def refused(self, status: int, retry_after_seconds: float, now: float) -> ListWatchFailure:
-        """Takes a refusal, as the answer or in the midst of a watch; returns the failure that it is."""
+        """Takes in a refusal, as the response or as an event of a watch; returns the failure."""
         failure = {410: ListWatchFailure.EXPIRED, 404: ListWatchFailure.UNSERVED}.get(status, ListWatchFailure.OTHER)
         if failure is ListWatchFailure.UNSERVED and self.kind.api_version == "v1":
-            failure = ListWatchFailure.OTHER  # every API server serves the core group: something else has answered
+            failure = ListWatchFailure.OTHER  # every API server serves the core group, so this was another server
         self.state.failed(failure, now, retry_after_seconds)
-        if self._told and not self.state.served:
+        if self._sink_has_objects and not self.state.served:
             self._telemetry.withdrawn(self.kind.name)
             self._sink.replaced(self.kind.name, ())
             self.delivered = {}
-            self._told = False
+            self._sink_has_objects = False
         return failure
 
     def broken(self, failure: ListWatchFailure, now: float) -> ListWatchFailure:
-        """Notes that the API server could not be reached, or that what it sent broke off or makes no sense."""
+        """Takes in that the API server could not be reached, or that its response cannot be read."""
         if failure is ListWatchFailure.MALFORMED:
             self._telemetry.watch_event(self.kind.name, "MALFORMED")
         self.state.failed(failure, now)
         return failure
 
-    def _tell_list(self, version: int) -> None:
-        listed, self._listed = self._listed, []
-        delivered = {obj.uid: obj.metadata.resource_version for obj in listed}
+    def _deliver_list(self, version: int) -> None:
+        objects, self._pages = self._pages, []
+        delivered = {obj.uid: obj.metadata.resource_version for obj in objects}
         for resource_version in delivered.values():
             version_number(resource_version)  # raises Malformed
-        self._told = True
-        self._sink.replaced(self.kind.name, listed, self._asked_at)
+        self._sink_has_objects = True
+        self._sink.replaced(self.kind.name, objects, self._asked_at)
         self.delivered = delivered
         self.deletions = {}
-        self.version_seen = self.version_listed = version
+        self.version_seen = version
+        self.version_listed = version
         self.listed_as_of = self._asked_at
         self._telemetry.synced(self.kind.name, self._asked_at)
         if self.state.synced:
             self._telemetry.relisted(self.kind.name)
 
-    def _event(self, line: bytes, now: float) -> ListWatchFailure | None:
+    def _deliver_event(self, line: bytes, now: float) -> ListWatchFailure | None:
         name = self.kind.name
         event, obj = self._decoded(line)
         self._telemetry.watch_event(name, event.type)
@@ -165,16 +173,18 @@ class Reflector:
         """Moves the object to the deletions first, so that a survey in another thread finds it in one of both."""
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)
-        while now - self.deletions[oldest := next(iter(self.deletions))].at > _DELETIONS_KEPT_SECONDS:
+        while now - self.deletions[oldest := next(iter(self.deletions))].at > _DELETION_SECONDS:
             del self.deletions[oldest]
 
     def _version_of(self, obj: Object) -> int:
-        """Returns the object's version. Raises Malformed, and distrusts what came so far, where it is none to follow.
+        """Returns the object's version.
 
-        Events come in order: otherwise one of the two is not of this server, or it was restored from a copy.
+        Raises:
+            Malformed: there is none, it is not a number, or it is below the last one. Events arrive in order, so in the
+                last two cases the server was restored from a backup or is another one, and the kind is listed again.
         """
         if not obj.metadata.resource_version:
-            raise Malformed("no version")
+            raise Malformed("an event without a version")
         try:
             version = version_number(obj.metadata.resource_version)
         except Malformed:
@@ -192,9 +202,9 @@ class Reflector:
             if event.type == "BOOKMARK":
                 return event, _DECODE_BOOKMARK(event.object)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise Malformed("no event") from error
+            raise Malformed("not an event") from error
         if event.type != "ERROR":
-            raise Malformed("no event")
+            raise Malformed("not an event")
         return event, Object()
 
 

@@ -1,4 +1,4 @@
-"""A live cluster: one reflector and one thread for every kind, from start to stop."""
+"""Follows an API server: runs one reflector and one thread for each kind, and two threads for the surveys."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 WATCH_SILENCE_SECONDS = 90.0
 SURVEY_POLL_SECONDS = 1.0
 _JOIN_SECONDS = 5.0
-_PAUSE_PART_SECONDS = 1.0  # a pause may end before its time
+_LONGEST_WAIT_SECONDS = 1.0  # a pause is waited for in parts, because it may end early
 
 
 class ClusterSource:
-    """Keeps a sink equal to the cluster; a ports.Lister. `start` after the fork: threads do not live through one."""
+    """Keeps a sink equal to the cluster; a ports.Lister. Call `start` after a fork, which threads do not survive."""
 
     def __init__(
         self,
@@ -44,11 +44,12 @@ class ClusterSource:
         clock: Clock,
         random: Random,
     ) -> None:
-        self._client, self._clock = client, clock
-        self._reflectors = [Reflector(kind, sink, telemetry, Random(random.random())) for kind in kinds]  # noqa: S311  no secret is made of it
+        self._client = client
+        self._clock = clock
+        self._reflectors = [Reflector(kind, sink, telemetry, Random(random.random())) for kind in kinds]  # noqa: S311  for pauses
         self._by_kind = {reflector.kind.name: reflector for reflector in self._reflectors}
         self._states = {name: reflector.state for name, reflector in self._by_kind.items()}
-        self._streams: dict[Reflector, Response] = {}
+        self._watches: dict[Reflector, Response] = {}  # the open ones
         self._interrupted: set[Reflector] = set()
         self._surveyor = Surveyor(self._reflectors, self._ask_survey, telemetry, clock)
         self._stopping = threading.Event()
@@ -60,36 +61,33 @@ class ClusterSource:
         self._threads.append(LastingThread("survey-follow-up", self._follow_up))
 
     def start(self) -> None:
-        """Begins to list and watch; returns at once."""
+        """Starts to list and watch; returns at once."""
         for thread in self._threads:
             thread.start()
 
     def revive(self) -> list[str]:
-        """Starts threads again that have ended, unless the source is stopped; returns their names."""
+        """Restarts threads that have ended, unless the source is stopped; returns their names."""
         return [] if self._stopping.is_set() else [thread.name for thread in self._threads if thread.revive()]
 
     def unsynced(self) -> list[str]:
-        """Returns the kinds that the sink does not hold in full; kinds that the API server does not serve left out.
-
-        It is asked at every call of a verb.
-        """
+        """Returns the served kinds that the sink does not have in full. Called by every verb, so it must be cheap."""
         return [name for name, state in self._states.items() if not state.synced and state.served]
 
     def kinds(self) -> Sequence[str]:
-        """Returns the kinds that the sink has had in full; see ports.Lister."""
+        """Returns the kinds that the sink has in full; see ports.Lister."""
         return [reflector.kind.name for reflector in self._reflectors if reflector.state.synced]
 
     def version(self, kind: str) -> str:
-        """Returns the version that the sink is at with `kind`; "" while it is listed."""
+        """Returns the version of `kind` that the sink has; "" while it is listed."""
         reflector = self._by_kind.get(kind)
         return reflector.state.version if reflector else ""
 
     def serves(self, kind: str) -> bool:
-        """Returns whether the kind is followed, and the API server knows it."""
+        """Returns True if the kind is followed and the API server serves it."""
         return kind in self._states and self._states[kind].served
 
     def survey(self, kind: str) -> Survey:
-        """Lists a kind, to see when the sink has everything of it. Raises Refused or OutcomeUnknown."""
+        """Lists a kind; the result says when the sink has all of it. Raises Refused or OutcomeUnknown."""
         return self._surveyor.survey(self._by_kind[kind])
 
     def relist(self, kind: str, why: str) -> None:
@@ -98,28 +96,28 @@ class ClusterSource:
     def _restored(self, why: str) -> None:
         for reflector in self._reflectors:
             if reflector.state.version:
-                self._distrust(reflector, f"the API server was restored from a copy: {why}")
+                self._distrust(reflector, f"the API server was restored from a backup: {why}")
 
     def _distrust(self, reflector: Reflector, why: str) -> None:
-        """Has the reflector list everything anew; it counts as not synced till then."""
+        """Makes the reflector list everything again; its kind is not synced until then."""
         if reflector.state.synced:
-            logger.warning("%s is listed anew: %s", reflector.kind.name, why)
+            logger.warning("watch distrusted, listing again kind=%s reason=%r", reflector.kind.name, why)
         reflector.state.distrust()
-        if (stream := self._streams.get(reflector)) is not None:
-            stream.abort()
+        if (watch := self._watches.get(reflector)) is not None:
+            watch.abort()
 
     def list(self, kind: str) -> tuple[str, Sequence[Object]]:
         return list_all(self._client, KINDS[kind], decoders(KINDS[kind])[0])
 
-    def has_told(self, kind: str, version: str) -> bool:
-        seen = self.version(kind)
+    def has_delivered(self, kind: str, version: str) -> bool:
+        delivered = self.version(kind)
         try:
-            return bool(seen) and version_number(seen) >= version_number(version)
+            return bool(delivered) and version_number(delivered) >= version_number(version)
         except Malformed:
             return False
 
     def stop(self) -> None:
-        """Ends the watches, and every call of the client."""
+        """Ends the watches and every call of the client."""
         for thread in self._threads:
             thread.let_end()
         self._stopping.set()
@@ -128,13 +126,13 @@ class ClusterSource:
             thread.stop(_JOIN_SECONDS)
 
     def _follow(self, reflector: Reflector) -> None:
-        if reflector.state.version:  # the thread before has ended in the midst of something
-            self._distrust(reflector, "nobody has followed it")
+        if reflector.state.version:  # an earlier thread has ended, perhaps while it delivered an event
+            self._distrust(reflector, "its thread had ended")
         while not self._stopping.is_set():
             try:
                 self._advance(reflector)
-            except Exception:  # a fault of ours in one event must not end the watching of a kind
-                logger.exception("reflector of %s", reflector.kind.name)
+            except Exception:  # the sink may have taken in half of an event, which the list that follows corrects
+                logger.exception("reflector failed, listing again kind=%s", reflector.kind.name)
                 reflector.broken(ListWatchFailure.SINK, self._clock.monotonic())
 
     def _ask_survey(self, reflector: Reflector) -> Survey:
@@ -152,7 +150,7 @@ class ClusterSource:
     def _advance(self, reflector: Reflector) -> None:
         match reflector.step(self._clock.monotonic()):
             case Pause(seconds):
-                self._stopping.wait(min(seconds, _PAUSE_PART_SECONDS))
+                self._stopping.wait(min(seconds, _LONGEST_WAIT_SECONDS))
             case List() as step:
                 self._interrupted.discard(reflector)
                 self._ask(reflector, list_query(reflector.kind, step))
@@ -175,7 +173,7 @@ class ClusterSource:
         except ClusterError as error:
             reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             if not self._stopping.is_set():
-                logger.warning("%s of %s: %s", "watch" if watching else "list", reflector.kind.name, error)
+                logger.warning("%s failed kind=%s reason=%r", _verb(watching), reflector.kind.name, str(error))
 
     def _read(self, reflector: Reflector, response: Response, watching: bool) -> None:
         failure: ListWatchFailure | None
@@ -186,16 +184,16 @@ class ClusterSource:
         else:
             failure = reflector.page(response.read(), self._clock.monotonic())
         if failure is ListWatchFailure.MALFORMED:
-            logger.warning("%s of %s cannot be read", "watch" if watching else "list", reflector.kind.name)
+            logger.warning("%s cannot be read kind=%s", _verb(watching), reflector.kind.name)
 
     def _refuse(self, reflector: Reflector, response: Response) -> ListWatchFailure:
         message = message_of(response.read())
-        known = reflector.state.served
+        was_served = reflector.state.served
         failure = reflector.refused(response.status, _retry_after_seconds(response), self._clock.monotonic())
         if reflector.state.served:
-            logger.warning("%s: the API server answers %s: %s", reflector.kind.name, response.status, message)
-        elif known:
-            logger.info("%s: the API server does not serve %s, left out", reflector.kind.name, reflector.kind.path)
+            logger.warning("refused kind=%s status=%s reason=%r", reflector.kind.name, response.status, message)
+        elif was_served:
+            logger.info("kind not served, ignored kind=%s path=%s", reflector.kind.name, reflector.kind.path)
         return failure
 
     def _watch(self, reflector: Reflector, response: Response) -> ListWatchFailure | None:
@@ -203,19 +201,23 @@ class ClusterSource:
         if reflector in self._interrupted:  # the server may have been restored since, and be past our version again
             self._interrupted.discard(reflector)
             self._surveyor.hurry(reflector)
-        self._streams[reflector] = response
+        self._watches[reflector] = response
         try:
-            if not reflector.state.synced:  # distrusted since it was asked for, when there was no stream to abort
+            if not reflector.state.synced:  # distrusted before there was a watch to abort
                 return reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             for piece in response.pieces():
                 failure = reflector.receive(piece, self._clock.monotonic())
                 if failure:
                     return failure
         except Hung:
-            logger.debug("watch of %s was silent: opened anew", reflector.kind.name)
+            logger.debug("watch silent, opening it again kind=%s", reflector.kind.name)
         finally:
-            del self._streams[reflector]
+            del self._watches[reflector]
         return reflector.ended(self._clock.monotonic())
+
+
+def _verb(watching: bool) -> str:
+    return "watch" if watching else "list"
 
 
 def _retry_after_seconds(response: Response) -> float:

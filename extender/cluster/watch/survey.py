@@ -177,7 +177,7 @@ class Surveyor:
         self._due_at = dict.fromkeys(self._reflectors, 0.0)
         self._hurried = set[Reflector]()
         self._lock = threading.Lock()
-        self._under_way: list[Survey] = []
+        self._unconfirmed_surveys: list[Survey] = []
 
     def survey(self, reflector: Reflector) -> Survey:
         """Surveys the kind now, for a caller that needs to know. Raises Refused or OutcomeUnknown."""
@@ -187,7 +187,7 @@ class Surveyor:
         self._due_at[reflector] = survey.asked_at + interval_seconds(len(reflector.delivered))
         reflector.state.answered()
         with self._lock:
-            self._under_way.append(survey)
+            self._unconfirmed_surveys.append(survey)
         return survey
 
     def hurry(self, reflector: Reflector) -> None:
@@ -208,13 +208,13 @@ class Surveyor:
         return True
 
     def follow_up(self) -> None:
-        """Looks at every survey under way once, and reports the age of those that are confirmed."""
+        """Checks every unconfirmed survey once, and reports which kinds are up to date, and as of when."""
         with self._lock:
-            surveys = self._under_way
-            self._under_way = []
+            surveys = self._unconfirmed_surveys
+            self._unconfirmed_surveys = []
         waiting = [survey for survey in surveys if not self._is_over(survey)]
         with self._lock:
-            self._under_way += waiting
+            self._unconfirmed_surveys += waiting
 
     def _is_over(self, survey: Survey) -> bool:
         state = survey.reflector.state

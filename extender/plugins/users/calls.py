@@ -47,7 +47,7 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
         _places.release()
         raise
     if not _is_done(answer, deadline.left_seconds):
-        raise RuleUnanswered(deadline.told(f"{rule} has not answered"), answer)
+        raise RuleUnanswered(deadline.message(f"{rule} has not answered"), answer)
     return answer.result()
 
 

@@ -1,4 +1,4 @@
-"""Objects that are to be passed on whole keep all of their JSON, whichever way they came."""
+"""Objects of whole kinds keep all of their JSON, from a list and from a watch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def expected(obj: Object, *, managed: bool) -> Object:
 
 
 def whole(obj: Object) -> tuple[Object, Object]:
-    """The object's document as it comes of a list, and of a watch."""
+    """Returns the documents of the object from a list and from a watch."""
     decode_page, decode_object = decoders(replace(KINDS[obj["kind"]], whole=True))
     body = json.dumps(obj).encode()
     page = decode_page(b'{"metadata":{"resourceVersion":"7"},"items":[' + body + b"]}")
@@ -42,29 +42,29 @@ def whole(obj: Object) -> tuple[Object, Object]:
     return json.loads(document_of(listed)), json.loads(document_of(watched))
 
 
-def test_a_pod_comes_without_the_managers_of_its_fields() -> None:
+def test_a_whole_pod_has_no_managed_fields() -> None:
     assert whole(pod()) == (expected(pod(), managed=False),) * 2
 
 
-def test_a_node_comes_with_them() -> None:
+def test_a_whole_node_keeps_its_managed_fields() -> None:
     node = make_node("n").obj()
     node["metadata"] |= MANAGED
     assert whole(node) == (expected(node, managed=True),) * 2
 
 
-def test_the_document_stays_with_a_pod_that_is_placed() -> None:
+def test_a_placed_pod_keeps_its_document() -> None:
     placed = decoders(replace(KINDS["Pod"], whole=True))[1](msgspec.Raw(json.dumps(pod()).encode()))
     assert isinstance(placed, Pod)
     assert json.loads(document_of(placed.placed_on("n")))["spec"] == pod()["spec"]
 
 
-def test_where_nobody_asks_for_it_what_is_known_is_all_there_is() -> None:
+def test_without_whole_kinds_unknown_fields_are_dropped() -> None:
     known = decoders(KINDS["Node"])[1](msgspec.Raw(json.dumps(make_node("n").obj()).encode()))
     assert type(known) is Node
     assert json.loads(document_of(known))["metadata"]["name"] == "n"
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"items":[1]}', b'{"items":[{"metadata":1}]}', b"{"])
-def test_what_cannot_be_read(body: bytes) -> None:
+def test_an_unreadable_page_or_object_is_an_error(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decoders(replace(KINDS["Pod"], whole=True))[0](body)

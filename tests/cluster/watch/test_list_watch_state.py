@@ -1,4 +1,4 @@
-"""The reflector's machine: what follows on what, and that no order of events leads astray."""
+"""The state machine of a reflector: which step follows which result, in any order of results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def after_pause(reflection: ListWatchState, now: float) -> List | Watch:
     return step
 
 
-def test_it_lists_page_by_page_and_then_watches_from_the_lists_version() -> None:
+def test_after_the_last_page_it_watches_from_the_version_of_the_list() -> None:
     reflection = listing()
     assert reflection.next(0.0) == FIRST_PAGE
     assert (reflection.paged("7", "more"), reflection.synced) == (False, False)
@@ -56,7 +56,7 @@ def test_it_lists_page_by_page_and_then_watches_from_the_lists_version() -> None
     assert step.version == "7"
 
 
-def test_a_watch_that_ends_goes_on_from_the_last_version_at_once() -> None:
+def test_a_watch_that_ends_is_resumed_at_once_from_the_last_version() -> None:
     reflection = watching()
     reflection.next(0.0)
     reflection.observed("9")
@@ -65,7 +65,7 @@ def test_a_watch_that_ends_goes_on_from_the_last_version_at_once() -> None:
     assert step.version == "9"
 
 
-def test_a_watch_that_ends_at_once_is_no_reason_to_spin() -> None:
+def test_a_watch_that_ends_at_once_is_followed_by_a_pause() -> None:
     reflection = watching()
     reflection.next(5.0)
     reflection.ended(5.0)
@@ -86,7 +86,7 @@ def test_a_watch_that_ends_at_once_is_no_reason_to_spin() -> None:
         pytest.param([ListWatchFailure.SINK], List, id="a sink that failed is told everything"),
     ],
 )
-def test_a_watch_that_fails(failures: list[ListWatchFailure], expected: type) -> None:
+def test_a_failed_watch_is_followed_by_the_right_step(failures: list[ListWatchFailure], expected: type) -> None:
     reflection = watching()
     for attempt, failure in enumerate(failures):
         reflection.next(attempt * 100.0)
@@ -94,7 +94,7 @@ def test_a_watch_that_fails(failures: list[ListWatchFailure], expected: type) ->
     assert isinstance(after_pause(reflection, 100.0 * (len(failures) - 1)), expected)
 
 
-def test_a_broken_stream_that_had_moved_on_resumes() -> None:
+def test_a_broken_stream_that_made_progress_is_resumed() -> None:
     reflection = watching()
     reflection.failed(ListWatchFailure.MALFORMED, 0.0)
     reflection.observed("8")
@@ -103,21 +103,21 @@ def test_a_broken_stream_that_had_moved_on_resumes() -> None:
     assert step.version == "8"
 
 
-def test_a_page_that_cannot_be_had_is_asked_for_again() -> None:
+def test_a_failed_page_is_requested_again() -> None:
     reflection = listing()
     reflection.paged("7", "more")
     reflection.failed(ListWatchFailure.OTHER, 0.0)
     assert after_pause(reflection, 0.0) == List("more", PAGE_SIZE)
 
 
-def test_a_list_slower_than_the_servers_memory_is_taken_in_one_piece() -> None:
+def test_a_list_whose_token_expired_is_requested_without_pages() -> None:
     reflection = listing()
     reflection.paged("7", "more")
     reflection.failed(ListWatchFailure.EXPIRED, 0.0)
     assert after_pause(reflection, 0.0) == List("", 0)
 
 
-def test_a_kind_that_is_not_served_is_tried_rarely_and_found_when_it_comes() -> None:
+def test_an_unserved_kind_is_tried_rarely_until_it_is_served() -> None:
     reflection = listing()
     reflection.failed(ListWatchFailure.UNSERVED, 0.0)
     assert not reflection.served
@@ -135,7 +135,7 @@ def missed(reflection: ListWatchState, *times: float) -> ListWatchState:
     return reflection
 
 
-def test_a_kind_that_was_there_is_served_no_more_after_a_minute_of_nothing_but_404() -> None:
+def test_a_kind_is_gone_after_a_minute_of_404() -> None:
     reflection = missed(watching(), 0.0, 30.0, WITHDRAWN_SECONDS - 1)
     assert (reflection.served, reflection.synced) == (True, True)
     missed(reflection, WITHDRAWN_SECONDS)
@@ -153,7 +153,7 @@ def test_a_kind_that_was_there_is_served_no_more_after_a_minute_of_nothing_but_4
         pytest.param(lambda reflection: reflection.failed(ListWatchFailure.OTHER, 40.0), id="an outage"),
     ],
 )
-def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[ListWatchState], object]) -> None:
+def test_any_response_other_than_404_restarts_the_minute(sign: Callable[[ListWatchState], object]) -> None:
     reflection = missed(watching(), 0.0, 30.0)
     sign(reflection)
     missed(reflection, 50.0, 50.0 + WITHDRAWN_SECONDS - 1)
@@ -162,7 +162,7 @@ def test_any_other_answer_than_404_begins_the_minute_anew(sign: Callable[[ListWa
     assert not reflection.served
 
 
-def test_a_server_that_says_when_is_asked_then_ten_times_in_a_row() -> None:
+def test_retry_after_is_kept_up_to_ten_times_in_a_row() -> None:
     reflection = watching()
     for _ in range(2):
         waits = pauses(reflection, [2.0 * n for n in range(13)], retry_after_seconds=1.0)
@@ -177,7 +177,7 @@ def test_a_server_that_says_when_is_asked_then_ten_times_in_a_row() -> None:
     ("retry_after_seconds", "waits"),
     [pytest.param(0.0, False, id="its own"), pytest.param(25.0, True, id="one that the server asked for")],
 )
-def test_a_pause_ends_as_the_server_is_seen_to_answer_unless_it_asked_for_it(
+def test_a_pause_ends_when_the_server_answers_unless_the_server_set_it(
     seen_to_answer: Callable[[ListWatchState], None], retry_after_seconds: float, waits: bool
 ) -> None:
     reflection = watching()
@@ -187,7 +187,7 @@ def test_a_pause_ends_as_the_server_is_seen_to_answer_unless_it_asked_for_it(
     assert isinstance(reflection.next(121.0), Pause) == waits
 
 
-def test_a_version_that_has_expired_after_an_outage_is_answered_by_a_list_soon() -> None:
+def test_an_expired_version_after_an_outage_is_followed_by_a_list_soon() -> None:
     reflection = watching()
     pauses(reflection, [10.0 * n for n in range(12)])
     [first] = pauses(reflection, [110.0], failure=ListWatchFailure.EXPIRED)
@@ -195,7 +195,7 @@ def test_a_version_that_has_expired_after_an_outage_is_answered_by_a_list_soon()
     assert isinstance(reflection.next(110.0 + first), List)
 
 
-def test_a_server_that_forgets_every_version_is_listed_ever_more_rarely() -> None:
+def test_a_server_that_expires_every_version_is_listed_more_and_more_rarely() -> None:
     reflection, now, waits = watching(), 0.0, list[float]()
     for _ in range(8):
         waits += pauses(reflection, [now], failure=ListWatchFailure.EXPIRED)
@@ -229,7 +229,7 @@ def test_pauses_grow_to_a_bound_and_are_short_again_after_quiet() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """A server that pages, delivers and fails at will, and a plain model of what has been received."""
+    """Any sequence of pages, events and failures, beside a simple model of what was received."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Fresh lists, and answers that are none: a comparer that took them for lists would empty the cache."""
+"""Whole lists, and responses that are not lists: a comparer that accepted one would empty the cache."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def lister(api: FakeApiServer, tmp_path: Path) -> Iterator[ClusterSource]:
     source.stop()
 
 
-def test_it_lists_what_is_there(lister: ClusterSource) -> None:
+def test_a_list_has_every_page(lister: ClusterSource) -> None:
     version, objects = lister.list("Node")
     assert [obj.name for obj in objects] == ["n0", "n1", "n2"]
-    assert lister.has_told("Node", objects[0].metadata.resource_version)
+    assert lister.has_delivered("Node", objects[0].metadata.resource_version)
     assert int(version) > 0
     assert lister.kinds() == ["Node"]
 
 
-def test_a_continue_token_that_expires_makes_it_one_list_in_one_piece(api: FakeApiServer, tmp_path: Path) -> None:
+def test_after_an_expired_token_the_list_has_one_page(api: FakeApiServer, tmp_path: Path) -> None:
     client, kind = KubeClient(Kubeconfig(api.kubeconfig(tmp_path))), KINDS["Node"]
     api.fail(NODES, lambda _: True, answer(410))
     version, objects = paging.list_all(client, kind, decoders(kind)[0], page_size=2)
@@ -66,7 +66,7 @@ def test_a_continue_token_that_expires_makes_it_one_list_in_one_piece(api: FakeA
         pytest.param(hang_up, id="hang up"),
     ],
 )
-def test_what_is_no_list_is_an_error(api: FakeApiServer, lister: ClusterSource, fault: Fault) -> None:
+def test_a_response_that_is_not_a_list_is_an_error(api: FakeApiServer, lister: ClusterSource, fault: Fault) -> None:
     api.fail(NODES, *[fault] * 2)
     with pytest.raises(ClusterError):
         lister.list("Node")

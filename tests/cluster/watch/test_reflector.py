@@ -1,4 +1,4 @@
-"""Bytes in, objects out: however the stream is cut, whatever is in it."""
+"""A reflector turns bytes into objects, however the stream is cut and whatever is in it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def version_of(step: object) -> str:
     return step.version
 
 
-def test_pages_are_told_as_one_list() -> None:
+def test_pages_are_delivered_as_one_list() -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     reflecting.page(page("a", "b", more="x"), 0.0)
@@ -60,7 +60,7 @@ def test_pages_are_told_as_one_list() -> None:
     assert recorder.told == ["replaced Node 3"]
 
 
-def test_a_list_that_starts_over_forgets_the_pages_it_had() -> None:
+def test_a_list_that_starts_over_drops_its_earlier_pages() -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     reflecting.page(page("a", "b", more="x"), 0.0)
@@ -71,8 +71,8 @@ def test_a_list_that_starts_over_forgets_the_pages_it_had() -> None:
     assert recorder.keys("Node") == ["b"]
 
 
-def test_a_list_was_asked_for_with_its_first_page() -> None:
-    """It has what was written before that, and nothing of what came while the others were read."""
+def test_a_list_is_as_old_as_the_request_for_its_first_page() -> None:
+    """The list has everything written before that, and nothing that was written while later pages were read."""
     reflecting, recorder = reflector()
     for at, body in ((1.0, page("a", more="x")), (2.0, page("b"))):
         reflecting.step(at)
@@ -80,14 +80,14 @@ def test_a_list_was_asked_for_with_its_first_page() -> None:
     assert recorder.asked_at == 1.0
 
 
-def test_an_empty_list_as_go_writes_it() -> None:
+def test_a_list_with_null_items_is_empty() -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     assert reflecting.page(b'{"metadata":{"resourceVersion":"1"},"items":null}', 0.0) is None
     assert recorder.told == ["replaced Node 0"]
 
 
-def test_it_is_synced_once_the_sink_has_the_list_and_not_before() -> None:
+def test_a_kind_is_synced_once_the_sink_has_the_list() -> None:
     seen = []
 
     class Watchful(Recorder):
@@ -102,7 +102,7 @@ def test_it_is_synced_once_the_sink_has_the_list_and_not_before() -> None:
     assert (seen, reflecting.state.synced) == ([False], True)
 
 
-def test_a_list_that_the_sink_could_not_take_is_told_again_from_the_start() -> None:
+def test_a_list_that_the_sink_failed_to_take_is_listed_again() -> None:
     class Failing(Recorder):
         def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
             self.relists += 1
@@ -185,7 +185,7 @@ def test_a_line_that_breaks_off_is_malformed() -> None:
         pytest.param(500, ListWatchFailure.OTHER, Watch, id="500"),
     ],
 )
-def test_an_error_in_the_midst_of_a_watch(code: int, failure: ListWatchFailure, expected: type) -> None:
+def test_an_error_event_ends_the_watch(code: int, failure: ListWatchFailure, expected: type) -> None:
     reflecting, recorder = watching()
     error = json.dumps({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": code}}).encode()
     assert reflecting.receive(error + b"\n", 1.0) is failure
@@ -204,7 +204,7 @@ def test_an_error_in_the_midst_of_a_watch(code: int, failure: ListWatchFailure, 
         pytest.param(b'{"metadata":{"resourceVersion":"7"},"items":' + b"[" * 100_000, id="nested without end"),
     ],
 )
-def test_a_page_that_cannot_be_read_is_asked_for_again(body: bytes) -> None:
+def test_an_unreadable_page_is_requested_again(body: bytes) -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     assert reflecting.page(body, 0.0) is ListWatchFailure.MALFORMED
@@ -216,7 +216,7 @@ def test_a_page_that_cannot_be_read_is_asked_for_again(body: bytes) -> None:
     ("kind", "served"),
     [pytest.param("Node", True, id="the core group is always there"), pytest.param("ReplicaSet", False, id="others")],
 )
-def test_404_means_not_served_but_for_the_core_group(kind: str, served: bool) -> None:
+def test_404_means_unserved_except_for_the_core_group(kind: str, served: bool) -> None:
     reflecting, _ = reflector(kind)
     reflecting.step(0.0)
     reflecting.refused(404, 0.0, 0.0)

@@ -1,7 +1,7 @@
-"""A reflector beside a model of an API server, whatever goes wrong between them, byte by byte.
+"""A reflector beside a model of an API server, with faults at any byte between them.
 
-At every moment the sink holds what the server held at the version where the reflector is; once all is well again, what
-the server holds.
+At every moment the sink has the objects of the server at the version of the reflector. After the faults it has those of
+the server now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = st.sampled_from("abcde")
 
 
 class ModelServer:
-    """Objects of one kind with all their past; a list's later pages are of the moment of its first."""
+    """Objects of one kind with their history; all pages of a list show the moment of the first."""
 
     def __init__(self) -> None:
         self.served = True
@@ -50,7 +50,7 @@ class ModelServer:
         return self._happened("DELETED", name)
 
     def page(self, token: str) -> bytes | None:
-        """None: the token's moment is forgotten."""
+        """Returns a page of a list, None if the token has expired."""
         version, _, begin = (token or f"{self.version}/0").partition("/")
         if int(version) < self.compacted:
             return None
@@ -62,7 +62,7 @@ class ModelServer:
         ).encode()
 
     def events_since(self, version: int) -> bytes | None:
-        """None: the version is forgotten."""
+        """Returns the events after the version, None if it has expired."""
         return None if version < self.compacted else b"".join(line for at, line in self._log if at > version)
 
     @property
@@ -211,7 +211,7 @@ class Network(RuleBasedStateMachine):
     @precondition(lambda self: self.streaming)
     @rule()
     def the_stream_ends(self) -> None:
-        """At any byte: in the midst of a line, perhaps."""
+        """The stream is cut at any byte, perhaps within a line."""
         self._over(self.reflector.ended(self.now))
 
     @precondition(lambda self: self.streaming)
@@ -244,7 +244,7 @@ class Network(RuleBasedStateMachine):
         assert self.reflector.state.served or not self.sink.held() or self.sink.has_failed
 
     def teardown(self) -> None:
-        """All is well from now on."""
+        """There are no more faults."""
         self.server.served, self.sink.fails = True, False
         for _ in range(200):
             if self.asked is None:
@@ -267,7 +267,7 @@ class Network(RuleBasedStateMachine):
         return self.reflector.refused(410, 0.0, self.now)
 
     def _attempt(self, work: Any) -> None:
-        """As the source does it: whatever the sink raises is a failure like others."""
+        """As in the source, an error of the sink is a failure of the watch."""
         try:
             failure = work()
         except ArithmeticError:

@@ -1,4 +1,4 @@
-"""Pods of one template share what the template gave them, and stay what the API server sent."""
+"""Replicas share equal parts, and are otherwise what the API server sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_pods_without_parts_are_read(fields: dict[str, object]) -> None:
     ("count", "annotation_bytes"),
     [pytest.param(8000, 0, id="many"), pytest.param(32, 256 * 1024, id="large")],
 )
-def test_parts_go_with_their_pods(count: int, annotation_bytes: int) -> None:
+def test_parts_are_dropped_with_their_pods(count: int, annotation_bytes: int) -> None:
     _, decode_object = decoders(KINDS["Pod"])
     padding = "x" * annotation_bytes
     sent = [replica("a", cpu="1").label(own=f"{i}").annotation({"own": f"{i}{padding}"}).obj() for i in range(count)]

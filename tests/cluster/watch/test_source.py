@@ -1,4 +1,4 @@
-"""A source against an API server that misbehaves in every way there is."""
+"""A source against an API server that fails in every way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def names(recorder: Recorder, *expected: str) -> Callable[[], bool]:
     return lambda: recorder.keys("Node") == list(expected)
 
 
-def test_it_syncs_in_pages_and_follows_the_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_lists_in_pages_and_follows_the_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "PAGE_SIZE", 2)
     with (
         fake_api(*(make_node(f"n{i}").obj() for i in range(5))) as api,
@@ -68,7 +68,7 @@ def test_it_syncs_in_pages_and_follows_the_changes(tmp_path: Path, monkeypatch: 
         assert pod.node_name == "n1"
 
 
-def test_finished_pods_are_left_to_the_server(tmp_path: Path) -> None:
+def test_finished_pods_are_not_requested(tmp_path: Path) -> None:
     with fake_api() as api, running(api.kubeconfig(tmp_path), "Pod") as (following, _):
         assert wait_until(lambda: not following.unsynced(), 10)
         assert wait_until(lambda: len(api.calls) > 1)
@@ -124,7 +124,7 @@ def test_a_list_survives(tmp_path: Path, faults: list[Fault]) -> None:
             assert recorder.keys("Node") == ["a"]
 
 
-def test_what_vanished_unnoticed_is_gone_after_the_relist(tmp_path: Path) -> None:
+def test_an_object_whose_deletion_was_missed_is_gone_after_the_list(tmp_path: Path) -> None:
     with (
         fake_api(make_node("a").obj(), make_node("b").obj()) as api,
         running(api.kubeconfig(tmp_path), "Node") as (following, recorder),
@@ -138,14 +138,14 @@ def test_what_vanished_unnoticed_is_gone_after_the_relist(tmp_path: Path) -> Non
         assert recorder.relists >= 1
 
 
-def test_events_that_a_bookmark_passed_over_are_missed_once_the_watch_is_taken_up_again(tmp_path: Path) -> None:
+def test_events_that_a_bookmark_passed_over_are_noticed_when_the_watch_is_resumed(tmp_path: Path) -> None:
     with fake_api(make_node("a").obj()) as api, running(api.kubeconfig(tmp_path), "Node") as (following, recorder):
         assert wait_until(lambda: not following.unsynced(), 10)
         assert wait_until(lambda: any("watch=1" in call for call in api.calls))
         api.put(NODES, make_node("b").obj(), unnoticed=True)
         api.bookmark(NODES)
         passed = api.page(NODES, 0, "")["metadata"]["resourceVersion"]
-        assert wait_until(lambda: following.has_told("Node", passed))
+        assert wait_until(lambda: following.has_delivered("Node", passed))
         api.put(NODES, make_node("c").obj(), unnoticed=True)
         api.end_watches()
         api.put(NODES, make_node("d").obj())
@@ -162,7 +162,7 @@ def test_a_restart_of_the_server_loses_nothing(tmp_path: Path) -> None:
         assert recorder.told.count("replaced Node 1") == 1, "the watch resumes, nothing is listed again"
 
 
-def test_a_hanging_watch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_hangs_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "WATCH_SILENCE_SECONDS", 0.2)
     release = threading.Event()
     with fake_api(make_node("a").obj()) as api:
@@ -174,7 +174,7 @@ def test_a_hanging_watch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         release.set()
 
 
-def test_a_kind_that_is_not_served_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unserved_kind_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "extender")
     with (
         fake_api(make_node("a").obj()) as api,
@@ -184,13 +184,11 @@ def test_a_kind_that_is_not_served_is_left_out(tmp_path: Path, caplog: pytest.Lo
         assert following.unsynced() == []
         assert "ReplicaSet" not in recorder.objects
         assert [r.getMessage() for r in caplog.records] == [
-            "ReplicaSet: the API server does not serve /apis/apps/v1/replicasets, left out"
+            "kind not served, ignored kind=ReplicaSet path=/apis/apps/v1/replicasets"
         ]
 
 
-def test_a_kind_that_is_withdrawn_is_forgotten_and_found_again_when_it_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_withdrawn_kind_is_dropped_until_it_is_served_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "WITHDRAWN_SECONDS", 0.2)
     monkeypatch.setattr(reflection, "UNSERVED_PAUSE_SECONDS", 0.2)
     path = KINDS["ReplicaSet"].path
@@ -210,7 +208,7 @@ def test_a_kind_that_is_withdrawn_is_forgotten_and_found_again_when_it_comes_bac
             assert following.kinds() == ["Node", "ReplicaSet"]
 
 
-def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_source_names_the_kinds_it_waits_for(tmp_path: Path) -> None:
     with fake_api() as api:
         api.fail(PODS, *[answer(500)] * 10_000)
         with running(api.kubeconfig(tmp_path), "Node", "Pod") as (following, _):
@@ -234,7 +232,7 @@ def test_credentials_that_rotate_are_read_again(tmp_path: Path, monkeypatch: pyt
             assert wait_until(names(recorder, "a", "b"))
 
 
-def test_it_stops_while_everything_hangs(tmp_path: Path) -> None:
+def test_a_source_stops_while_everything_hangs(tmp_path: Path) -> None:
     release = threading.Event()
     with fake_api(make_node("a").obj()) as api:
         api.fail(NODES, hang(release), watch=True)
@@ -246,7 +244,7 @@ def test_it_stops_while_everything_hangs(tmp_path: Path) -> None:
         release.set()
 
 
-def test_a_sink_that_fails_does_not_end_the_watching(tmp_path: Path) -> None:
+def test_a_failing_sink_does_not_end_the_watch_for_good(tmp_path: Path) -> None:
     class Fragile(Recorder):
         def changed(self, kind: str, obj: object) -> None:
             if not self.events["failed"]:
@@ -266,7 +264,7 @@ def test_a_sink_that_fails_does_not_end_the_watching(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_reflector_whose_thread_has_ended_is_not_synced_and_goes_on_when_it_is_revived(tmp_path: Path) -> None:
+def test_a_revived_reflector_lists_everything_again(tmp_path: Path) -> None:
     class Deadly(Recorder):
         def changed(self, kind: str, obj: object) -> None:
             raise SystemExit
@@ -284,7 +282,7 @@ def test_a_reflector_whose_thread_has_ended_is_not_synced_and_goes_on_when_it_is
         following.stop()
 
 
-def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
+def test_a_restored_server_is_noticed_and_no_kind_is_synced_until_it_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.05)
@@ -302,7 +300,7 @@ def test_a_restored_server_is_noticed_and_nothing_counts_as_synced_meanwhile(
         assert wait_until(lambda: following.unsynced() == [])
 
 
-def test_a_server_restored_while_a_watch_is_interrupted_is_noticed_though_it_is_past_the_version_again(
+def test_a_server_restored_during_an_interruption_is_noticed_even_past_the_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.05)

@@ -1,4 +1,4 @@
-"""A source with its threads and sockets against a server where everything goes wrong at random, seed by seed."""
+"""A source with its threads and sockets against a server that fails at random, by seed."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FAULTS: tuple[Fault, ...] = (
 
 
 class Tolerant(Recorder):
-    """A deletion may be told twice."""
+    """A deletion may be delivered twice."""
 
     def deleted(self, kind: str, obj: object) -> None:
         self.objects[kind].pop(obj.key, None)  # type: ignore[attr-defined]  # an Object
 
 
 def live(api: FakeApiServer, random: Random) -> None:
-    """Something happens in the cluster, or to the connection."""
+    """Changes the cluster or disturbs the connection."""
     names = sorted(api.collections[NODES])
     match random.randrange(6):
         case 0 | 1:
@@ -59,17 +59,19 @@ def live(api: FakeApiServer, random: Random) -> None:
     time.sleep(random.uniform(0, 0.01))
 
 
-def held(recorder: Recorder) -> dict[str, str]:
+def delivered(recorder: Recorder) -> dict[str, str]:
     return {key: obj.metadata.resource_version for key, obj in recorder.objects.get("Node", {}).items()}
 
 
-def there(api: FakeApiServer) -> dict[str, str]:
+def objects_of(api: FakeApiServer) -> dict[str, str]:
     with api.lock:
         return {key: obj["metadata"]["resourceVersion"] for key, obj in api.collections[NODES].items()}
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_it_ends_equal_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_a_source_becomes_equal_to_the_server_whatever_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     monkeypatch.setattr(reflection, "FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(reflection, "LONGEST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(reflection, "PAGE_SIZE", 3)
@@ -83,6 +85,6 @@ def test_it_ends_equal_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
             for _ in range(MOMENTS):
                 live(api, random)
             assert wait_until(lambda: not api.faults_left)
-            assert wait_until(lambda: held(recorder) == there(api))
+            assert wait_until(lambda: delivered(recorder) == objects_of(api))
         finally:
             following.stop()

@@ -242,7 +242,7 @@ def test_a_survey_without_a_list_is_an_error(followed: FollowedApi, fault: objec
 
 def test_versions_are_compared_as_numbers() -> None:
     assert version_number("9") < version_number("10")
-    with pytest.raises(OutcomeUnknown, match="no number"):
+    with pytest.raises(OutcomeUnknown, match="not a number"):
         version_number("x1")
 
 
