@@ -11,7 +11,7 @@ from typing import Protocol
 from extender.errors import DeadlineExceeded
 
 LATE = "no decision within"
-"""How the error of a decision begins that has missed its deadline."""
+"""The first words of the error of a decision that has missed its deadline."""
 
 
 class Clock(Protocol):
@@ -45,7 +45,7 @@ class Deadline:
         self._ends_at = clock.monotonic() + seconds if seconds else inf
 
     def check(self, step: str) -> None:
-        """Raises DeadlineExceeded if the time is over; called before each `step`."""
+        """Raises DeadlineExceeded after the deadline; called before each `step`."""
         if self._clock.monotonic() > self._ends_at:
             raise DeadlineExceeded(self.message(f"{step} is still to come"))
 
@@ -60,7 +60,7 @@ class Deadline:
 
     @property
     def left_seconds(self) -> float:
-        """Returns the seconds until the deadline, below 0 after it, inf if there is none."""
+        """Returns the seconds until the deadline, below 0 after it, inf without a deadline."""
         return self._ends_at - self._clock.monotonic()
 
     def message(self, reason: str) -> str:

@@ -1,9 +1,9 @@
 """Writes to the API server whose outcome is not known, in memory that outlives the worker that sent them.
 
 The rule: until the API server's own state, read after the deadline of a write, says what became of the write, its place
-or device is given to nobody: not by this process, not by the next leader, not by the next start.
+or device is not given away: not by this process, not by the next leader, not by the next start.
 
-    under way ---- answered: done or refused -------------------------------> forgotten
+    in flight ---- answered: done or refused -------------------------------> forgotten
         '--- no answer, or the worker was killed ---> unsettled --- settled ----'
                                                          ^
     writes of an earlier process, which left no notes ---'
@@ -97,14 +97,14 @@ class UnsettledWrites:
         return list(self._unknown.values())
 
     def nothing_unsettled(self) -> bool:
-        """Returns True if no write is under way or of unknown outcome, by this process or its predecessors."""
+        """Returns True if every write of this process and its predecessors has a known outcome."""
         return len(self._free) == SLOTS and self.predecessors_until is None
 
     # ---- writes of an earlier process, or of another leader
 
     @property
     def predecessors_until(self) -> float | None:
-        """The moment until which writes of predecessors may arrive that left no note; None: they are settled."""
+        """Returns until when writes of predecessors that left no note may arrive, None if these are settled."""
         if not self._memory[_PREDECESSORS_AT]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_AT + 1)[0]
@@ -192,7 +192,7 @@ class UnsettledWrites:
 
 
 class Evidence(Protocol):
-    """What the cache shows."""
+    """The evidence in the cache of what became of writes."""
 
     def nothing_waits(self) -> bool:
         """Returns True if there is no pod without a node and no claim without devices that a write could be about."""
@@ -213,7 +213,7 @@ class Settlement:
         self._reconcile = reconcile
         self._evidence = evidence
         self._clock = clock
-        self._asking = threading.Lock()  # taken by who asks; no thread waits for it
+        self._asking = threading.Lock()  # held by the thread that asks; others do not wait for it
         self._shown_at = LONG_AGO  # the cache shows everything that the API server held at this moment
         self._asked_at = LONG_AGO
         self._ask_again_at = LONG_AGO

@@ -79,7 +79,7 @@ def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], directory: P
 
 
 def _output_of(command: list[str], environment: Mapping[str, str], directory: Path) -> bytes:
-    # A process group of its own, so that the plugin's child processes are killed with it.
+    # A new process group, so that the plugin's child processes are killed with it.
     process = subprocess.Popen(  # noqa: S603  the kubeconfig names the command, as it names the trusted CA
         command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,

@@ -3,13 +3,13 @@
     LISTING --- last page ---> WATCHING --- ended ---> WATCHING, from the last version
        ^  | page, failure         |  failure ---> WATCHING, after a pause
        '--'                       '--- 410, two broken streams in a row, a failing sink ---> LISTING
-                                  '--- nothing but 404 for a minute: served no more -------> LISTING, every ten minutes
-                               '--- distrust: a survey or an event contradicts it -------> LISTING, unsynced until done
+                                  '--- nothing but 404 for a minute: no longer served ------> LISTING, every ten minutes
+                                  '--- distrust: a survey or event contradicts it --------> LISTING, unsynced until done
 
 `next` returns what to do, and the other methods take in the result. Pauses grow from 0.8 s to 30 s, each up to doubled
 at random, and start over after two minutes without a failure (client-go's reflector), those of lists after every page.
-They end early if the API server answers other requests. An expired version (410) is not an outage and has pauses of its
-own. If the server says when to ask again, that time is kept, up to ten times in a row (client-go's rest.Request).
+They end early if the API server answers other requests. An expired version (410) is not an outage and has separate
+pauses. If the server says when to ask again, that time is kept, up to ten times in a row (client-go's rest.Request).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from random import Random
 PAGE_SIZE = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS = 0.8, 30.0, 120.0
 UNSERVED_PAUSE_SECONDS = 600.0
-# How long a kind must be answered with 404 before it is gone: one of several API servers may be in an upgrade.
+# A kind is gone after this long with nothing but 404, because one of several API servers may be in an upgrade.
 WITHDRAWN_SECONDS = 60.0
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
 _SHORT_WATCH_SECONDS = 1.0
@@ -45,7 +45,7 @@ class ListWatchFailure(Enum):
 
 
 class _FailureCount(Enum):
-    """The failures that are counted apart, because each has pauses of its own."""
+    """The failures that are counted separately, because they have separate pauses."""
 
     LIST = auto()
     WATCH = auto()

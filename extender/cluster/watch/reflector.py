@@ -180,7 +180,7 @@ class Reflector:
         """Returns the object's version.
 
         Raises:
-            Malformed: there is none, it is not a number, or it is below the last one. Events arrive in order, so in the
+            Malformed: it is missing, not a number, or below the last one. Events arrive in order, so in the
                 last two cases the server was restored from a backup or is another one, and the kind is listed again.
         """
         if not obj.metadata.resource_version:

@@ -6,7 +6,7 @@ not. A survey is a list without a resource version, which makes it a quorum read
 and the version of every object at one moment, and it is confirmed once the reflector has delivered each of them in this
 version or a newer one, and the deletion of everything that is not listed.
 
-A survey that is not confirmed within `PATIENCE_SECONDS` distrusts the watch, whoever asked for it: the reflector lists
+A survey that is not confirmed within `PATIENCE_SECONDS` distrusts the watch, for any caller: the reflector lists
 everything again, and the kind is not synced until then. It distrusts the watch at once if the versions contradict each
 other:
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 20.0, 60.0
-_OBJECTS_PER_SECOND = 200  # the interval grows with the kind's size, so that small kinds cost no more than this
+_OBJECTS_PER_SECOND = 200  # the interval grows with the kind's size, and limits the cost to this rate
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PAGE_SIZE = 2000
 
@@ -76,8 +76,8 @@ class Survey:
         """Lists the objects.
 
         Args:
-            distrust: makes the reflector list everything again, for the given reason.
-            restored: makes all reflectors do so, because the API server was restored from a backup.
+            distrust: called with the reason to make the reflector list everything again.
+            restored: called with the reason if the API server was restored from a backup: no kind can be trusted.
 
         Raises:
             Refused, OutcomeUnknown: there is no list.
@@ -132,13 +132,13 @@ class Survey:
             return uid in self.reflector.delivered
         return version_seen < self._awaited_version(uid)
 
-    def _sign_of_restoration(self, version_seen: int) -> str:
-        """Returns what shows that the API server was restored from a backup, "" if nothing does."""
+    def _sign_of_restoration(self, version_seen: int) -> str | None:
+        """Returns what shows that the API server was restored from a backup, None if nothing does."""
         if self._version < version_seen:
             return f"a list has version {self._version}, and the watch was at {version_seen}"
         if any(self._is_older(uid) for uid in self._unconfirmed):
             return f"the list of version {self._version} has an object in an older version than the watch delivered"
-        return ""
+        return None
 
     def _is_older(self, uid: str) -> bool:
         return uid in self._versions and self._awaited_version(uid) < self._version_seen(uid) <= self._version
@@ -180,7 +180,7 @@ class Surveyor:
         self._unconfirmed_surveys: list[Survey] = []
 
     def survey(self, reflector: Reflector) -> Survey:
-        """Surveys the kind now, for a caller that needs to know. Raises Refused or OutcomeUnknown."""
+        """Surveys the kind now. Raises Refused or OutcomeUnknown."""
         self._hurried.discard(reflector)
         self._due_at[reflector] = self._clock.monotonic() + SHORTEST_INTERVAL_SECONDS  # if it fails
         survey = self._ask(reflector)
