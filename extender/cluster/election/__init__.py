@@ -1,5 +1,6 @@
 """Leader election by a Lease: one of several replicas writes.
 
-`election` is client-go's algorithm as a machine, `elector` runs it in a thread, `lease` reads and writes the Lease, and
-`fence` stands before every write. The lease comes in; the answer to "do I lead?" goes out. Begin with `election`.
+`election` is client-go's algorithm as a state machine, `elector` runs it in a thread. `lease` reads and writes the
+Lease, and checks before every write that this process leads. `leader_service` points a Service at the leader. Start
+with `election`.
 """

@@ -1,21 +1,21 @@
-"""Client-go's leader election as a machine without I/O, time or randomness of its own.
+"""Client-go's leader election as a state machine without I/O; time and randomness are passed in.
 
     READ --- it is free, mine or expired ---> WRITE --- written ---> RENEW <--- written ---.
      ^  |                                       |                    |  '------------------'
      |  '--- another holds it: pause, READ      |                    '--- failed: READ at once
      '------------------ failed: pause ---------'
 
-`next` says what to do; what came of it goes back in by `read`, `written` or `failed`. A leader pauses for the retry
-period; who met a failure, for that stretched by up to 1.2 times its length; a standby for a third of it, for while a
-lease is free nobody answers, and to look at it is only a read.
+`next` returns what to do, and `read`, `written` or `failed` take in the result. A leader pauses for the retry period,
+and after a failure up to 2.2 times as long, at random. A standby pauses for a third of it, because no process answers
+while the lease is free, and a look at the lease is only a read.
 
 Never two leaders at once: a leader leads until the renew deadline, counted from the START of its last write that
 succeeded. Others see that write later than this, and wait for the whole lease duration from when they saw it, each by
 its own monotonic clock: clocks may run at speeds that differ by lease duration / renew deadline, 1.5 by default, and
-need not show the same time. Whoever writes names the version that it has read, so a write that arrives late, or whose
-answer is lost, cannot undo another's. Only a Lease that people delete or edit is beyond this, until the next renewal.
+need not show the same time. A write names the version that was read before, so one that arrives late, or whose response
+is lost, cannot undo another's. A Lease that people delete or edit is not protected by this until the next renewal.
 
-Writes of the holder before may still be in flight when a candidate takes the lease. Before the candidate writes the
+Writes of the last holder may still be in flight when a candidate takes the lease. Before the candidate writes the
 lease, it notes in `writes` what the lease says about them. A holder releases a lease only when none of its writes is
 unsettled, so a released lease vouches for them. A lease that has expired, or that is not there, vouches for nothing.
 This candidate's own identity vouches for nothing either: what an earlier worker left is in `writes` already.
@@ -23,7 +23,7 @@ This candidate's own identity vouches for nothing either: what an earlier worker
 Stricter than client-go, which counts the deadline from the first renewal that fails, and ends the process when it
 passes: here leading ends by the clock alone, though every thread may hang, and the process stays as a warm standby.
 A lease that is won back, by its former holder too, begins a new term, and each term begins with a reconciliation.
-Who cannot do a leader's work gives the lease up, and does not stand again before it can.
+A process that cannot do a leader's work releases the lease, and is no candidate until it can.
 
 Source: k8s.io/client-go/tools/leaderelection (tryAcquireOrRenew, renew, release), not the coordinated kind.
 """
@@ -47,7 +47,7 @@ class Timing:
     """The times of an election; each is longer than the next, the third with its jitter.
 
     Attributes:
-        settle_seconds: how long a write of a leader before may be in flight.
+        settle_seconds: how long a write of an earlier leader may be in flight.
     """
 
     lease_duration_seconds: int = 15
@@ -63,7 +63,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Do nothing for so long."""
+    """Do nothing for this long."""
 
     seconds: float
 
@@ -85,7 +85,7 @@ Step = Sleep | Read | Write
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One reign without a gap: its number, and when it ends unless it is renewed, in monotonic seconds."""
+    """One uninterrupted term: its number, and when it ends unless it is renewed, in monotonic seconds."""
 
     term: int
     until: float
@@ -103,7 +103,7 @@ class Election:
     One thread drives it; `leading`, `term`, `holder` and `reconciled` may be called from any.
 
     Args:
-        writes: is told whose writes may be in flight; until none is, the lease is not released.
+        writes: takes the notes about writes in flight; the lease is not released before they are settled.
     """
 
     def __init__(self, identity: str, timing: Timing, random: Random, writes: UnsettledWrites) -> None:
@@ -120,30 +120,31 @@ class Election:
         self._reconciled_term = 0
         self._resigned = False
 
-    # ---- for whoever acts on it
+    # ---- for the process
 
     @property
     def holder(self) -> str:
-        """Returns the holder as it was last seen; "" where there is none."""
+        """Returns the holder that was last seen, "" if the lease was free."""
         return self._lease.holder
 
     def term(self, now: float) -> int:
-        """Returns the number of the term in which this candidate holds the lease; 0: it does not."""
+        """Returns the number of the term in which this candidate holds the lease, 0 if it does not."""
         tenure = self._tenure
         return tenure.term if tenure is not None and now < tenure.until and not self._resigned else 0
 
     def leading(self, now: float) -> bool:
-        """Returns whether this candidate holds the lease, and has reconciled since it was won."""
+        """Returns True if this candidate holds the lease and has reconciled since it won it."""
         term = self.term(now)
         return term != 0 and term == self._reconciled_term
 
     def reconciled(self, term: int) -> None:
-        """Notes that all is known that other leaders did before `term`; of no effect once that term is over."""
+        """Takes in that everything earlier leaders did is known. It has no effect after the end of `term`."""
         self._reconciled_term = term
 
     # ---- for the thread that drives it
 
     def next(self, now: float, wall: float) -> Step:
+        """Returns what to do now."""
         if now < self._resume_at:
             return Sleep(self._resume_at - now)
         if self._phase is _Phase.RENEW and self._expired(now):
@@ -151,7 +152,7 @@ class Election:
         return Read() if self._phase is _Phase.READ else Write(self._claimed(wall))
 
     def read(self, lease: Lease, now: float) -> None:
-        """Takes the lease as it was read at `now`."""
+        """Takes in the lease that was read at `now`."""
         if lease.spec != self._lease.spec:
             self._observed_at = now
         self._lease = lease
@@ -164,9 +165,9 @@ class Election:
             self._pause(now, STANDBY_SHARE)
 
     def _ask_after_predecessors(self, lease: Lease, now: float) -> None:
-        """Tells `writes` for how long writes of the holder before may be in flight."""
+        """Notes in `writes` until when writes of the last holder may be in flight."""
         if lease.holder == self.identity:
-            return  # nobody else has led since `writes` was told
+            return  # no other process has led since the last note
         if lease.released:
             self._writes.vouch()
         elif lease.holder:  # it had to stop leading some time before its lease expired
@@ -177,8 +178,9 @@ class Election:
             self._writes.expect_predecessors(now + self._timing.settle_seconds)
 
     def written(self, lease: Lease, asked_at: float, now: float) -> None:
-        """Takes the lease as it was written: asked for at `asked_at`, answered at `now`."""
-        self._lease, self._observed_at = lease, now
+        """Takes in the written lease; the write was sent at `asked_at` and answered at `now`."""
+        self._lease = lease
+        self._observed_at = now
         if not self.term(now):
             self._terms += 1
         self._tenure = Tenure(self._terms, asked_at + self._timing.renew_deadline_seconds)
@@ -186,30 +188,30 @@ class Election:
         self._phase = _Phase.RENEW
 
     def failed(self, now: float) -> None:
-        """Notes that the step came to nothing, as far as is known."""
+        """Takes in that the step failed, as far as is known."""
         if self._phase is _Phase.RENEW:
             self._phase = _Phase.READ
         else:
             self._pause(now)
 
     def hurry(self) -> None:
-        """Has the next step taken at once; that of a standby, for whose lease somebody waits."""
+        """Ends the pause of a standby, because a caller waits for it to lead."""
         if self._tenure is None:
             self._resume_at = float("-inf")
 
     def abdicate(self) -> None:
-        """Leads no more until it wins the lease anew; to be called between two steps, while no write is under way."""
+        """Stops leading until it wins the lease again. Call it between two steps, not during a write."""
         self._tenure = None
         self._phase = _Phase.READ
 
     def resign(self) -> None:
-        """Leads no more, from this moment on and for good, whatever becomes of a write under way."""
+        """Stops leading now and for ever, even if a write of the lease succeeds later."""
         self._resigned = True
 
     def released(self, lease: Lease, wall: float) -> Lease | None:
         """Returns the lease without its holder, so that others need not wait.
 
-        None if it is another's, or a write is unsettled: others have to wait then.
+        Returns None if another process holds it, or if a write is unsettled: then others must wait.
         """
         if lease.holder != self.identity or not self._writes.nothing_unsettled():
             return None

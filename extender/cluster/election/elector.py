@@ -1,4 +1,4 @@
-"""Leader election at work: one thread that holds the lease, and one for each term that it wins."""
+"""Runs a leader election: one thread keeps the lease, and another one prepares each term that is won."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ _RELEASES = 3
 
 
 class LeaderElector:
-    """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` cost next to nothing.
+    """Takes part in the election from `start` to `stop`. `leading` and `waiting_for` are cheap.
 
-    It stands while it is `eligible`: a process whose cache is empty, or is no longer told of what happens, must neither
-    take the lease from one that can answer nor keep it. It releases the lease only when no write that the lease guards
-    is under way or of unknown outcome; otherwise it leaves the lease to expire. Once it has won the lease it does not
-    lead before `settlement` has caught up: the cache then shows all that earlier leaders wrote, late writes included.
-    A step that raises has failed.
+    It is a candidate while it is `eligible`: a process whose cache is empty or out of date must neither take the lease
+    from one that can answer nor keep it. It releases the lease only if no write that the lease protects is in flight or
+    of unknown outcome; otherwise it leaves the lease to expire. After it has won the lease, it does not lead before
+    `settlement` has caught up: then the cache shows everything that earlier leaders wrote, late writes included.
     """
 
     def __init__(
@@ -47,40 +46,42 @@ class LeaderElector:
         self._stopping = threading.Event()
         self._hurried = threading.Event()
         self._thread = LastingThread("leader-election", self._run)
-        self.start, self.revive = self._thread.start, self._thread.revive
+        self.start = self._thread.start
+        self.revive = self._thread.revive
         self._term = 0
         self._holder = ""
-        self._to_release = self._resigned = False
+        self._to_release = False
+        self._resigned = False
 
     def leading(self) -> bool:
-        """Returns whether this process may act as the leader at this moment."""
+        """Returns True if this process may act as the leader now."""
         return self._election.leading(self._clock.monotonic())
 
     def waiting_for(self) -> str:
-        """Returns the obstacle between this process and leading; "" while it leads."""
+        """Returns what this process waits for before it can lead, "" while it leads."""
         now = self._clock.monotonic()
         if self._election.leading(now):
             return ""
         if self._election.term(now):
-            return self._settlement.waiting_for() or "waiting until the cache shows what the leader before has written"
+            return self._settlement.waiting_for() or "waiting until the cache shows what the last leader has written"
         holder = self._election.holder
-        held = f" held by {holder}" if holder not in ("", self._election.identity) else ""
-        return f"waiting for the lease {self._lease.key}{held}"
+        by = f" held by {holder}" if holder not in ("", self._election.identity) else ""
+        return f"waiting for the lease {self._lease.key}{by}"
 
     def hurry(self, seconds: float) -> None:
-        """Waits until this process leads, for so long at most, and looks at the lease all the time meanwhile."""
+        """Waits until this process leads, at most this long, and looks at the lease without pauses."""
         ends_at = self._clock.monotonic() + seconds
         while not (self.leading() or self._resigned) and self._clock.monotonic() < ends_at:
             self._hurried.set()
             time.sleep(_PROBE_SECONDS)
 
     def resign(self) -> None:
-        """Leads no more, from this moment on; what is under way may end."""
+        """Stops leading now; calls that have begun may end."""
         self._resigned = True
         self._election.resign()
 
     def stop(self) -> None:
-        """Leads no more, then releases the lease if no write is unsettled."""
+        """Stops leading, and releases the lease if no write is unsettled."""
         self.resign()
         self._stopping.set()
         self._hurried.set()
@@ -97,10 +98,15 @@ class LeaderElector:
                     self._advance()
                 else:
                     self._stand_back()
-                self._tell()
-            except Exception as error:  # whatever goes wrong, the thread must live to win the lease again
+                self._observe()
+            except Exception as error:  # the thread must survive any error to win the lease again
                 expected = isinstance(error, ClusterError)
-                logger.warning("lease %s: %s", self._lease.key, error, exc_info=None if expected else error)
+                logger.warning(
+                    "election step failed lease=%s reason=%r",
+                    self._lease.key,
+                    str(error),
+                    exc_info=None if expected else error,
+                )
                 self._election.failed(self._clock.monotonic())
 
     def _advance(self) -> None:
@@ -119,25 +125,28 @@ class LeaderElector:
 
     def _stand_back(self) -> None:
         if self._election.term(self._clock.monotonic()):
-            logger.warning("no longer the leader: the cache is not told of what happens, others may know more")
+            logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, "the cache may be out of date")
             self._election.abdicate()
-            self._term, self._to_release = 0, True
+            self._term = 0
+            self._to_release = True
         if self._to_release and self._settlement.writes.nothing_unsettled():
             self._to_release = False
             self._release()
         self._stopping.wait(_PROBE_SECONDS)
 
-    def _tell(self) -> None:
-        """Logs what has changed, and begins a new term."""
-        term, holder = self._election.term(self._clock.monotonic()), self._election.holder
+    def _observe(self) -> None:
+        """Logs a change of the leader, and prepares a new term."""
+        term = self._election.term(self._clock.monotonic())
+        holder = self._election.holder
         if self._term and term != self._term and not self._stopping.is_set():
-            logger.warning("no longer the leader: the lease %s was not renewed in time", self._lease.key)
+            logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, "not renewed in time")
         if term and term != self._term:
-            logger.info("won the lease %s", self._lease.key)
+            logger.info("lease won lease=%s", self._lease.key)
             threading.Thread(target=self._take_over, args=(term,), name="take-over", daemon=True).start()
         elif holder != self._holder and not term:
-            logger.info("lease %s is held by %s", self._lease.key, holder or "nobody")
-        self._term, self._holder = term, holder
+            logger.info("lease held lease=%s holder=%r", self._lease.key, holder)
+        self._term = term
+        self._holder = holder
 
     def _take_over(self, term: int) -> None:
         won_at = self._clock.monotonic()
@@ -145,10 +154,10 @@ class LeaderElector:
             try:
                 if self._settlement.caught_up(won_at):
                     self._election.reconciled(term)
-                    logger.info("leading: the cache has caught up with the API server")
+                    logger.info("leading lease=%s", self._lease.key)
                     return
-            except Exception as error:  # tried again for as long as the term lasts
-                logger.warning("the cache cannot be compared with the API server: %s", error)
+            except Exception as error:  # tried again while the term lasts
+                logger.warning("not leading yet lease=%s reason=%r", self._lease.key, str(error))
             self._stopping.wait(_PROBE_SECONDS)
 
     def _holds(self, term: int) -> bool:
@@ -160,10 +169,10 @@ class LeaderElector:
                 released = self._election.released(self._lease.get(), self._clock.now())
                 if released is not None:
                     self._lease.put(released)
-                    logger.info("released the lease %s", self._lease.key)
+                    logger.info("lease released lease=%s", self._lease.key)
                 return
             except Conflict:
-                continue  # a renewal that was given up has arrived in between
+                continue  # an earlier renewal has arrived late
             except ClusterError as error:
-                logger.warning("lease %s is left to expire: %s", self._lease.key, error)
+                logger.warning("lease not released lease=%s reason=%r", self._lease.key, str(error))
                 return

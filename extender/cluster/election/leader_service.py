@@ -1,8 +1,8 @@
-"""A Service that leads to the leader: it has no selector, and one EndpointSlice with one address.
+"""Points a Service at the leader: it has no selector, and one EndpointSlice with one address.
 
-So every replica can be ready, and a roll-out settles, while calls reach the leader only. Whoever leads writes its own
-address. Whoever is about to end writes its successor's, leads on while proxies learn of it, and gives the lease up
-then; a call that reaches the successor before it leads waits there, so that none is refused.
+So all replicas can be ready, which a roll-out waits for, while calls reach only the leader. The leader writes its own
+address. Before a leader ends, it writes the address of its successor, keeps leading while the proxies update, and then
+releases the lease. A call that reaches the successor before it leads waits there, so no call is refused.
 """
 
 from __future__ import annotations
@@ -19,71 +19,77 @@ from extender.cluster.http.kube_client import Caller
 from extender.errors import ClusterError, NotFound
 from extender.runtime.threads import Ticker
 
-LOOK_SECONDS = 1.0
-PROXIES_SECONDS = 1.5  # kube-proxy takes changes together for a second by default
+UPDATE_SECONDS = 1.0
+PROXIES_SECONDS = 1.5  # by default kube-proxy collects changes for a second
 _GROUP_VERSION = "discovery.k8s.io/v1"
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderService:
-    """Leads the Service here while this process is `leading`, from `start` to `stop`.
+    """Points the Service at this process while it is `leading`, from `start` to `stop`.
 
     Args:
-        name: of the Service.
-        address, port: of this replica.
-        labels: tell the pods of all replicas in the namespace.
+        name: the name of the Service.
+        address, port: the address of this replica.
+        labels: the labels that all replicas' pods in the namespace have.
     """
 
     def __init__(
         self, client: Caller, namespace: str, name: str, address: str, port: int, labels: Mapping[str, str],
         leading: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self._client, self._leading, self._namespace, self._name = client, leading, namespace, name
-        self._address, self._port, self._labels = address, port, labels
+        self._client = client
+        self._leading = leading
+        self._namespace = namespace
+        self._name = name
+        self._address = address
+        self._port = port
+        self._labels = labels
         self._slices = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/endpointslices"
         self._core = f"/api/v1/namespaces/{quote(namespace, '')}"
-        self._ticker = Ticker("leader-service", LOOK_SECONDS, self._look)
-        self.start, self.revive = self._ticker.start, self._ticker.revive
+        self._ticker = Ticker("leader-service", UPDATE_SECONDS, self._update)
+        self.start = self._ticker.start
+        self.revive = self._ticker.revive
 
     def stop(self) -> None:
-        """Looks no more; the Service goes on leading to where it leads."""
+        """Stops updating the Service, which keeps its present address."""
         self._ticker.stop()
 
     def hand_over(self) -> None:
-        """Leads the Service to the successor, if there is one, and returns when proxies have had the time to learn."""
-        self.stop()  # or a look that has begun would take the Service back
+        """Points the Service at the successor, if there is one, and waits until the proxies have had time to update."""
+        self.stop()  # otherwise an update that has begun could point it back here
         if not self._leading():
             return
         try:
             if successor := self._successor():
-                self._lead_to(successor)
-                logger.info("service %s leads to %s, the successor", self._name, successor)
+                self._point_to(successor)
+                logger.info("service points to the successor service=%s address=%s", self._name, successor)
                 time.sleep(PROXIES_SECONDS)
         except ClusterError as error:
-            logger.warning("service %s still leads here: %s", self._name, error)
+            logger.warning("service not handed over service=%s reason=%r", self._name, str(error))
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         try:
             if self._leading():
-                self._lead_to(self._address)
+                self._point_to(self._address)
         except ClusterError as error:
-            logger.warning("service %s may not lead to the leader: %s", self._name, error)
+            logger.warning("service not updated service=%s reason=%r", self._name, str(error))
 
-    def _lead_to(self, address: str) -> None:
-        """Raises ClusterError; Conflict where another has written meanwhile."""
+    def _point_to(self, address: str) -> None:
+        """Raises ClusterError; Conflict if the slice has changed since it was read."""
         path = f"{self._slices}/{quote(self._name, '')}"
         try:
-            found = self._get(path)
+            slice_ = self._get(path)
         except NotFound:
             self._client.call("POST", self._slices, self._encoded(address, self._first_metadata()))
             return
-        if [each.get("addresses") for each in found.get("endpoints") or ()] != [[address]]:
-            self._client.call("PUT", path, self._encoded(address, found["metadata"]))
-            logger.info("service %s leads to %s", self._name, address)
+        if [endpoint.get("addresses") for endpoint in slice_.get("endpoints") or ()] != [[address]]:
+            self._client.call("PUT", path, self._encoded(address, slice_["metadata"]))
+            logger.info("service points to the leader service=%s address=%s", self._name, address)
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
-        """Returns the EndpointSlice; its port goes by the Service's name for it, without which no proxy takes it."""
+        """Returns the EndpointSlice. Proxies ignore it unless its port has the same name as the Service's."""
         service = self._service()
         return msgspec.json.encode(
             {
@@ -97,23 +103,23 @@ class LeaderService:
         )
 
     def _first_metadata(self) -> dict[str, Any]:
-        """Returns what the slice is found by, and the Service with which it goes."""
+        """Returns the metadata of a new slice: the labels that proxies look for, and the Service as its owner."""
         name = self._name
         owner = {"apiVersion": "v1", "kind": "Service", "name": name, "uid": self._service()["metadata"]["uid"]}
         labels = {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "extender"}
         return {"name": name, "labels": labels, "ownerReferences": [owner]}
 
     def _service(self) -> Any:
-        """Returns the Service. Raises ClusterError where there is none."""
+        """Returns the Service. Raises ClusterError if it does not exist."""
         name = self._name
-        # A list, for the account may list all services anyway.
-        found = self._get(f"{self._core}/services?{urlencode({'fieldSelector': f'metadata.name={name}'})}")
-        if not found["items"]:
-            raise ClusterError(f"there is no service {self._namespace}/{name}")
-        return found["items"][0]
+        # The account may list services but not get them.
+        services = self._get(f"{self._core}/services?{urlencode({'fieldSelector': f'metadata.name={name}'})}")
+        if not services["items"]:
+            raise ClusterError(f"service {self._namespace}/{name} not found")
+        return services["items"][0]
 
     def _successor(self) -> str:
-        """Returns the address of the youngest replica that is ready, but this one; "" where there is none."""
+        """Returns the address of the youngest other replica that is ready, "" without one."""
         selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         pods = self._get(f"{self._core}/pods?{urlencode({'labelSelector': selector})}")["items"]
         ready = sorted((pod["metadata"]["creationTimestamp"], address) for pod in pods for address in _ready(pod))
@@ -124,8 +130,8 @@ class LeaderService:
 
 
 def _ready(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the pod's address if the pod is ready and is to stay."""
+    """Yields the pod's address if the pod is ready and not terminating."""
     status = pod.get("status") or {}
-    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
     if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"] and status.get("podIP"):
         yield status["podIP"]

@@ -1,4 +1,4 @@
-"""A Lease of coordination.k8s.io/v1, read and written, and the last check before each write: only the leader writes."""
+"""Reads and writes a Lease (coordination.k8s.io/v1), and checks before each other write that this process leads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from extender.runtime.ports import Binder, Binding
 from extender.runtime.unsettled import UnsettledWrites
 
 _GROUP_VERSION = "coordination.k8s.io/v1"
-_EVENTS = "/apis/events.k8s.io/"  # an event takes no place: its outcome need not be known
+_EVENTS = "/apis/events.k8s.io/"  # an event takes no place on a node, so its outcome need not be known
 RELEASED_SECONDS = 1
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The holder of the lease; upstream LeaseSpec, less what only coordinated election uses. Times as they are sent."""
+    """Upstream LeaseSpec without the fields of coordinated election. Times are text, as the API server sends them."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -31,7 +31,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class Lease(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease; `metadata` is sent back as it came, so that a write is turned down if another came between."""
+    """A Lease. `metadata` is sent back unchanged, so that the write is refused if another one came in between."""
 
     spec: LeaseSpec = LeaseSpec()
     metadata: dict[str, Any] = {}
@@ -40,14 +40,14 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def holder(self) -> str:
-        """Returns the identity of the holder; "" where nobody holds it."""
+        """Returns the identity of the holder, "" if the lease is free."""
         return self.spec.holder_identity or ""
 
     @property
     def released(self) -> bool:
-        """True if its last holder has released it, which it does only when none of its writes is unsettled.
+        """Returns True if its last holder released it, which it does only if none of its writes is unsettled.
 
-        A lease that was just created, or whose holder was erased by hand, keeps another duration.
+        A lease that was just created, or whose holder was removed by hand, has another duration.
         """
         return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
 
@@ -57,17 +57,18 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class LeaseClient:
-    """One lease at the API server; no call takes longer than `timeout_seconds`."""
+    """Reads and writes one lease; no call takes longer than `timeout_seconds`."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, timeout_seconds: float) -> None:
         self.key = f"{namespace}/{name}"
-        self._client, self._timeout_seconds = client, timeout_seconds
+        self._client = client
+        self._timeout_seconds = timeout_seconds
         self._metadata = {"namespace": namespace, "name": name}
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
 
     def get(self) -> Lease:
-        """Returns the lease as it is now; one without metadata where there is none yet.
+        """Returns the lease, or an empty one without metadata if it does not exist yet.
 
         Raises:
             Refused, OutcomeUnknown: as `KubeClient.call`.
@@ -78,10 +79,10 @@ class LeaseClient:
             return Lease()
 
     def put(self, lease: Lease) -> Lease:
-        """Creates or updates the lease; returns it as the API server has it then.
+        """Creates or updates the lease; returns the written one.
 
         Raises:
-            Conflict: another has written since `lease` was read.
+            Conflict: the lease has changed since it was read.
             Refused, OutcomeUnknown: as `KubeClient.call`.
         """
         if lease.metadata:
@@ -99,9 +100,9 @@ def micro_time(seconds: float) -> str:
 
 
 class Fence:
-    """Notes each write, and asks right before it whether this process still leads.
+    """Notes each write, and checks immediately before it that this process still leads.
 
-    A write may have been decided long ago: the process was stopped, or waited for a lock, while another took the lease.
+    The decision to write may be old: another process may lead since this one was stopped or waited for a lock.
     """
 
     def __init__(self, writes: UnsettledWrites, leading: Callable[[], bool] = lambda: True) -> None:
@@ -122,7 +123,7 @@ class Fence:
 
 
 class LeaderBinder:
-    """A ports.Binder of the leader only."""
+    """A ports.Binder that binds only while this process leads."""
 
     def __init__(self, binder: Binder, fence: Fence) -> None:
         self._binder = binder
@@ -135,7 +136,7 @@ class LeaderBinder:
 
 
 class LeaderClient(Caller):
-    """A client of the leader only: a process that does not lead may read, and write nothing."""
+    """A client that writes only while this process leads; it always reads."""
 
     def __init__(self, client: Caller, fence: Fence) -> None:
         self._client = client
@@ -144,7 +145,7 @@ class LeaderClient(Caller):
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
-        """See Caller. Raises Refused, with status 503, for a write if this process does not lead."""
+        """See Caller. Raises Refused with status 503 if this process does not lead and the call is a write."""
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
         if path.startswith(_EVENTS):

@@ -1,6 +1,6 @@
-"""Everything that is written to the API server: bindings, evictions, statuses, events, claims, volumes.
+"""All writes to the API server: bindings, evictions, statuses, events, claims and volumes.
 
-Each writer implements a protocol of `scheduler.ports` or `runtime.ports` and names UIDs as preconditions. Decisions
-come in; what the API server made of them goes out as an object or a ClusterError. Statuses and events go through
-`outbox`, at the pace of `pacing`. Begin with `binder`.
+Each writer implements a protocol of `scheduler.ports` or `runtime.ports`, and sends UIDs as preconditions. Decisions
+come in; the written object or a ClusterError goes out. Statuses and events go through `outbox`, at the rate of
+`pacing`. Start with `binder`.
 """

@@ -1,4 +1,4 @@
-"""Binds pods by the API server."""
+"""Binds pods at the API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.errors import Conflict
 from extender.runtime.ports import Binding
 
 _ENCODE = msgspec.json.Encoder().encode
-_PLAIN = re.compile(r"[a-z0-9.-]*")  # as all names are that an API server lets in
+_PLAIN = re.compile(r"[a-z0-9.-]*")  # the characters of all names that an API server accepts
 
 
 def _quoted(name: str) -> str:
@@ -22,9 +22,9 @@ def _quoted(name: str) -> str:
 class ApiBinder:
     """Posts Bindings with the pod's UID as precondition; a ports.Binder.
 
-    Every post may be repeated, for the API server takes the second of two equal ones as a conflict with itself and says
-    so. 429 is a refusal: the server has done nothing, and the scheduler comes again after a pause of its own, while a
-    wait in here would use up the time that the scheduler gives its extender.
+    A post may be repeated, because the API server answers the second of two equal ones with a conflict that names the
+    node. 429 is a refusal: the server has done nothing, and the scheduler tries again later. A wait here would use up
+    the time limit of its call.
     """
 
     def __init__(self, client: Caller) -> None:
@@ -42,6 +42,6 @@ class ApiBinder:
         try:
             self._client.call("POST", path, _ENCODE(body))
         except Conflict as error:
-            # The precondition comes first: had the pod another UID, the message would be about that.
+            # The server checks the UID first, so this message is about the same pod.
             if f'is already assigned to node "{node}"' not in str(error):
                 raise

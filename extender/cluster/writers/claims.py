@@ -1,4 +1,4 @@
-"""Writes allocations and reservations of claims to the API server. Source: upstream DynamicResources.bindClaim."""
+"""Writes allocations and reservations of claims to the API server (upstream DynamicResources.bindClaim)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _DECODE = msgspec.json.Decoder(ResourceClaim).decode
 class ApiClaims:
     """A scheduler.ports.ClaimWriter: strategic merge patches with UID and version as preconditions.
 
-    Where a claim has changed meanwhile it is read, and looked at, again.
+    A claim that has changed since it was read is read and checked again.
     """
 
     def __init__(self, client: Caller, clock: Clock) -> None:
-        self._client, self._clock = client, clock
+        self._client = client
+        self._clock = clock
 
     def create(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
         metadata = {
@@ -49,34 +50,34 @@ class ApiClaims:
 
     def bind(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         current = claim
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 return self._bind(current, pod, allocation)
             except Conflict:
-                if not left:
+                if not tries_left:
                     raise
             current = self._read(claim)
-            if _is_done(current, pod, allocation):  # of two sendings the second met what the first has written
+            if _is_done(current, pod, allocation):  # by the first of two attempts, which got no response
                 return current
             if allocation is None and current.allocation is not None and _place(current) != _place(claim):
                 raise Refused(f"claim {claim.key} got allocated elsewhere in the meantime", 409)
         raise AssertionError("unreachable")
 
     def release(self, claim: ResourceClaim, pod: Pod, *, deallocate: bool) -> ResourceClaim | None:
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 current = self._read(claim)
                 if not current.is_reserved_for(pod.uid):
-                    # With a new version: an allocation that may still be on its way to the API server comes too late.
+                    # The patch changes the version, so that an allocation that is still in flight is refused.
                     return self._without_finalizer(current) if deallocate and current.allocation is None else current
                 if deallocate and current.is_only_for(pod.uid):
                     return self._without_finalizer(self.deallocate(current))
-                gone = {"$patch": "delete", "uid": pod.uid}
-                return self._patch(current, {"status": {"reservedFor": [gone]}}, "/status")
+                removal = {"$patch": "delete", "uid": pod.uid}
+                return self._patch(current, {"status": {"reservedFor": [removal]}}, "/status")
             except NotFound:
                 return None
             except Conflict:
-                if not left:
+                if not tries_left:
                     raise
         raise AssertionError("unreachable")
 
@@ -94,8 +95,12 @@ class ApiClaims:
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
         requests = [
-            {"containerName": each.container_name, "resourceName": each.resource_name, "requestName": each.request_name}
-            for each in mappings
+            {
+                "containerName": mapping.container_name,
+                "resourceName": mapping.resource_name,
+                "requestName": mapping.request_name,
+            }
+            for mapping in mappings
         ]
         status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": requests}}
         patch_status(self._client, pod, status)
@@ -108,7 +113,7 @@ class ApiClaims:
             raise Refused(f"claim {claim.key} got {how} elsewhere in the meantime", 409)
         status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}]}
         if allocation is not None:
-            # A finalizer is no part of the status, and comes first: no allocated claim may go unnoticed.
+            # The finalizer is not part of the status. It is written first, so that no allocated claim can be deleted.
             claim = self._patch(claim, {"metadata": {"finalizers": [RESOURCE_CLAIM_FINALIZER]}})
             now = datetime.fromtimestamp(int(self._clock.now()), UTC)
             status["allocation"] = msgspec.structs.replace(allocation, allocation_timestamp=now)
@@ -120,7 +125,7 @@ class ApiClaims:
     def _read(self, claim: ResourceClaim) -> ResourceClaim:
         read = self._client.call_for(_DECODE, "GET", _path(claim), b"")
         if read.uid != claim.uid:
-            raise NotFound(f"claim {claim.key} was made anew", 404)
+            raise NotFound(f"claim {claim.key} was deleted and created again", 404)
         return read
 
     def _patch(self, claim: ResourceClaim, patch: dict[str, Any], subresource: str = "") -> ResourceClaim:

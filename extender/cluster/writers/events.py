@@ -1,9 +1,10 @@
-"""Writes events (events.k8s.io/v1): what happens again and again becomes a series of one event."""
+"""Writes events (events.k8s.io/v1), and joins repeated ones into a series of one event."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -22,7 +23,7 @@ from extender.runtime.clock import Clock
 _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 10_000
 _REMEMBERED = 10_000
-_SERIES_SECONDS = 360.0  # a series that has been quiet for so long is over (client-go's finishTime)
+_SERIES_SECONDS = 360.0  # a series ends after this long without an occurrence (client-go's finishTime)
 
 
 class _Key(msgspec.Struct, frozen=True, gc=False):
@@ -41,15 +42,17 @@ class _Occurrences(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
+@dataclass(slots=True)
 class _Series:
-    """An event that was written: its count and its last time."""
+    """An event that was written, with its count and the time of its last occurrence."""
 
-    def __init__(self, name: str, count: int, at: float) -> None:
-        self.name, self.count, self.at = name, count, at
+    name: str
+    count: int
+    at: float
 
 
 class ApiEvents:
-    """A scheduler.ports.Events. Where more events wait than fit, new ones are dropped."""
+    """A scheduler.ports.Events. New events are dropped while too many wait."""
 
     def __init__(
         self,
@@ -59,58 +62,63 @@ class ApiEvents:
         instance: str,
         dropped: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`instance` is the process that reports; `dropped` is told of each event that is given up."""
-        self._client, self._clock, self._instance = client, clock, instance
+        """`instance` is the reporting process; `dropped` is called for each event that is dropped."""
+        self._client = client
+        self._clock = clock
+        self._instance = instance
         self._outbox: Outbox[_Key, _Occurrences] = Outbox(
             "events", self._write, _joined, bucket, clock, _CAPACITY, dropped
         )
         self._written: OrderedDict[_Key, _Series] = OrderedDict()
-        self.start, self.stop, self.waiting = self._outbox.start, self._outbox.stop, self._outbox.waiting
+        self.start = self._outbox.start
+        self.stop = self._outbox.stop
+        self.waiting = self._outbox.waiting
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
-        once = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())
-        self._outbox.put(once.key, once)
+        occurrence = _Occurrences(_Key(pod.uid, kind, reason, action, note), pod, related, 1, self._clock.now())
+        self._outbox.put(occurrence.key, occurrence)
 
-    def _write(self, seen: _Occurrences) -> None:
-        series = self._written.pop(seen.key, None)
-        if series is None or seen.at - series.at > _SERIES_SECONDS or not self._continue(series, seen):
-            series = self._begin(seen)
-        self._written[seen.key] = series
+    def _write(self, occurrences: _Occurrences) -> None:
+        series = self._written.pop(occurrences.key, None)
+        if series is None or occurrences.at - series.at > _SERIES_SECONDS or not self._continue(series, occurrences):
+            series = self._begin(occurrences)
+        self._written[occurrences.key] = series
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
 
-    def _continue(self, series: _Series, seen: _Occurrences) -> bool:
-        """Returns whether the event is still there to be continued."""
-        series.count, series.at = series.count + seen.count, seen.at
+    def _continue(self, series: _Series, occurrences: _Occurrences) -> bool:
+        """Adds the occurrences to the event; returns False if the event is gone."""
+        series.count += occurrences.count
+        series.at = occurrences.at
         try:
             body = {"series": _series(series.count, series.at)}
-            self._client.call("PATCH", f"{_path(seen.pod)}/{quote(series.name, '')}", _ENCODE(body), MERGE)
+            self._client.call("PATCH", f"{_path(occurrences.pod)}/{quote(series.name, '')}", _ENCODE(body), MERGE)
         except NotFound:
             return False
         return True
 
-    def _begin(self, seen: _Occurrences) -> _Series:
-        name = f"{seen.pod.name[:220]}.{uuid4().hex[:16]}"
-        self._client.call("POST", _path(seen.pod), _ENCODE(self._event(name, seen)))
-        return _Series(name, seen.count, seen.at)
+    def _begin(self, occurrences: _Occurrences) -> _Series:
+        name = f"{occurrences.pod.name[:220]}.{uuid4().hex[:16]}"
+        self._client.call("POST", _path(occurrences.pod), _ENCODE(self._event(name, occurrences)))
+        return _Series(name, occurrences.count, occurrences.at)
 
-    def _event(self, name: str, seen: _Occurrences) -> dict[str, Any]:
+    def _event(self, name: str, occurrences: _Occurrences) -> dict[str, Any]:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": seen.pod.namespace},
-            "eventTime": micro_time(seen.at),
-            "reportingController": seen.pod.spec.scheduler_name or "extender",
+            "metadata": {"name": name, "namespace": occurrences.pod.namespace},
+            "eventTime": micro_time(occurrences.at),
+            "reportingController": occurrences.pod.spec.scheduler_name or "extender",
             "reportingInstance": self._instance,
-            "action": seen.key.action,
-            "reason": seen.key.reason,
-            "type": seen.key.kind,
-            "note": seen.key.note,
-            "regarding": _reference(seen.pod),
+            "action": occurrences.key.action,
+            "reason": occurrences.key.reason,
+            "type": occurrences.key.kind,
+            "note": occurrences.key.note,
+            "regarding": _reference(occurrences.pod),
         }
-        if seen.related is not None:
-            event["related"] = _reference(seen.related)
-        return event | ({"series": _series(seen.count, seen.at)} if seen.count > 1 else {})
+        if occurrences.related is not None:
+            event["related"] = _reference(occurrences.related)
+        return event | ({"series": _series(occurrences.count, occurrences.at)} if occurrences.count > 1 else {})
 
 
 def _joined(before: _Occurrences, after: _Occurrences) -> _Occurrences:

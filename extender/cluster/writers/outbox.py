@@ -1,4 +1,4 @@
-"""Writes that must not hold anybody up: they wait for a thread of their own, and what is outdated is never sent."""
+"""Writes in the background, so that no caller waits; an outdated write is never sent."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 MOST_TRIES = 10
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 10.0
-_PASSING = (429, 503)  # too many requests; unreachable, or not the leader
+_TEMPORARY = (429, 503)  # too many requests; unreachable, or not the leader
 
 
-class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait, and make no circles
+class _Entry(msgspec.Struct, Generic[V], frozen=True, gc=False):  # thousands may wait, without reference cycles
     value: V
     tries: int = 0
 
 
 class Outbox(Generic[K, V]):
-    """One write waits for each key at most, the oldest goes first, and `bucket` sets the pace.
+    """Writes waiting values in a thread: at most one per key, the oldest first, at the rate of `bucket`.
 
-    A write that fails for a reason that may pass is tried again, with the newest content under its key; the pause
-    before the next write of any key grows while none succeeds.
+    A write that fails temporarily is repeated with the newest value of its key. The pause before the next write, of any
+    key, grows until one succeeds.
 
     Args:
-        join: makes one of two contents of a key, the older first.
-        dropped: told how many writes were given up: too many waited, or one has failed `MOST_TRIES` times.
+        join: returns one value for two values of a key, given the older one first.
+        dropped: called with the outbox's name for each write that is dropped, because too many wait or because it has
+            failed `MOST_TRIES` times.
     """
 
     def __init__(
@@ -50,18 +51,23 @@ class Outbox(Generic[K, V]):
         capacity: int,
         dropped: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._name, self._write, self._join, self._bucket, self._clock = name, write, join, bucket, clock
-        self._capacity, self._dropped = capacity, dropped
+        self._name = name
+        self._write = write
+        self._join = join
+        self._bucket = bucket
+        self._clock = clock
+        self._capacity = capacity
+        self._dropped = dropped
         self._waiting: OrderedDict[K, _Entry[V]] = OrderedDict()
         self._writing: K | None = None
-        self._withdrawn = False  # what is being written must not be tried again
+        self._withdrawn = False  # the present write must not be repeated
         self._failures = 0  # in a row
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def put(self, key: K, value: V) -> None:
-        """Has the value written, joined with what waits under the key; dropped where more wait than can."""
+        """Queues the value, joined with the waiting one of its key. It is dropped if too many wait."""
         with self._changed:
             waiting = self._waiting.get(key)
             if waiting is None and len(self._waiting) >= self._capacity:
@@ -71,11 +77,11 @@ class Outbox(Generic[K, V]):
             self._changed.notify_all()
 
     def waiting(self) -> int:
-        """Returns how many writes wait."""
+        """Returns the number of waiting writes."""
         return len(self._waiting)
 
     def withdraw(self, key: K) -> None:
-        """Takes back what waits under the key, and waits until nothing of it is being written."""
+        """Drops the waiting write of the key, and waits for the end of its present one."""
         with self._changed:
             self._waiting.pop(key, None)
             if self._writing != key:
@@ -91,7 +97,7 @@ class Outbox(Generic[K, V]):
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Ends after the write under way; what still waits is not written."""
+        """Waits for the present write, at most this long; waiting ones are not written."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -104,19 +110,19 @@ class Outbox(Generic[K, V]):
                 self._write(entry.value)
                 self._failures = 0
             except NotFound:
-                pass  # What it was about is gone.
+                pass  # the object is gone
             except ClusterError as error:
                 self._failed(key, entry, error)
             except Exception:  # a fault in one write must not end all others
                 logger.exception("%s", self._name)
 
     def _failed(self, key: K, entry: _Entry[V], error: ClusterError) -> None:
-        passing = isinstance(error, OutcomeUnknown) or (isinstance(error, Refused) and error.status in _PASSING)
-        if not passing or entry.tries + 1 >= MOST_TRIES:
-            logger.warning("%s: given up: %s", self._name, error)
+        is_temporary = isinstance(error, OutcomeUnknown) or (isinstance(error, Refused) and error.status in _TEMPORARY)
+        if not is_temporary or entry.tries + 1 >= MOST_TRIES:
+            logger.warning("write dropped outbox=%s reason=%r", self._name, str(error))
             self._dropped(self._name)
             return
-        logger.debug("%s: tried again: %s", self._name, error)
+        logger.debug("write failed, repeating it outbox=%s reason=%r", self._name, str(error))
         with self._changed:
             if not self._withdrawn:
                 newer = self._waiting.get(key)
@@ -130,18 +136,19 @@ class Outbox(Generic[K, V]):
         return float(min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), LONGEST_PAUSE_SECONDS))
 
     def _take(self) -> tuple[K, _Entry[V]] | None:
-        """Returns the next to write, once it is its turn; None at the end."""
+        """Waits for the next write's turn and returns it, None at the end."""
         while True:
             with self._changed:
                 self._writing = None
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
-            # It stays in the box until then, so that it can still be brought up to date, or withdrawn.
+            # The write stays in the queue until its turn, so that it can still be updated or withdrawn.
             self._stopping.wait(self._bucket.reserve(self._clock.monotonic()) + self._pause_seconds())
             with self._changed:
                 if self._stopping.is_set():
                     return None
                 if self._waiting:
                     key, entry = self._waiting.popitem(last=False)
-                    self._writing, self._withdrawn = key, False
+                    self._writing = key
+                    self._withdrawn = False
                     return key, entry

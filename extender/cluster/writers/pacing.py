@@ -1,4 +1,4 @@
-"""Limits on calls a second: the client's half of not overrunning an API server."""
+"""Limits the rate of calls, so that they do not overload the API server."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from extender.runtime.ports import Binder, Binding
 
 _YIELDED_TURNS = 9
 _TOO_MANY_REQUESTS, _MOST_TRIES = 429, 11
-_RETRY_AFTER_SECONDS = 1.0  # the API server never says another figure
+_RETRY_AFTER_SECONDS = 1.0  # the API server always answers this
 
 
 class TokenBucket:
     """Tells each caller how long to wait for its turn (client-go's flowcontrol).
 
-    `burst` may come at once, as many as in a second unless given.
+    `burst` calls need not wait; by default as many as in one second.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
-        self._seconds_each, self._burst = 1.0 / per_second, burst or max(1, int(per_second))
+        self._seconds_per_turn = 1.0 / per_second
+        self._burst = burst or max(1, int(per_second))
         self._lock = threading.Lock()
         self._paid_until = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Takes a turn; returns the seconds until it comes. `now` in monotonic seconds."""
+        """Takes a turn; returns the seconds until then. `now` in monotonic seconds."""
         with self._lock:
-            full = now - self._burst * self._seconds_each
-            self._paid_until = max(self._paid_until, full) + self._seconds_each
+            full = now - self._burst * self._seconds_per_turn
+            self._paid_until = max(self._paid_until, full) + self._seconds_per_turn
             return max(0.0, self._paid_until - now)
 
 
 class YieldingBucket(TokenBucket):
-    """A bucket whose turns are rarer while something more urgent is to be done, but never cease.
+    """A bucket that runs at a tenth of its rate while `is_urgent()` is True.
 
     Attributes:
-        is_urgent: says so.
+        is_urgent: returns True while something else is more urgent; set by the owner.
     """
 
     def __init__(self, per_second: float, burst: int | None = None) -> None:
@@ -53,15 +54,18 @@ class YieldingBucket(TokenBucket):
 
 
 class PacedBinder:
-    """A ports.Binder that waits for its turn, and binds again where the API server has too much to do (429).
+    """A ports.Binder that waits for its turn, and repeats a bind that the API server answers with 429.
 
-    As often, and after as long, as client-go does: for a pod given back to the queue the pauses would grow.
+    It does so as often, and after the same pauses, as client-go. A pod that went back to the queue would wait longer.
     """
 
     def __init__(
         self, binder: Binder, bucket: TokenBucket, clock: Clock, sleep: Callable[[float], object] = time.sleep
     ) -> None:
-        self._binder, self._bucket, self._clock, self._sleep = binder, bucket, clock, sleep
+        self._binder = binder
+        self._bucket = bucket
+        self._clock = clock
+        self._sleep = sleep
 
     def bind(self, binding: Binding) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):

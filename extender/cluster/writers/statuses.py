@@ -1,4 +1,4 @@
-"""Patches of pods' statuses: why a pod waits, its nomination, that a refused one fits; and evictions. All by UID."""
+"""Patches pods' statuses (why a pod waits, its nomination, a probe time that wakes the scheduler), and evicts pods."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
 _REMEMBERED = 100_000
 _CONDITION = "PodScheduled"
-# rest.BeforeDelete, storage.Preconditions, ValidateObjectMetaUpdate; a policy's refusal may name any pod, "druid" too.
+# By rest.BeforeDelete, storage.Preconditions and ValidateObjectMetaUpdate. A refusal by a policy may name any pod.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """A status to be written; None: that part stays as it is."""
+    """A status to write; a part that is None stays as it is."""
 
     pod: Pod
     reason: str | None = None
@@ -41,16 +41,19 @@ class _Status:
 
 
 class ApiStatuses:
-    """A scheduler.ports.Statuses. Nothing is written that the pod's status says already."""
+    """A scheduler.ports.Statuses. A status that the pod already has is not written."""
 
     def __init__(
         self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
     ) -> None:
-        """`dropped` is told of each write that is given up."""
-        self._client, self._clock = client, clock
+        """`dropped` is called for each write that is dropped."""
+        self._client = client
+        self._clock = clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped)
         self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
-        self.start, self.stop, self.waiting = self._outbox.start, self._outbox.stop, self._outbox.waiting
+        self.start = self._outbox.start
+        self.stop = self._outbox.stop
+        self.waiting = self._outbox.waiting
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: str | None) -> None:
         self._outbox.put(pod.uid, _Status(pod, reason, message, nominated_node))
@@ -62,13 +65,13 @@ class ApiStatuses:
         self._outbox.withdraw(pod.uid)
 
     def _write(self, status: _Status) -> None:
-        own = _told(status.pod)
-        nominated = own[2] if status.nominated_node is None else status.nominated_node
-        said = status.reason, status.message, nominated
-        if self._written.get(status.pod.uid, own) == said and nominated == own[2]:
+        present = _content_of(status.pod)
+        nominated = present[2] if status.nominated_node is None else status.nominated_node
+        content = status.reason, status.message, nominated
+        if self._written.get(status.pod.uid, present) == content and nominated == present[2]:
             return
         patch_status(self._client, status.pod, self._patch(status))
-        self._written[status.pod.uid] = said
+        self._written[status.pod.uid] = content
         self._written.move_to_end(status.pod.uid)
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
@@ -84,9 +87,9 @@ class ApiStatuses:
 
 
 def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns `lastTransitionTime` where the condition changes its status; `now` in seconds since the epoch."""
-    known = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
-    return {} if known else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    """Returns `lastTransitionTime` if the condition changes its status, else {}; `now` in seconds since the epoch."""
+    is_set = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
+    return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def pod_path(pod: Pod) -> str:
@@ -99,11 +102,11 @@ def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
     client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
 
 
-def _told(pod: Pod) -> tuple[str | None, str, str]:
-    """Returns what the pod's status says: reason and message of PodScheduled=False, and the nomination."""
+def _content_of(pod: Pod) -> tuple[str | None, str, str]:
+    """Returns the reason and message of PodScheduled=False in the pod's status, and the nominated node."""
     conditions = pod.status.conditions or ()
-    found = next((each for each in conditions if (each.type, each.status) == (_CONDITION, "False")), None)
-    reason, message = (found.reason, found.message) if found else (None, "")
+    condition = next((c for c in conditions if (c.type, c.status) == (_CONDITION, "False")), None)
+    reason, message = (condition.reason, condition.message) if condition else (None, "")
     return reason, message, pod.status.nominated_node_name
 
 
@@ -114,33 +117,35 @@ def _joined(before: _Status, after: _Status) -> _Status:
 
 
 class ApiActivator:
-    """Sets `lastProbeTime` of the pod's condition PodScheduled, the least that a scheduler sees as an update."""
+    """Sets `lastProbeTime` of the pod's PodScheduled condition, which a scheduler takes for an update of the pod."""
 
     def __init__(self, client: Caller, clock: Clock) -> None:
-        self._client, self._clock = client, clock
+        self._client = client
+        self._clock = clock
 
     def activate(self, pod: Pod) -> None:
         """See verbs.refused_pods.Activator; a failure is logged.
 
-        A pod without the condition is left alone: the scheduler's writing it is an update too.
+        Ignores a pod without the condition, because the scheduler is about to write it, which is an update too.
         """
-        if not any(each.type == _CONDITION for each in pod.status.conditions or ()):
+        if not any(condition.type == _CONDITION for condition in pod.status.conditions or ()):
             return
         now = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"type": _CONDITION, "lastProbeTime": now}
         try:
             patch_status(self._client, pod, {"conditions": [condition]})
         except ClusterError as error:
-            _log.warning("%s fits by now, and could not be brought to the scheduler's notice: %s", pod.key, error)
+            _log.warning("refused pod fits now, waking the scheduler failed pod=%s reason=%r", pod.key, str(error))
         else:
-            _log.info("%s was refused, fits by now, and is brought to the scheduler's notice", pod.key)
+            _log.info("refused pod fits now, woke the scheduler pod=%s", pod.key)
 
 
 class ApiEvictor:
-    """A scheduler.ports.Evictor. Both calls carry the victim's UID: a pod made anew under its name is left alone."""
+    """A scheduler.ports.Evictor. Both calls have the victim's UID, which protects a recreated pod of the same name."""
 
     def __init__(self, client: Caller, clock: Clock) -> None:
-        self._client, self._clock = client, clock
+        self._client = client
+        self._clock = clock
 
     def evict(self, victim: Pod, message: str) -> bool:
         try:
@@ -163,5 +168,5 @@ class ApiEvictor:
 
 
 def _is_about_uid(error: Refused) -> bool:
-    """Returns whether another pod stands under the name: a patch is called invalid then, a deletion a conflict."""
+    """Returns True if the name now belongs to another pod: then a patch is invalid, and a deletion a conflict."""
     return error.status in (409, 422) and _OF_UID.search(str(error)) is not None

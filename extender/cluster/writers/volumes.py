@@ -1,4 +1,4 @@
-"""Writes volumes' and claims' part of a binding to the API server. Source: upstream volumeBinder.bindAPIUpdate."""
+"""Writes the volumes and claims of a binding to the API server (upstream volumeBinder.bindAPIUpdate)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ApiVolumes:
         self._client = client
 
     def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-        # A volume that a user has kept for the claim stays the user's when the claim goes.
+        # Without the annotation, a volume that a user reserved for the claim stays reserved after the claim is deleted.
         by_controller = {} if volume.is_bound_to(claim) else {BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace}
         reference |= {"name": claim.name, "uid": claim.uid, "resourceVersion": claim.metadata.resource_version}

@@ -72,7 +72,7 @@ Start = Callable[..., LeaderService]
 
 @pytest.fixture
 def start(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    monkeypatch.setattr(leader_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(leader_service, "UPDATE_SECONDS", 0.01)
     monkeypatch.setattr(leader_service, "PROXIES_SECONDS", 0.0)
     started: list[LeaderService] = []
 
@@ -123,7 +123,7 @@ def test_what_others_did_to_it_is_put_right(api: FakeApi, start: Start) -> None:
 def test_a_service_that_is_missing_is_waited_for(api: FakeApi, start: Start, caplog: pytest.LogCaptureFixture) -> None:
     api.services = []
     start()
-    assert wait_until(lambda: "there is no service ns/extender" in caplog.text)
+    assert wait_until(lambda: "service ns/extender not found" in caplog.text)
     api.services = [SERVICE]
     assert wait_until(lambda: api.led_to() == "10.0.0.1")
 
