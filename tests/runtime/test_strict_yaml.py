@@ -56,7 +56,8 @@ def test_a_document_has_these_values(text: str | bytes, value: object) -> None:
         pytest.param(b"a: \xff", "", id="no UTF-8"),
         pytest.param("a: \0", "", id="a control character"),
         pytest.param("a: " + "9" * 5000, "", id="a number of 5,000 digits"),
-        pytest.param("[" * 500_000, f"nested deeper than {DEEPEST}", id="brackets without end"),
+        pytest.param("[" * (DEEPEST + 2), f"nested deeper than {DEEPEST}", id="too many brackets"),
+        pytest.param("[" * 500_000, "nest", id="brackets without end"),  # some versions of libyaml refuse them first
         pytest.param("{a: " * 500_000, f"nested deeper than {DEEPEST}", id="braces without end"),
     ],
 )
