@@ -5,6 +5,8 @@ A scheduler that was killed between a decision and the Binding leaves
 - claims made for the extended resources of such pods: they are deleted, for the next attempt makes its own;
 - nominations to nodes that are gone: they are ended. All others are taken over as they stand, by the queue.
 A Binding of unknown outcome that was not carried out leaves claims too, and so does a write that arrives late.
+None of it is taken for a remain while a write of an earlier process may be in flight: a start settles first, and a pod
+whose bind has no answer counts as placed until that is settled (`runtime.unsettled`).
 What else there is belongs to controllers: reservations for pods that are gone and claims of such pods to that of
 resource claims, volumes that name their claims to that of volumes, claims with a selected node to provisioners.
 """

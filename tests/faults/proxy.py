@@ -13,6 +13,7 @@ import re
 import ssl
 import threading
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ _HEAD_BYTES = 64 * 1024
 _KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after", b"audit-id")
 _LAST_CHUNK = b"0\r\n\r\n"
 _INTERIM_SECONDS = 0.05
+_LONG_SECONDS = 600.0
 
 _REASONS = {Fault.GONE: (410, "Expired"), Fault.THROTTLED: (429, "TooManyRequests")}
 
@@ -52,6 +54,10 @@ class FaultyProxy:
         self._flowing.set()
         self._to_lose: list[tuple[bytes, ...]] = []
         self._late: set[asyncio.Future[bytes]] = set()
+        self._is_held: Callable[[Request], bool] = lambda _: False
+        self._resets_held = False
+        self._held: list[Request] = []
+        self._blind = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
 
@@ -92,11 +98,39 @@ class FaultyProxy:
         """The number of events that are still to be lost."""
         return len(self._to_lose)
 
+    def hold(self, is_held: Callable[[Request], bool], *, resets: bool) -> None:
+        """Holds such requests back from now on; their clients get a reset, or silence."""
+        self._is_held, self._resets_held = is_held, resets
+
+    @property
+    def held(self) -> int:
+        """The number of requests that are held back."""
+        return len(self._held)
+
+    def let_pass(self) -> None:
+        """Holds nothing more back; what is held stays held."""
+        self._is_held = lambda _: False
+
+    def release(self) -> None:
+        """Delivers what is held back to the API server, in order, whatever has become of the clients."""
+        held, self._held = self._held, []
+        for request in held:
+            asyncio.run_coroutine_threadsafe(self._deliver_late(request, 0.0), self._loop).result(10)
+
+    def blind(self) -> None:
+        """From now on watches end with 410 and lists fail."""
+        self._loop.call_soon_threadsafe(self._blind.set)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client, upstream = Client(reader, writer), None
         try:
             while True:
                 request = await client.request()
+                if self._is_held(request):
+                    await self._hold_back(client, request)
+                if self._blind.is_set() and request.call is Call.LIST:
+                    await client.send(_refusal(Fault.FAILED))
+                    continue
                 injection = self.injector.draw(request.call) if request.call else None
                 if injection is None or not await self._instead(client, request, injection):
                     upstream = upstream or await Upstream.dial(self._upstream_port, self._client_context)
@@ -138,6 +172,13 @@ class FaultyProxy:
                 await client.send(_refusal(injection.fault))
                 return True
         return False
+
+    async def _hold_back(self, client: Client, request: Request) -> None:
+        self._held.append(request)
+        if not self._resets_held:
+            await client.unless_gone(asyncio.sleep(_LONG_SECONDS))
+        client.reset()
+        raise _Ended
 
     async def _hang(self, client: Client, injection: Injection) -> None:
         await client.unless_gone(asyncio.sleep(injection.hang_seconds))
@@ -192,13 +233,24 @@ class FaultyProxy:
         await client.send(_head(200, answer.headers) + b"Transfer-Encoding: chunked\r\n\r\n")
         relaying = self._relay(client, answer, slow=injection is not None and injection.fault is Fault.SLOW)
         if injection is None:
-            await client.unless_gone(relaying)
+            await client.unless_gone(self._until_blind(client, relaying))
             return
         try:
             await client.unless_gone(asyncio.wait_for(relaying, injection.after_seconds or injection.hang_seconds))
         except TimeoutError:
             self._count(request, injection)
             await self._strike(client, injection)
+
+    async def _until_blind(self, client: Client, relaying: Coroutine[Any, Any, None]) -> None:
+        blind, relay = asyncio.ensure_future(self._blind.wait()), asyncio.ensure_future(relaying)
+        try:
+            await asyncio.wait({blind, relay}, return_when=asyncio.FIRST_COMPLETED)
+            if not relay.done():
+                relay.cancel()
+                await client.send(_EXPIRED)
+        finally:
+            blind.cancel()
+            relay.cancel()
 
     async def _relay(self, client: Client, answer: UpstreamAnswer, *, slow: bool) -> None:
         send = client.send_in_drops if slow else client.send
@@ -219,8 +271,7 @@ class FaultyProxy:
         """Ends a watch that has streamed for a while."""
         match injection.fault:
             case Fault.GONE:
-                event = json.dumps({"type": "ERROR", "object": _status(410, "Expired")}).encode() + b"\n"
-                await client.send(b"%x\r\n%b\r\n" % (len(event), event) + _LAST_CHUNK)
+                await client.send(_EXPIRED)
             case Fault.GARBLED:
                 await client.send(b"10\r\n" + b'{"type":"ADDED"\n' + b"\r\n")
             case Fault.TRUNCATED:
@@ -258,6 +309,14 @@ def _status(code: int, reason: str) -> dict[str, Any]:
         "reason": reason,
         "code": code,
     }
+
+
+def _expired() -> bytes:
+    event = json.dumps({"type": "ERROR", "object": _status(410, "Expired")}).encode() + b"\n"
+    return b"%x\r\n%b\r\n" % (len(event), event) + _LAST_CHUNK
+
+
+_EXPIRED = _expired()
 
 
 def _refusal(fault: Fault) -> bytes:

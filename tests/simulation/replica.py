@@ -48,8 +48,17 @@ class Replica:
     """
 
     def __init__(
-        self, simulation: Simulation, judge: Judge, process: Process, *, elects: bool, filter_answer: str
+        self,
+        simulation: Simulation,
+        judge: Judge,
+        process: Process,
+        *,
+        elects: bool,
+        filter_answer: str,
+        writes: UnsettledWrites | None = None,
     ) -> None:
+        """`writes`: the memory of a worker that was killed, whose place this one takes."""
+        self.writes = writes
         self.process, self._simulation, self._judge = process, simulation, judge
         self.ready = self._started = False
         self._binding: Counter[str] = Counter()
@@ -78,7 +87,8 @@ class Replica:
         self._app.lifecycle.stop()
 
     def _main(self) -> None:
-        self._app = application(self._settings, feed_factory_of(self._settings), UnsettledWrites(10.0))
+        self.writes = self.writes or UnsettledWrites(self._settings.settle_seconds)
+        self._app = application(self._settings, feed_factory_of(self._settings), self.writes)
         self._app.lifecycle.start()
         self._started = True
         while self._started:

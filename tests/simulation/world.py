@@ -31,7 +31,7 @@ SHORTEST_RESTART_SECONDS = 0.5
 GRACE_SECONDS = 8.0
 PEACE_SECONDS, SETTLED_SECONDS = 130.0, 60.0
 TROUBLE_SECONDS = (45.0, 90.0, 90.0, 180.0)
-RESTORED_SHARE = 0.2
+RESTORED_SHARE, WORKER_SHARE = 0.2, 0.5
 _SLOWEST, _FASTEST = 0.95, 1.05
 
 
@@ -186,6 +186,29 @@ class World:
         after = self.simulation.random.uniform(SHORTEST_RESTART_SECONDS, 15)
         self.simulation.after(after, lambda: self._start_replica(index))
 
+    def _restart_worker(self, index: int, deaths: int) -> None:
+        """Its worker dies; the next one has its name, its clock and its memory of writes, and may die as well."""
+        dead = self.replicas[index]
+        if not isinstance(dead, Replica) or dead.writes is None or not dead.process.alive or dead.process.ending:
+            return
+        self.simulation.tell(f"the worker of {dead.process.name} is killed")
+        self.simulation.kill(dead.process)
+        random, writes = self.simulation.random, dead.writes
+
+        def start() -> None:
+            if self.replicas[index] is not dead:
+                return
+            old = dead.process
+            process = Process(old.name, old.rate, old.skew, old.born_at)
+            answer = self.plan.filter_answer
+            self.replicas[index] = Replica(
+                self.simulation, self.judge, process, elects=self._elects, filter_answer=answer, writes=writes
+            )
+            if deaths > 1:
+                self.simulation.after(random.uniform(0, 5), lambda: self._restart_worker(index, deaths - 1))
+
+        self.simulation.after(random.uniform(0.1, 1.0), start)
+
     def _start_scheduler(self) -> None:
         process = self._process("scheduler")
         one = self.plan.filter_answer == "best"
@@ -211,7 +234,7 @@ class World:
         self.simulation.after(random.expovariate(1 / 20), self._crash)
 
     def _stop_replica(self, index: int) -> None:
-        """SIGKILL, or SIGTERM and some time before it; one that is dead already stays so."""
+        """SIGKILL to all or to its worker, or SIGTERM and some time before it; one that is dead already stays so."""
         replica, random = self.replicas[index], self.simulation.random
         if not replica.process.alive or replica.process.ending:
             return
@@ -220,6 +243,8 @@ class World:
             replica.process.ending = True
             self.simulation.spawn(replica.process, "stop", replica.stop)
             self.simulation.after(GRACE_SECONDS, lambda: self._kill(replica, index))
+        elif isinstance(replica, Replica) and replica.writes is not None and random.random() < WORKER_SHARE:
+            self._restart_worker(index, random.choice((1, 2, 2, 3)))
         else:
             self._kill(replica, index)
 
