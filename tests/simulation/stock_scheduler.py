@@ -76,7 +76,7 @@ class StockScheduler:
         simulation, self.view = self._simulation, View()
         clock = ProcessClock(simulation, self.process)
         self._client = cast(KubeClient, SimulatedKubeClient(self._network, self.process))
-        kinds = [KINDS[name] for name in self.objects]
+        kinds = [KINDS[name] for name in self.view.objects]
         source = ClusterSource(self._client, kinds, self.view, Telemetry(), clock, self._random)
         source.start()
         while source.unsynced():
@@ -91,7 +91,7 @@ class StockScheduler:
     def _next(self) -> Pod | None:
         """The most important pod that waits; what was confirmed is no longer assumed."""
         now, waiting = self._simulation.now, []
-        for pod in self.pods():
+        for pod in self.view.pods():
             if pod.node_name:
                 self._assumed.pop(pod.uid, None)
             elif not (pod.terminating or pod.uid in self._assumed or self._again_at.get(pod.uid, 0.0) > now):
@@ -99,7 +99,7 @@ class StockScheduler:
         return max(waiting, key=lambda pod: (pod.priority, self._random.random()), default=None)
 
     def _schedule(self, pod: Pod) -> None:
-        nodes = list(self.objects["Node"])
+        nodes = list(self.view.objects["Node"])
         answer = self._filtered(pod, nodes) if nodes else None
         if answer is None:
             self._back_off(pod)
@@ -182,12 +182,12 @@ class StockScheduler:
         return node, {victim["UID"] for victim in chosen[node]["Pods"]} if node else set()
 
     def _lesser(self, pod: Pod, node: str) -> list[Pod]:
-        there = [other for other in self.pods() if other.node_name == node and other.priority < pod.priority]
+        there = [other for other in self.view.pods() if other.node_name == node and other.priority < pod.priority]
         return sorted(there, key=lambda other: -other.priority)
 
     def _evict(self, pod: Pod, node: str, uids: set[str]) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/pods"
-        for victim in self.pods():
+        for victim in self.view.pods():
             if victim.uid in uids:
                 self._simulation.tell(f"{self.process.name}: {victim.name} makes room for {pod.name} on {node}")
                 self._write("DELETE", f"{path}/{victim.name}", {"preconditions": {"uid": victim.uid}})

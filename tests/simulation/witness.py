@@ -85,8 +85,8 @@ class WitnessedCache(Cache):
 
     def check_knowledge(self) -> None:
         """Checks that a ready process is not blind for long, whatever its watches do."""
-        pods = {uid: held.pod.metadata.resource_version for uid, held in self.view.pods().items() if held.pod}
-        nodes = {node.uid: node.metadata.resource_version for node in self.view.objects("Node").values()}
+        pods = {uid: held.pod.metadata.resource_version for uid, held in self.pods().items() if held.pod}
+        nodes = {node.uid: node.metadata.resource_version for node in self.objects("Node").values()}
         for kind, versions in (("Pod", pods), ("Node", nodes)):
             self.judge.require_knowledge(self.process.name, KINDS[kind].path, versions)
 
