@@ -38,21 +38,30 @@ class PoolDevice:
         counters: what it consumes of its pool's shared counters, in billionths.
         shareable: it may be allocated to several claims at once (KEP-5075).
         fault: an error in its attributes, which fails every selector; empty without one, None: not looked at.
-        verdicts: by CEL expression True, False, or the error.
         amounts: the amounts for requests without capacity, once known; None inside: it has not enough.
     """
 
-    __slots__ = ("amounts", "counters", "fault", "id", "shareable", "slice", "spec", "taints", "verdicts")
+    __slots__ = (
+        "_verdict_cache", "_verdicts", "amounts", "counters", "fault", "id", "shareable", "slice", "spec", "taints",
+    )  # fmt: skip
 
     def __init__(self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...]) -> None:
         self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
         self.spec, self.slice, self.taints = spec, of_slice, taints
         self.shareable = bool(spec.allow_multiple_allocations)
         self.fault: str | None = None
-        self.verdicts: dict[str, bool | str] = {}
+        self._verdicts = bytearray()
+        self._verdict_cache: object = None
         self.amounts: tuple[Amounts | None] | None = None
         self.counters: tuple[tuple[CounterKey, int], ...] = tuple(
             ((consumption.counter_set, name), nano(counter.value))
             for consumption in spec.consumes_counters or ()
             for name, counter in (consumption.counters or {}).items()
         )
+
+    def verdicts_of(self, cache: object) -> bytearray:
+        """Returns the verdicts of the selectors in this cache, by their numbers; those of another one are forgotten."""
+        if self._verdict_cache is not cache:
+            self._verdict_cache = cache
+            self._verdicts = bytearray()
+        return self._verdicts

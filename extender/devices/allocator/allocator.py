@@ -245,7 +245,7 @@ class _Allocator:
         self._limit.decision.check("a selector of devices")  # each of which may take a second or more
         for of_class, index, expression in request.selectors:
             try:
-                if not matches(expression, device):
+                if not matches(expression, device, self._limit.decision):
                     return False
             except SelectorError as error:
                 where = f" on device {device.id}" if error.at_run_time else ""

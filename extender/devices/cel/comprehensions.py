@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from extender.devices.cel.library.lists import sorted_by
-from extender.devices.cel.library.overloads import spend
 from extender.devices.cel.values import (
     NO_OVERLOAD,
     NONE,
@@ -19,8 +18,8 @@ from extender.devices.cel.values import (
 
 Variables = dict[str, Any]
 Evaluate = Callable[[Variables], Any]
-BUDGET = "@iterations"
-"""The variable that holds the cost that is left, in a list of one."""
+BUDGET = "@budget"
+"""The variable that holds the CostBudget of the evaluation."""
 
 
 def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
@@ -29,7 +28,7 @@ def entries_of(over: Any, names: Sequence[str], variables: Variables) -> Any:
     budget = variables[BUDGET]
     pairs = enumerate(over) if isinstance(over, list) else over.items()
     for key, value in pairs:
-        spend(budget)
+        budget.spend()
         yield (
             {names[0]: value if isinstance(over, list) else key}
             if len(names) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from extender.devices.cel.budget import CostBudget
 from extender.devices.cel.checking import (
     assignable,
     element_types,
@@ -28,7 +29,7 @@ from extender.devices.cel.comprehensions import (
     insert,
     is_present,
 )
-from extender.devices.cel.library.overloads import MAX_COST, OVERLOADS, Overload, Type, spend, spend_on_call
+from extender.devices.cel.library.overloads import OVERLOADS, Overload, Type, spend_on_call
 from extender.devices.cel.nodes import (
     BindNode,
     CallNode,
@@ -51,6 +52,7 @@ from extender.devices.cel.values import (
     TypeName,
     type_name,
 )
+from extender.runtime.clock import Deadline
 
 Scope = Mapping[str, Type]
 
@@ -186,7 +188,7 @@ class Compiler:
         kinds = element_types([kind for _, kind in compiled], node.optional)
 
         def make(variables: Variables) -> list[Any]:
-            spend(variables[BUDGET], len(elements))
+            variables[BUDGET].spend(len(elements))
             values = [(function(variables), optional) for function, optional in elements]
             return [
                 value.value if optional else value for value, optional in values if not optional or is_present(value)
@@ -200,7 +202,7 @@ class Compiler:
         kinds = element_types([kind for _, kind in values], node.optional)
 
         def make(variables: Variables) -> dict[Any, Any]:
-            spend(variables[BUDGET], len(keys))
+            variables[BUDGET].spend(len(keys))
             mapping: dict[Any, Any] = {}
             for at, ((key, _), (value, _)) in enumerate(zip(keys, values, strict=True)):
                 its_key, its_value = key(variables), value(variables)
@@ -256,6 +258,6 @@ class Compiler:
         return evaluate, result.get(node.kind, "bool")
 
 
-def evaluated(function: Evaluate, variables: Variables) -> Any:
-    """The value of a compiled expression. Raises EvaluationError."""
-    return function({**variables, BUDGET: [MAX_COST]})
+def evaluated(function: Evaluate, variables: Variables, deadline: Deadline) -> Any:
+    """Returns the value of a compiled expression. Raises EvaluationError, DeadlineExceeded."""
+    return function({**variables, BUDGET: CostBudget(deadline)})

@@ -1,13 +1,12 @@
 """The CEL selectors of devices: compiled once, evaluated once for all devices that are alike in what they read.
 
-The verdict is kept with each device too, so that asking again costs one look-up.
+Each device also holds its verdicts, a byte for each selector, so that asking again costs two look-ups.
 Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
 from typing import Any
@@ -32,9 +31,15 @@ from extender.devices.cel.syntax import parse
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
 from extender.devices.device import PoolDevice
 from extender.model.devices.slices import Device, DeviceAttribute
+from extender.runtime.clock import NO_DEADLINE, Deadline
 
-Verdict = bool | str  # whether it matches, or why it cannot be told
-_MOST_KEPT, _MOST_OF_A_DEVICE = 65536, 32  # verdicts: whoever may create a claim may write an expression
+Verdict = bool | str
+"""Whether the device matches, or the reason why the expression fails for it."""
+
+# Anyone who may create a claim may write expressions, so there is a limit to what is kept of them.
+_MAX_SELECTORS, _MAX_CHARACTERS = 4096, 4 * 1024 * 1024
+_MAX_VERDICTS = 65536
+_UNKNOWN, _NO_MATCH, _MATCH, _FAILED = range(4)  # the verdicts of a device
 _KEY_HINT = (
     "consider using CEL optional chaining (.? followed by orValue())"
     " or guarding the check with has() for optional fields"
@@ -57,11 +62,6 @@ class SelectorError(Exception):
         self.at_run_time = at_run_time
 
 
-_VERDICTS: dict[Hashable, Verdict] = {}
-"""By the number of the selector and what it reads of a device."""
-_NUMBERS = count()
-
-
 class _ByDomain(dict[str, Mapping[str, Any]]):
     """Values by domain and name. A domain that the device does not have is empty when it is looked up."""
 
@@ -69,37 +69,83 @@ class _ByDomain(dict[str, Mapping[str, Any]]):
         return {}
 
 
-def matches(expression: str, device: PoolDevice) -> bool:
-    """Tells whether the device matches.
+def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLINE) -> bool:
+    """Returns True if the device matches.
 
     Raises:
         SelectorError: the expression is wrong, or fails for this device.
+        DeadlineExceeded: the decision's time is over.
     """
-    verdict = device.verdicts.get(expression)
-    if verdict is None:
-        verdict = _selector(expression).verdict(device)
-        if len(device.verdicts) >= _MOST_OF_A_DEVICE:
-            device.verdicts.clear()
-        device.verdicts[expression] = verdict
+    selector = _compiled(expression)
+    verdicts = device.verdicts_of(selector.cache)
+    if selector.number >= len(verdicts):
+        verdicts.extend(bytes(selector.number + 1 - len(verdicts)))
+    code = verdicts[selector.number]
+    if code in (_MATCH, _NO_MATCH):
+        return code == _MATCH
+    verdict = selector.verdict(device, deadline)
     if isinstance(verdict, str):
+        verdicts[selector.number] = _FAILED
         raise SelectorError(verdict, at_run_time=True)
+    verdicts[selector.number] = _MATCH if verdict else _NO_MATCH
     return verdict
 
 
+class _SelectorCache:
+    """The selectors that were compiled lately, numbered. One that is full is replaced by an empty one.
+
+    Attributes:
+        selectors: by expression.
+        numbers: that of the next selector.
+        characters: of all expressions.
+        verdicts: by the number of the selector and what it reads of a device.
+    """
+
+    def __init__(self) -> None:
+        self.selectors: dict[str, _Selector] = {}
+        self.numbers = count()
+        self.characters = 0
+        self.verdicts: dict[Hashable, Verdict] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.selectors) >= _MAX_SELECTORS or self.characters > _MAX_CHARACTERS
+
+
+_cache = _SelectorCache()
+
+
+def _compiled(expression: str) -> _Selector:
+    """Returns the selector, compiled now if it is new. Raises SelectorError: the expression is wrong."""
+    global _cache
+    selector = _cache.selectors.get(expression)
+    if selector is None:
+        if _cache.is_full:
+            _cache = _SelectorCache()
+        cache = _cache
+        cache.characters += len(expression)
+        selector = cache.selectors.setdefault(expression, _compile(expression, cache))
+    return selector
+
+
 class _Selector:
-    """An expression, whose verdicts are kept by what it reads of a device."""
+    """A compiled expression; `number` is its own within the cache."""
 
-    def __init__(self, evaluate: Evaluate, node: Node) -> None:
+    def __init__(self, evaluate: Evaluate, node: Node, cache: _SelectorCache) -> None:
         self._evaluate = evaluate
-        self._reads, self._number = _reads(node), next(_NUMBERS)
+        self._reads = _reads(node)
+        self.cache = cache
+        self.number = next(cache.numbers)
 
-    def verdict(self, device: PoolDevice) -> Verdict:
-        key = self._key(device)
-        verdict = _VERDICTS.get(key)
+    def verdict(self, device: PoolDevice, deadline: Deadline) -> Verdict:
+        """Returns the verdict on all devices of which it reads the same. Raises DeadlineExceeded."""
+        verdicts, key = self.cache.verdicts, self._key(device)
+        verdict = verdicts.get(key)
         if verdict is None:
-            if len(_VERDICTS) >= _MOST_KEPT:
-                _VERDICTS.clear()
-            verdict = _VERDICTS[key] = self._find(device)
+            verdict = self._find(device, deadline)
+            if len(verdicts) >= _MAX_VERDICTS:
+                verdicts.clear()
+            verdicts[key] = verdict
         return verdict
 
     def _key(self, device: PoolDevice) -> Hashable:
@@ -107,7 +153,7 @@ class _Selector:
         if self._reads is None or _fault(device):
             seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations)
             return (
-                self._number,
+                self.number,
                 driver,
                 blake2b(msgspec.json.encode(seen, order="deterministic"), digest_size=16).digest(),
             )
@@ -117,13 +163,13 @@ class _Selector:
             of: Mapping[str, Any] = attributes if kind == "attributes" else capacity
             found = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
             values.append(found if kind == "attributes" or found is None else str(found.value))
-        return self._number, driver, *values
+        return self.number, driver, *values
 
-    def _find(self, device: PoolDevice) -> Verdict:
+    def _find(self, device: PoolDevice, deadline: Deadline) -> Verdict:
         try:
             if fault := _fault(device):
                 raise EvaluationError(fault)
-            value = evaluated(self._evaluate, {"device": _variables(device)})
+            value = evaluated(self._evaluate, {"device": _variables(device)}, deadline)
         except RecursionError:
             return "expression recursion limit exceeded"
         except EvaluationError as error:
@@ -222,8 +268,7 @@ def _children(node: Node) -> Iterator[Node]:
             yield from (over, *bodies)
 
 
-@lru_cache(maxsize=1024)
-def _selector(expression: str) -> _Selector:
+def _compile(expression: str, cache: _SelectorCache) -> _Selector:
     try:
         node = parse(expression)
         evaluate, kind = _COMPILER.compile(node, _SCOPE)
@@ -231,4 +276,4 @@ def _selector(expression: str) -> _Selector:
         raise SelectorError(f"compilation failed: ERROR: {error}", at_run_time=False) from None
     if kind not in ("bool", "dyn"):
         raise SelectorError(f"must evaluate to bool or the unknown type, not {kind}", at_run_time=False)
-    return _Selector(evaluate, node)
+    return _Selector(evaluate, node, cache)

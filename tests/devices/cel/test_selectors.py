@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import ItemsView
 from itertools import count, pairwise
 
 import msgspec
@@ -9,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.devices.cel import selectors
 from extender.devices.cel.selectors import SelectorError, matches
 from extender.devices.cel.values import Semver
 from extender.devices.device import PoolDevice
-from extender.model.devices.slices import Device, ResourceSlice
+from extender.errors import DeadlineExceeded
+from extender.model.devices.slices import Device, DeviceAttribute, ResourceSlice
+from extender.runtime.clock import Deadline, ManualClock
 from tests.builders import Object, make_device, make_slice, version
 
 DRIVER = "gpu.example.com"
@@ -128,12 +133,65 @@ def test_what_one_device_is_told_holds_for_it(expression: str, models: list[str 
         assert _verdict(expression, asked) == _verdict(f"{expression} && {next(NEVER_ASKED)} > 0", asked)
 
 
-def test_a_device_keeps_the_verdicts_of_a_few_expressions() -> None:
-    """Whoever may create a claim may write one."""
+class CountedAttributes(dict[str, DeviceAttribute]):
+    """Attributes that count how often an evaluation takes all of them."""
+
+    evaluations = 0
+
+    def items(self) -> ItemsView[str, DeviceAttribute]:
+        self.evaluations += 1
+        return super().items()
+
+
+def test_many_selectors_of_a_pod_are_evaluated_once_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reads a value that no two devices have in common, and they are asked device by device."""
+    monkeypatch.setattr(selectors, "_cache", selectors._SelectorCache())  # full of other tests' selectors
+    devices = []
+    for serial in range(50):
+        made = device(make_device(f"d{serial}", {"serial": serial}))
+        counted = CountedAttributes(made.spec.attributes or {})
+        devices.append(PoolDevice(msgspec.structs.replace(made.spec, attributes=counted), made.slice, ()))
+    for _ in range(3):
+        for asked in devices:
+            for number in range(1500):
+                assert matches(f'device.attributes["{DRIVER}"].serial >= 0 && {number} < 1500', asked)
+    looks_for_faults = 1
+    evaluations = [made.spec.attributes.evaluations for made in devices]  # type: ignore[union-attr]  # counted above
+    assert evaluations == [1500 + looks_for_faults] * 50
+
+
+def test_what_is_kept_of_expressions_and_verdicts_has_a_limit() -> None:
+    """Anyone who may create a claim may write expressions."""
     asked = device()
-    for number in range(1000):
-        assert matches(f"{number} < 1000", asked)
-    assert 0 < len(asked.verdicts) < 100
+    for number in range(10_000):
+        assert matches(f"{number} < 10000", asked)
+        assert matches(f"{number} < 10000", asked)
+        assert not matches(f"{number} > 10000", asked)
+    assert len(selectors._cache.selectors) <= 4096
+    assert sys.getsizeof(asked.verdicts_of(selectors._cache)) < 10_000
+
+
+def test_an_evaluation_ends_at_the_deadline() -> None:
+    """Nested loops that cost nearly all that the API server allows."""
+    numbers = str(list(range(95)))
+    expression = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c >= 0)))"
+    clock = SteppingClock()
+    with pytest.raises(DeadlineExceeded, match="the rest of a CEL selector"):
+        matches(expression, device(), Deadline(clock, 1.0))
+    assert clock.looks < 5
+    with pytest.raises(SelectorError, match="cost limit exceeded"):  # nothing was kept of it
+        matches(expression, device())
+
+
+class SteppingClock(ManualClock):
+    """Advances by 0.5 s each time it is read."""
+
+    looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        self.advance(0.5)
+        return super().monotonic()
 
 
 def _verdict(expression: str, of_device: PoolDevice) -> bool | str:

@@ -1,8 +1,6 @@
 """Quantities, versions, addresses, URLs and regular expressions; the table of all functions by name, and their costs.
 
 Source: k8s.io/apiserver/pkg/cel/library; of the costs cel-go interpreter/runtimecost.go, and cost.go there.
-
-The API server refuses expressions that it estimates to cost more, but nobody checks those of a file.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
+from extender.devices.cel.budget import MAX_COST, CostBudget
 from extender.devices.cel.library import regex
 from extender.devices.cel.library.format import FORMAT_FUNCTIONS, parse_url
 from extender.devices.cel.library.functions import FUNCTIONS, MAX_LENGTH, attempt, fail, order, parsed
 from extender.devices.cel.library.lists import LIST_FUNCTIONS
 from extender.devices.cel.library.times import TIME_FUNCTIONS
-from extender.devices.cel.values import EvaluationError, OptionalValue, Quantity, Semver
+from extender.devices.cel.values import OptionalValue, Quantity, Semver
 
-MAX_COST = 1_000_000  # upstream CELSelectorExpressionMaxCost
 _CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # for one unit
 _FLAT = frozenset(("[]", "[?]", "size", "type", "dyn", "first", "last", "or", "orValue", "hasValue", "value"))
 _EACH_BY_EACH = frozenset(("distinct", "sets.contains", "sets.equivalent", "sets.intersects"))
@@ -29,26 +27,19 @@ _SEARCHES = frozenset(("matches", "find", "findAll"))
 _WRITERS = frozenset(("join", "format", "strings.quote"))
 
 
-def spend(budget: list[int], units: int = 1) -> None:
-    """Takes so many units of what is left. Raises EvaluationError where that is less."""
-    budget[0] -= units
-    if budget[0] < 0:
-        raise EvaluationError("operation cancelled: actual cost limit exceeded")
-
-
-def spend_on_call(budget: list[int], name: str, values: Sequence[Any]) -> None:
-    """Takes the cost of a call before it is made; see `spend`."""
-    spend(budget)
+def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
+    """Spends the cost of a call before it is made."""
+    budget.spend()
     if name in _FLAT:
         return
-    sizes = [_size(value, budget[0]) for value in values]
+    sizes = [_size(value, budget.left) for value in values]
     if name in _EACH_BY_EACH:
-        spend(budget, sizes[0] * sizes[-1])
+        budget.spend(sizes[0] * sizes[-1])
     elif name in _SEARCHES:  # by an automaton in Python: each character costs
-        spend(budget, (sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
+        budget.spend((sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
     else:
         size = sum(sizes)
-        spend(budget, MAX_COST if name in _WRITERS and size > MAX_LENGTH // _CHARACTERS else size)
+        budget.spend(MAX_COST if name in _WRITERS and size > MAX_LENGTH // _CHARACTERS else size)
 
 
 def _size(value: Any, most: int) -> int:

@@ -1,0 +1,41 @@
+"""The limits of one evaluation: the cost that the API server allows, and the deadline of the decision.
+
+Source: of the costs cel-go interpreter/runtimecost.go, and cost.go there. The API server refuses expressions whose
+estimated cost is higher, but nothing has checked those of a file.
+"""
+
+from __future__ import annotations
+
+from extender.devices.cel.values import EvaluationError
+from extender.runtime.clock import Deadline
+
+MAX_COST = 1_000_000  # upstream CELSelectorExpressionMaxCost
+_UNITS_BETWEEN_CHECKS = 10_000  # about ten milliseconds
+
+
+class CostBudget:
+    """What an evaluation may still spend.
+
+    Attributes:
+        left: the units of cost.
+    """
+
+    __slots__ = ("_checked_at", "_deadline", "left")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.left = self._checked_at = MAX_COST
+        self._deadline = deadline
+
+    def spend(self, units: int = 1) -> None:
+        """Takes that many units.
+
+        Raises:
+            EvaluationError: fewer are left.
+            DeadlineExceeded: the decision's time is over.
+        """
+        self.left -= units
+        if self.left < 0:
+            raise EvaluationError("operation cancelled: actual cost limit exceeded")
+        if self._checked_at - self.left >= _UNITS_BETWEEN_CHECKS:
+            self._checked_at = self.left
+            self._deadline.check("the rest of a CEL selector")
