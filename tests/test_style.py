@@ -64,7 +64,6 @@ UNFINISHED: tuple[str, ...] = (
     "extender/table",
     "extender/ui",
     "extender/volumes",
-    "extender/web",
     "examples",
     "docs",
     "README.md",

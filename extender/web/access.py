@@ -31,8 +31,8 @@ ONLY_LOCAL = (
     "only from this machine and by its name, as by kubectl port-forward, or with a client certificate (clientCa)"
 )
 _FOREIGN_HOST = (
-    "the Host header must name this machine (localhost, 127.0.0.1 or [::1]) in a request to a loopback address"
-    " (insecureBind: true allows other names, for a proxy that keeps its caller's Host)"
+    "the Host header must name this machine (localhost, 127.0.0.1 or [::1]) in a request to a loopback address;"
+    " a proxy that sends another Host needs insecureBind: true"
 )
 _FOREIGN_ORIGIN = "the Origin header names another site than the Host header"
 

@@ -1,4 +1,4 @@
-"""An HTTP answer, as an object and as bytes, and the one-line JSON that every error is."""
+"""HTTP answers, as objects and as bytes. Every error is one line of JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Headers = tuple[tuple[str, str], ...]
 
 JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
-CLOSE = ("Connection", "close")  # in an answer's headers: the connection ends after it
+CLOSE = ("Connection", "close")
+"""In an answer's headers: the connection ends after this answer."""
 _LONGEST_MESSAGE = 1024
 
 
 class Answer(NamedTuple):
-    """A complete answer. `headers` are those beside Content-Type and Content-Length."""
+    """A complete answer. `headers` leaves out Content-Type and Content-Length."""
 
     status: int
     body: bytes
@@ -33,17 +34,17 @@ Page = Callable[[Mapping[str, list[str]], str], Answer]
 
 
 def error_answer(status: int, message: str, headers: Headers = ()) -> Answer:
-    """Returns `{"error": message}` on one line; of a message that quotes too much of a request, the beginning."""
+    """Returns `{"error": message}` on one line. A message that quotes too much of a request is cut."""
     clean = message[:_LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return Answer(status, msgspec.json.encode({"error": clean}) + b"\n", JSON, headers)
 
 
 def health_answer(endpoint: str, checks: Mapping[str, str], verbose: bool) -> Answer:
-    """Returns what Kubernetes' health endpoints answer (k8s.io/apiserver healthz): 200 `ok`, or 503 with the checks.
+    """Answers as Kubernetes' health endpoints do (k8s.io/apiserver healthz): 200 `ok`, or 503 with the checks.
 
     Args:
-        checks: by name: "" is passed, a text says what is missing.
-        verbose: lists the checks in any case.
+        checks: "" for each check that passed, otherwise what is missing.
+        verbose: lists the checks even if all passed.
     """
     failed = any(checks.values())
     if not failed and not verbose:
@@ -54,17 +55,18 @@ def health_answer(endpoint: str, checks: Mapping[str, str], verbose: bool) -> An
 
 
 def answer_headers(answer: Answer) -> list[tuple[str, str]]:
-    """Returns all headers of `answer`, for WSGI."""
+    """Returns all headers of `answer`, as WSGI takes them."""
     return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
 
 
 def render(answer: Answer, connection: str = "", head_only: bool = False) -> bytes:
-    """Returns the answer as it goes over the wire; always with a Content-Length, or a Go client opens connections anew.
+    """Returns the answer's bytes.
 
-    An answer to HEAD (`head_only`) keeps the Content-Length of the body that it leaves out.
+    There is always a Content-Length: without it a Go client would open a connection for each call. The answer to a HEAD
+    request (`head_only`) has the Content-Length of the body that it leaves out.
 
     Raises:
-        ValueError: a header would break out of its line.
+        ValueError: a header holds a line break or a NUL.
     """
     head = _head(answer.status, answer.content_type, answer.headers, int(time.time()), connection)
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(answer.body), b"" if head_only else answer.body)
@@ -72,7 +74,7 @@ def render(answer: Answer, connection: str = "", head_only: bool = False) -> byt
 
 @lru_cache(maxsize=64)
 def _head(status: int, content_type: str, headers: Headers, sent_at: int, connection: str) -> bytes:
-    """Returns the lines that are the same for many answers."""
+    """Returns the lines that many answers share."""
     phrase = HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
     fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE)]
     fields.append(("Date", formatdate(sent_at, usegmt=True)))

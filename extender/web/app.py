@@ -1,4 +1,4 @@
-"""The Flask application: verbs, health, metrics, debug pages. `create_app` makes one; nothing of it is global."""
+"""Builds the Flask application: verbs, health, metrics and pages. Nothing of it is global."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class Backend:
     """The verbs, and the process behind them.
 
     Attributes:
-        waiting_for: asked at every call for what the first decision waits for, by name: {"cache": ""} when all is
-            there, else {"cache": "waiting for pods, nodes"}.
+        waiting_for: called for every call; returns what the first decision waits for, by check: {"cache": ""} if
+            nothing is missing, else {"cache": "waiting for pods, nodes"}.
         start: runs in the worker process, as does `stop`.
-        compare: called at SIGUSR2.
-        reload: called at SIGHUP.
-        hand_over: called at SIGTERM, while calls are still answered.
-        revive: starts threads again that have ended; returns their names.
-        private: further pages.
-        unready: asked at /readyz in the place of `waiting_for`: a standby may be ready though it has no answers.
-        traces: those of calls; their spans are sent till the end.
-        observers: hear of each call.
+        private: pages for this machine and for clients with a certificate.
+        compare: called on SIGUSR2.
+        hand_over: called on SIGTERM, while calls are still answered.
+        revive: restarts threads that have ended; returns their names.
+        unready: called for /readyz in place of `waiting_for`: a standby may be ready although it cannot decide.
+        reload: called on SIGHUP.
+        traces: the traces of calls; `stop` sends their last spans.
+        observers: receive each call.
     """
 
     verbs: Sequence[Verb[Any, Any]]
@@ -73,13 +73,13 @@ class Backend:
 
 
 class ExtenderApp(Flask):
-    """A Flask application with what a server that serves it wants to know of it."""
+    """A Flask application, and its life in the server that runs it."""
 
     lifecycle: Lifecycle
 
 
 def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> ExtenderApp:
-    """Returns the application that answers `backend`'s verbs under `settings.prefix`."""
+    """Returns the application that serves `backend`'s verbs under `settings.prefix`."""
     app = ExtenderApp("extender", static_folder=None)
     notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, backend.traces))
     access = AccessRules(settings.client_ca is not None, frozenset(settings.client_names), settings.insecure_bind)
@@ -105,7 +105,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns the verbs by path: the prefix, and the verb's name as the scheduler's configuration has it."""
+    """Returns the verbs by path: the prefix, then the name that the scheduler's configuration gives the verb."""
     prefix = "/" + settings.prefix.strip("/")
     return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
 
@@ -121,7 +121,7 @@ def _lifecycle(
     def start() -> None:
         if server:
             server.start()
-        backend.start()  # before any other thread: with one from before its limits the C library has a second heap
+        backend.start()  # before any other thread: one that runs already would get a heap without the limits
         notifier.start()
 
     def stop() -> None:
@@ -153,7 +153,7 @@ def _exemptions(settings: Settings) -> Exemptions:
 
 
 def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: bytes) -> Answer:
-    """Returns Flask's answer to a request that came past WSGI."""
+    """Returns Flask's answer to a request that the worker has read."""
     with app.request_context(environ_of(head, connected, body)):
         response = app.full_dispatch_request()
         headers = [field for field in response.headers if field[0] not in ("Content-Type", "Content-Length")]
@@ -178,10 +178,10 @@ def _traced(handler: VerbHandler, body: bytes) -> Answer:
 
 
 def _post(handler: Handler, limit_bytes: int) -> Response:
-    """Returns the verb's answer to the body of the request; no more than the limit is read, whatever was promised."""
+    """Returns the handler's answer to the request's body, of which at most the limit is read."""
     check_media_type(request.content_type or "", request.content_encoding or "")
     environ, length = request.environ, request.content_length
-    if length is None and not environ.get("wsgi.input_terminated"):  # to read on could be to wait for ever
+    if length is None and not environ.get("wsgi.input_terminated"):  # reading could wait forever
         return _response(handler(b"")) if "HTTP_TRANSFER_ENCODING" not in environ else abort(411)
     if (length or 0) > limit_bytes:
         abort(413, f"the body has {length} bytes, the limit is {limit_bytes}")
@@ -199,7 +199,7 @@ def _unready(app: ExtenderApp, backend: Backend) -> Mapping[str, str]:
 
 
 def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | None:
-    """Returns a server of the pages alone, where they have an address of their own. Raises OSError."""
+    """Returns a server for health and metrics if they have a separate address. Raises OSError."""
     if not settings.metrics_bind:
         return None
     host, port = host_and_port(settings.metrics_bind)
@@ -216,27 +216,26 @@ def _view(page: Page) -> Response:
 
 
 def _act(action: Page) -> Response:
-    if request.content_type:  # an HTML form of another site would send one of its own
+    if request.content_type:  # an action has no body, but an HTML form of another site would send one
         check_media_type(request.content_type, "")
     return _view(action)
 
 
 def _error(metrics: Metrics, error: Exception) -> Response:
+    client, line = request.remote_addr or "", f"{request.method} {request.path}"
     if isinstance(error, HTTPException) and error.code is not None:
-        kept = tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
-        asked = f"{request.method} {request.path}"
-        return _response(_refused(metrics, error.code, request.remote_addr or "", asked, _message(error), kept))
+        headers = tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
+        return _response(_refused(metrics, error.code, client, line, _message(error), headers))
     if isinstance(error, RequestRefused):
-        asked = f"{request.method} {request.path}"
-        return _response(_refused(metrics, error.status, request.remote_addr or "", asked, error.message))
-    _log.exception("%s %s failed", request.method, request.path)
+        return _response(_refused(metrics, error.status, client, line, error.message))
+    _log.exception("%s failed", line)
     metrics.rejected(500)
     return _response(error_answer(500, "internal error: the extender's log has the cause"))
 
 
-def _refused(metrics: Metrics, status: int, client: str, asked: str, reason: str, headers: Headers = ()) -> Answer:
+def _refused(metrics: Metrics, status: int, client: str, line: str, reason: str, headers: Headers = ()) -> Answer:
     metrics.rejected(status)
-    return refuse(status, client, asked, reason, headers)
+    return refuse(status, client, line, reason, headers)
 
 
 def _message(error: HTTPException) -> str:

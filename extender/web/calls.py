@@ -1,8 +1,8 @@
-"""The one way to a verb: the route table, path -> handler(body) -> answer, and a call, timed, counted and logged.
+"""Turns the body of a verb's request into an answer, and times, counts and logs the call.
 
-Two ways lead to the table. Flask's views read the body of a request that came by WSGI and call the handler; the worker
-of `web.worker` asks `Routes.admit` for the handler as soon as it has read a request's head. Each way makes each check
-once: certificate, method, media type, encoding, length.
+Requests arrive in two ways. Flask's views read the body of a request that came by WSGI and call the handler. The worker
+of `web.worker` gets the handler from `Routes.admit` as soon as it has read a request's head. Each way makes each check
+once: caller, method, media type, encoding, length.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class VerbHandler(Protocol):
-    """Answers the body of a verb's request. Raises nothing."""
+    """Answers the body of a request to a verb. Raises nothing."""
 
     def __call__(self, body: bytes, traceparent: str = "") -> Answer: ...
 
@@ -81,7 +81,7 @@ def check_media_type(content_type: str, content_encoding: str) -> None:
 
 
 class PodReference(NamedTuple):
-    """The pod that a request is about, as far as the request describes it."""
+    """The pod of a request, as far as the request describes it."""
 
     uid: str
     namespace: str
@@ -90,7 +90,7 @@ class PodReference(NamedTuple):
 
     @classmethod
     def of(cls, request: object) -> PodReference | None:
-        """Returns None for a request of no known form. A bind request holds no labels."""
+        """Returns the pod; None if there is no request. A bind request has no labels."""
         if isinstance(request, _WITH_POD):
             pod = request.pod
             return cls(pod.uid, pod.namespace, pod.name, pod.labels)
@@ -101,10 +101,13 @@ class PodReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exemptions:
-    """An extender that checked its own pods could not be started anew where it is the only way to a node.
+    """Pods that pass without being judged: an extender that judged its own pods could keep itself from restarting.
 
-    Own pods are those of `own_namespace` that are called `own_name` or, for other replicas, carry all of `own_labels`
-    (none given: no pod).
+    Attributes:
+        namespaces: all pods in them pass.
+        own_namespace: the namespace of the extender's own pods.
+        own_name: the name of this process's pod.
+        own_labels: the labels that other replicas have, all of them; empty: no pod passes by its labels.
     """
 
     namespaces: frozenset[str] = frozenset()
@@ -125,7 +128,7 @@ class Exemptions:
 
 
 class Outcome(StrEnum):
-    """The ways in which a call can end; observers know the first three."""
+    """The ways in which a call can end. Observers receive only the first three."""
 
     DECIDED = verbs.DECIDED  # the rules judged the nodes
     PASSED = verbs.PASSED  # not judged
@@ -141,11 +144,11 @@ _STATUSES = {Outcome.FAILED: 500, Outcome.ERROR: 503, Outcome.UNREADY: 503, Outc
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What became of a request, before it is an HTTP answer.
+    """The result of a call, before it becomes an HTTP answer.
 
     Attributes:
         request: None if the body could not be decoded.
-        result: the verb's answer; None if there is nothing but `error`.
+        result: the verb's answer; None if there is only an `error`.
     """
 
     outcome: Outcome
@@ -156,7 +159,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that was answered, for log, metrics and traces.
+    """An answered call, for log, metrics and traces.
 
     Attributes:
         seconds: from the body to the answer.
@@ -177,7 +180,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Calls:
-    """Answers the calls of verbs, and notes each one when it is answered.
+    """Answers calls of verbs, and passes each answered call on.
 
     Attributes:
         waiting_for: returns what the first decision waits for, by check: "" if the check passes.

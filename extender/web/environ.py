@@ -1,4 +1,4 @@
-"""WSGI: requests that the own worker has read in its form (PEP 3333); signals under gunicorn's own workers."""
+"""Adapts to WSGI: requests that our worker has read, and signals under gunicorn's workers (PEP 3333)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from extender.web.worker.request_parser import Head
 
 Environ = dict[str, Any]
 ADMITTED = "extender.admitted"
-"""Set where `Routes.admit` has let the request in; no client can set a name without HTTP_."""
+"""Set if `Routes.admit` has let the request in. A client cannot set it: names from headers begin with HTTP_."""
 
 
 def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
-    """Returns the environ of a request from the other end of `connected`."""
+    """Returns the WSGI environment of a request that was read from `connected`."""
     client, server = _host_port(connected.getpeername()), _host_port(connected.getsockname())
     environ: Environ = {
         "wsgi.version": (1, 0),
@@ -46,7 +46,7 @@ def environ_of(head: Head, connected: socket.socket, body: bytes) -> Environ:
         "REMOTE_PORT": client[1],
     }
     for name, value in head.fields.items():
-        # A name with an underscore could pose as another with a hyphen; the body is no longer chunked.
+        # A name with an underscore could imitate one with a hyphen. The body was read, so it is not chunked now.
         if b"_" not in name and name != b"transfer-encoding":
             key = name.decode("latin-1").upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key] = value.decode("latin-1")
@@ -84,11 +84,11 @@ def _host_port(address: object) -> tuple[str, str]:
 
 
 def take_signals(lifecycle: Lifecycle) -> None:
-    """Has SIGTERM lower readiness before the worker stops, SIGUSR2 compare, and the exit stop the application.
+    """Sets handlers for a worker that does not know `lifecycle`.
 
-    Called where the application is loaded, which gunicorn does in the worker after it has set its own handlers. With
-    --preload it does so before, and these handlers are replaced; so are they by `worker.ThreadPerConnection`, which
-    does all of this by itself.
+    SIGTERM lowers readiness before the worker stops, SIGUSR2 compares, and the application stops at exit. gunicorn
+    loads the application in the worker, after it has set its own handlers. With --preload it loads the application
+    earlier and then replaces these handlers. `worker.ThreadPerConnection` replaces them too, and needs none of them.
     """
     stop_worker = signal.getsignal(signal.SIGTERM)
     if not callable(stop_worker) or threading.current_thread() is not threading.main_thread():
@@ -99,7 +99,7 @@ def take_signals(lifecycle: Lifecycle) -> None:
             stop_worker(number, frame)
             return
         lifecycle.drain()
-        # The signal itself again, for it wakes the worker from where it waits.
+        # The signal is sent again, because it wakes the worker from its wait.
         again = threading.Timer(lifecycle.drain_seconds, os.kill, (os.getpid(), signal.SIGTERM))
         again.daemon = True
         again.start()

@@ -1,4 +1,4 @@
-"""Pages about a process, for people who doubt it and for probes, and the server of one that has no verbs."""
+"""Pages about a process, for people and probes, and the server of a process that has no verbs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _TURN_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class PrivatePages:
-    """Pages for this machine alone, or for clients with a certificate: they show pods and nodes, or change something.
+    """Pages for this machine and for clients with a certificate, by path: they show pods, or change something.
 
     Attributes:
-        pages: by path, for GET.
-        actions: by path, for POST.
-        takers: by path, what is answered to a body that is posted there.
+        pages: answered to GET.
+        actions: answered to POST without a body.
+        takers: answer the body of a POST.
     """
 
     pages: Mapping[str, Page] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class PrivatePages:
 
 
 def when_ready(look: Callable[[], object], waiting_for: Callable[[], str]) -> Page:
-    """Returns the page of what `look` finds, as JSON; `waiting_for`: what must be there before, "" if it is."""
+    """Returns a page that shows the result of `look` as JSON, once `waiting_for` returns ""."""
 
     def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
         if missing := waiting_for():
@@ -59,20 +59,20 @@ def when_ready(look: Callable[[], object], waiting_for: Callable[[], str]) -> Pa
 
 
 def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
-    """Sets the least severe level to log, `?level=debug`, until the process ends."""
+    """Sets the least severe level that is logged (`?level=debug`) until the process ends."""
     levels = OPTIONS["log_level"].choices
     level = next(iter(query.get("level", ())), "")
     if level not in levels:
-        return error_answer(400, f"want ?level= with one of {', '.join(levels)}, not {level!r}")
+        return error_answer(400, f"expected ?level= with one of {', '.join(levels)}, got {level!r}")
     log.set_level(level)
-    _log.warning("the log level is %s now", level)
+    _log.warning("log level changed level=%s", level)
     return Answer(200, msgspec.json.encode({"level": level}) + b"\n", JSON)
 
 
 def configz(settings: Settings, **others: object) -> Page:
-    """Returns the page with the settings in force, by their keys in the file of --config, and what else is set.
+    """Returns the page that shows the settings in force, and `others`, by their keys in the file of --config.
 
-    Secrets are in files, of which the settings hold no more than the paths.
+    It shows no secrets: the settings hold only the paths of files with secrets.
     """
     shown = {OPTIONS[name].key: value for name, value in settings.model_dump(mode="json").items()}
     body = msgspec.json.encode({API_VERSION: {**shown, **others}}) + b"\n"
@@ -80,7 +80,7 @@ def configz(settings: Settings, **others: object) -> Page:
 
 
 def listener_at(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens there. Raises OSError, which names the address."""
+    """Returns a listening socket. Raises OSError, with the address in its message."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
@@ -88,13 +88,13 @@ def listener_at(host: str, port: int) -> socket.socket:
 
 
 class PageServer:
-    """Serves `pages` by path from `start` to `stop`. Raises OSError where it cannot listen on `host`:`port`.
+    """Serves pages from `start` to `stop`.
 
     Args:
-        pages: answered to GET and HEAD.
-        actions: answered to POST, for they change something.
-        tls_context: for each connection; with it everything but probes needs a certificate that the context verifies.
-        takers: answered to POST, with its body of 8 MiB at most.
+        pages: answered to GET and HEAD, by path.
+        actions: answered to POST, because they change something.
+        tls_context: called for each connection; with it everything but probes needs a certificate that it verifies.
+        takers: answer the body of a POST, of at most 8 MiB.
         any_host: see AccessRules.
     """
 
@@ -169,17 +169,17 @@ def probe_pages(
     unready: Callable[[], Mapping[str, str]],
     before_scrape: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Page]:
-    """Returns what probes and Prometheus ask for, by path.
+    """Returns the pages for probes and Prometheus, by path.
 
     Args:
-        revive: starts threads again that have ended; returns their names.
-        unready: returns what stands between the process and readiness, by check.
+        revive: restarts threads that have ended; returns their names.
+        unready: returns what keeps the process from being ready, by check.
         before_scrape: called before metrics are rendered.
     """
 
     def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
         ended = ", ".join(revive())
-        checks = {"ping": "", "threads": f"{ended} had ended, and is started again" if ended else ""}
+        checks = {"ping": "", "threads": f"{ended} had ended and was restarted" if ended else ""}
         return health_answer("livez", checks, "verbose" in query)
 
     def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
@@ -189,9 +189,9 @@ def probe_pages(
         before_scrape()
         try:
             body, content_type = metrics.render(accept)
-        except (TypeError, ValueError):  # the library trips over a version that is none
+        except (TypeError, ValueError):  # the library does not expect every version that a client may send
             metrics.rejected(406)
-            return error_answer(406, "no format of metrics that this Accept header asks for is known")
+            return error_answer(406, "unknown format of metrics in the Accept header")
         return Answer(200, body, content_type)
 
     return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}

@@ -1,4 +1,4 @@
-"""Runs gunicorn from within: one worker process of ours, configured by `Settings` alone."""
+"""Runs gunicorn with one worker process of our class, configured by `Settings` alone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from extender.web.pages import listener_at
 from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
-_MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - for the heartbeat's unlinked file: a disk's stall must not look like a hang
+# The heartbeat's file is in memory: on a disk that stalls, the worker would seem to hang.
+_MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - the file is unlinked at once
 
 
 class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type information
-    """Gunicorn's own lines go where all others go."""
+    """Sends gunicorn's own lines to the process's log."""
 
     def setup(self, cfg: Any) -> None:
-        """Takes the level from the settings; gunicorn calls this at start and at reload."""
+        """Sets the level; gunicorn calls this at start and at reload."""
         self.cfg = cfg
         self.loglevel = self.LOG_LEVELS.get(cfg.loglevel, logging.INFO)
         self.error_log.setLevel(self.loglevel)
@@ -37,20 +38,20 @@ class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type infor
 
 class _Arbiter(Arbiter):  # type: ignore[misc]  # gunicorn ships no type information
     def handle_usr2(self) -> None:
-        """Compares the cache, as SIGUSR2 does in kube-scheduler; gunicorn would start a second server."""
+        """Compares the cache, as kube-scheduler does on SIGUSR2; gunicorn would start a second server."""
         self.kill_workers(signal.SIGUSR2)
 
     def handle_hup(self) -> None:
-        """Reads the policy again; gunicorn would start another worker, with an empty cache."""
+        """Reads the policy again; gunicorn would start another worker with an empty cache."""
         self.kill_workers(signal.SIGHUP)
 
     def handle_ttin(self) -> None:
-        """Refuses SIGTTIN, with which gunicorn would start a second worker."""
-        self.log.warning("SIGTTIN is refused: a second worker would be a second cache")
+        """Refuses SIGTTIN, on which gunicorn would start a second worker."""
+        self.log.warning("SIGTTIN is refused: a second worker would have a second cache")
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type information
-    """The gunicorn application; `build` runs in the worker, after the fork."""
+    """gunicorn's view of the application. `build` runs in the worker, after the fork."""
 
     def __init__(self, settings: Settings, build: Callable[[], ExtenderApp]) -> None:
         self._settings = settings
@@ -58,12 +59,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
         super().__init__(prog="extender")
 
     def load_config(self) -> None:
-        """Gives gunicorn its settings; neither its files nor its environment variables are read."""
+        """Configures gunicorn. Its configuration files and environment variables are not read."""
         for name, value in {**_gunicorn(self._settings), **_tls(self._settings)}.items():
             self.cfg.set(name, value)
 
     def run(self) -> None:
-        """Runs until a signal ends it."""
+        """Serves until a signal ends the process."""
         try:
             _Arbiter(self).run()
         except RuntimeError as error:
@@ -77,36 +78,36 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
 def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
     """Serves until SIGTERM or SIGINT, then exits the process (SystemExit): 0 after an orderly stop.
 
-    On SIGTERM readiness goes down at once; `settings.drain_seconds` later no connection is accepted; calls in flight
-    have `settings.graceful_seconds` more to end.
+    On SIGTERM readiness goes down at once. `settings.drain_seconds` later no connection is accepted, and the calls in
+    flight have `settings.graceful_seconds` more to end.
 
     Raises:
         ConfigurationError: the certificates cannot be used.
-        OSError: it cannot listen at the address for metrics.
+        OSError: the address for metrics cannot be listened on.
     """
     _check_certificates(settings)
     Server(settings, build).run()
 
 
 def _check_certificates(settings: Settings) -> None:
-    """Raises ConfigurationError before there is a worker, which would only end, and be started again for ever."""
+    """Raises ConfigurationError before there is a worker, which gunicorn would restart again and again."""
     if settings.tls_cert is None or settings.tls_key is None:
         return
     pair = str(settings.tls_cert), str(settings.tls_key)
     authorities = {"clientCa": settings.client_ca, "metricsClientCa": settings.metrics_client_ca}
-    what = f"tlsCert, tlsKey: {pair[0]} and {pair[1]} are no certificate with its key (PEM)"
+    fault = f"tlsCert, tlsKey: {pair[0]} and {pair[1]} are not a certificate with its key (PEM)"
     try:
         server_context(*pair, None)
         for name, authority in authorities.items():
             if authority is not None:
-                what = f"{name}: {authority} holds no certificate (PEM)"
+                fault = f"{name}: {authority} holds no certificate (PEM)"
                 server_context(*pair, str(authority))
     except (OSError, ValueError) as error:
-        raise ConfigurationError([f"{what}: {getattr(error, 'strerror', None) or error}"]) from None
+        raise ConfigurationError([f"{fault}: {getattr(error, 'strerror', None) or error}"]) from None
 
 
 def _try_metrics_bind(settings: Settings) -> None:
-    """Raises OSError where the worker, which listens there, could not: the address is taken, by `bind` perhaps."""
+    """Raises OSError if the worker could not listen there, perhaps because `bind` is the same address."""
     if settings.metrics_bind:
         listener_at(*host_and_port(settings.metrics_bind)).close()
 

@@ -1,4 +1,4 @@
-"""TLS contexts that follow their files: renewed certificates serve the next connection, without a restart."""
+"""TLS contexts that follow their files: the next connection uses a renewed certificate, without a restart."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from threading import Lock
 
 _log = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = 1.0  # a file that cannot be read may be readable later, though it does not change
+_RETRY_SECONDS = 1.0  # a file that cannot be read may become readable without changing
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class ReloadingContext:
-    """The context that `build` makes of `files`, made anew when one of them changes.
+    """Rebuilds a context when one of its files changes.
 
-    While the files do not fit together (a certificate is there before its key), the last good context stays in use.
+    While the files do not fit together (a certificate was written before its key), the last good context stays in use.
     """
 
     def __init__(self, files: Sequence[str], build: Callable[[], ssl.SSLContext]) -> None:
         self._files = [Path(file) for file in files]
         self._build = build
         self._lock = Lock()
-        self._again_at = 0.0
-        self._tried: _Signature = ()
-        # The signature is taken first: a change during the build shows as a new one later.
-        self._signature = self._signed()
+        self._retry_at = 0.0
+        self._failed_signature: _Signature = ()
+        # The signature is taken first, so that a change during the build is noticed later.
+        self._signature = self._current_signature()
         self._context = build()
 
     def current(self) -> ssl.SSLContext:
         with self._lock:
-            signature = self._signed()
-            tried = signature == self._tried and time.monotonic() < self._again_at
-            if signature != self._signature and not tried:
+            signature = self._current_signature()
+            must_wait = signature == self._failed_signature and time.monotonic() < self._retry_at
+            if signature != self._signature and not must_wait:
                 self._reload(signature)
             return self._context
 
@@ -43,13 +43,14 @@ class ReloadingContext:
         try:
             self._context = self._build()
         except (OSError, ValueError) as error:
-            _log.warning("TLS files changed but cannot be used, the old ones stay, and they are tried again: %s", error)
-            self._tried, self._again_at = signature, time.monotonic() + _AGAIN_SECONDS
+            _log.warning("TLS files changed but cannot be used, so the old ones stay in use: %s", error)
+            self._failed_signature = signature
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
         else:
             _log.info("TLS files changed: new connections use them")
             self._signature = signature
 
-    def _signed(self) -> _Signature:
+    def _current_signature(self) -> _Signature:
         return tuple(_signature(file) for file in self._files)
 
 
@@ -64,11 +65,11 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
 def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
     """Returns a context for TLS 1.2 or newer.
 
-    With `client_ca` a client's certificate is asked for and checked, but may be missing: kubelet's probes have none,
-    and `pages.refusal` keeps everything else from those who show none.
+    With `client_ca` a client's certificate is requested and verified, but may be missing, because kubelet's probes have
+    none. `AccessRules` refuses all other requests without one.
 
     Raises:
-        OSError: a file cannot be read, or is no certificate or key (ssl.SSLError).
+        OSError: a file cannot be read, or is not a certificate or key (ssl.SSLError).
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

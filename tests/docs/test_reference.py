@@ -25,7 +25,7 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.ports import Attempt
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
-from extender.web.calls import Call, PodReference, report
+from extender.web.calls import Call, Outcome, PodReference, report
 from extender.web.pages import probe_pages
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
@@ -73,7 +73,8 @@ def test_every_field_of_a_log_line_is_listed() -> None:
     stream = io.StringIO()
     log.configure("json", "info", stream)
     subject, summary = PodReference("u", "shop", "web-0", {}), Summary(20, 8)
-    report([Call("filter", subject=subject, summary=summary, error="none")], Metrics(SystemClock(), "0"), Traces())
+    call = Call("filter", Outcome.ERROR, subject, summary, 200, "none", 0.1, 1.0, "")
+    report([call], Metrics(SystemClock(), "0"), Traces())
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "n1", "409: Conflict"))
     log_start("serve", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))

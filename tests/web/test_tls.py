@@ -179,7 +179,7 @@ def test_the_context_outlives_files_that_do_not_fit(context: ReloadingContext, c
 def test_files_that_could_not_be_read_are_tried_again_though_they_do_not_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(tls, "_RETRY_SECONDS", 0.0)
     file, broken = tmp_path / "cert.pem", [False]
 
     def build() -> ssl.SSLContext:

@@ -1,5 +1,5 @@
 """Prometheus series and log lines.
 
-In: what happened, by the protocols of `runtime.ports`, `calls` and the scheduler. Out: the exposition at /metrics, and
-lines on standard error. Begin with `metrics.SERIES`; `log` escapes and bounds what is written.
+In: events, by the protocols of `runtime.ports`, `calls` and the scheduler. Out: the exposition at /metrics, and lines
+on standard error. Begin with `series.SERIES`; `log` escapes and shortens text that comes from users.
 """

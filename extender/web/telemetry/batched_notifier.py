@@ -1,7 +1,7 @@
 """Collects items from many threads and passes them on a moment later, many at once.
 
-The first line after a while costs several times as much as the next, for the scheduler and the API server have taken
-the processor's caches meanwhile; and the scheduler waits for the answer, not for the line.
+A log line that is written alone costs several times as much as the next in a row, because other processes have used the
+processor's caches since; and a scheduler that waits for its answer need not wait for the line.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ PAUSE_SECONDS = 0.1
 
 
 class BatchedNotifier(Generic[T]):
-    """Calls `notify` with the items that are noted: all of the last `PAUSE_SECONDS`, in their order, again and again.
+    """Calls `notify` every `PAUSE_SECONDS` with the items noted since, in their order.
 
-    At once where it is not started. Who kills the process loses what was noted since; whatever else ends it does not.
+    Before `start` it calls `notify` at once. Only SIGKILL loses items: at any other exit the rest is passed on.
     """
 
     def __init__(self, notify: Callable[[Sequence[T]], object]) -> None:
         self._notify = notify
         self._items: deque[T] = deque()
-        self._notifying, self._stopping = threading.Lock(), threading.Event()
-        self._started = self._awake = False
+        self._notifying = threading.Lock()
+        self._stopping = threading.Event()
+        self._started = False
+        self._awake = False
         self._ticker = Ticker("notifier", 0, self._notify_soon)
 
     def note(self, item: T) -> None:
-        """Passes the item on soon."""
+        """Takes an item, to be passed on soon."""
         self._items.append(item)
         if not self._started:
             self.catch_up()
@@ -43,7 +45,7 @@ class BatchedNotifier(Generic[T]):
             self._ticker.wake()
 
     def catch_up(self) -> None:
-        """Passes on what has been noted so far."""
+        """Passes on the items noted so far."""
         with self._notifying:
             items = [self._items.popleft() for _ in range(len(self._items))]
             if not items:
@@ -51,16 +53,16 @@ class BatchedNotifier(Generic[T]):
             try:
                 self._notify(items)
             except Exception:
-                _log.exception("%d of the last calls are not counted in full", len(items))
+                _log.exception("%d of the last calls may be missing in metrics and log", len(items))
 
     def start(self) -> None:
-        """Starts the thread, in the process that is to notify: threads die in a fork."""
+        """Starts the thread, in the worker process: threads do not survive a fork."""
         self._started = True
         atexit.register(self.catch_up)
         self._ticker.start()
 
     def stop(self) -> None:
-        """Passes on the rest; what is noted later is passed on at once."""
+        """Passes on the rest; later items are passed on at once."""
         self._started = False
         self._stopping.set()
         self._ticker.stop()
@@ -69,5 +71,5 @@ class BatchedNotifier(Generic[T]):
 
     def _notify_soon(self) -> None:
         self._stopping.wait(PAUSE_SECONDS)
-        self._awake = False  # first of all: what is noted from here on wakes it again
+        self._awake = False  # before `catch_up`: an item noted from here on wakes the thread again
         self.catch_up()

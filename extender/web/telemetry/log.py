@@ -1,6 +1,6 @@
-"""Log lines: JSON for machines, text for terminals. What a record carries as `fields` becomes fields of the line.
+"""Log lines: JSON for machines, text for terminals. A record's `fields` become fields of the line.
 
-Whatever users wrote (names, messages) is escaped in both, so that it cannot pose as another line or steer a terminal.
+Text from users (names, messages) is escaped in both, so that it cannot imitate another line or control a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 LogFormat = Literal["json", "text"]
 _PATIENCE_SECONDS = 1.0
 LONGEST_KEY = 63 + 1 + 253
-"""Namespace, slash and name, as long as the API server allows them; a request may hold longer ones."""
+"""The longest namespace, slash and name that the API server allows; a request may hold longer ones."""
 LONGEST_TEXT = 1024
 _LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4096, 32 * 1024
 _log = logging.getLogger(__name__)
@@ -30,33 +30,33 @@ FIELDS = {
     "time": "UTC, with milliseconds",
     "level": "debug, info, warning, error or critical",
     "logger": "the module that writes the line; gunicorn.error: the server",
-    "msg": "what has happened; start: the process starts; call: kube-scheduler has called; attempt: `schedule` has"
-    " tried a pod",
-    "exception": "the traceback, where there is one",
+    "msg": "the event; start: the process starts; call: kube-scheduler has called; attempt: `schedule` has"
+    " tried to place a pod",
+    "exception": "the traceback, if there is one",
     "verb": "of a call: filter, prioritize, preempt or bind",
     "result": "of a call: decided, passed, error, failed, unready or malformed, as in extender_verb_duration_seconds;"
     " of an attempt: scheduled, unschedulable or error",
-    "ms": "of a call: milliseconds from its body to its answer; of an attempt: until the pod is bound, or given back",
+    "ms": "of a call: milliseconds from its body to its answer; of an attempt: until the pod is bound or requeued",
     "uid": "of a call or an attempt: the pod's UID",
     "pod": "of a call or an attempt: NAMESPACE/NAME",
     "profile": "of an attempt: the pod's schedulerName",
-    "attempt": "of an attempt: how many there have been of this pod, with this one",
-    "node": "of an attempt: where the pod is bound, or was to be",
-    "nodes_in": "of a call: how many nodes were asked about",
-    "nodes_out": "of a call: how many of them are left, scored or bound to",
-    "error": "of a call: what kube-scheduler is told in Error; of an attempt: the reason why the pod is not bound",
-    "trace_id": "of a call or an attempt: the trace, that of the caller's header `traceparent` if there is one",
+    "attempt": "of an attempt: the number of attempts to place this pod, this one included",
+    "node": "of an attempt: the node on which the pod is bound, or was to be bound",
+    "nodes_in": "of a call: the number of nodes in the request",
+    "nodes_out": "of a call: the number of nodes that passed, were scored, or were bound to",
+    "error": "of a call: the error that kube-scheduler gets; of an attempt: the reason why the pod is not bound",
+    "trace_id": "of a call or an attempt: the trace, from the caller's header `traceparent` if there is one",
     "command": "of a start: serve or schedule",
     "cluster": "of a start: the API server's address, or the file",
-    "kubernetes": "of a start: the API server's version, or why it is not known",
+    "kubernetes": "of a start: the API server's version, or why it is unknown",
     "version": "of a start: the extender's version",
     "policy": "of a start: the policy's file or ConfigMap, or the provider",
-    "profiles": "of a start: the schedulerNames that there are profiles for",
+    "profiles": "of a start: the schedulerNames of the profiles",
     "rules": "of a start: users' rules in these profiles",
-    "addresses": "of a start: the URLs that are served",
-    "off": "of a start: what is not done: settings by key, spans, feature gates, default plugins that a profile lacks",
+    "addresses": "of a start: the URLs of the servers",
+    "off": "of a start: what is switched off: settings by key, spans, feature gates, default plugins",
 }
-"""What a line may hold, and what that is; `extender reference log` lists it."""
+"""The fields that a line may have, and their meaning; `extender reference log` lists them."""
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _encode_ascii = json.JSONEncoder(default=str).encode
@@ -69,7 +69,7 @@ Event = tuple[float, Mapping[str, object]]
 def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> None:
     """Logs each event as `logger.info` with fields does.
 
-    A third of the work, and one write for all, where nobody but `configure` has set up logging.
+    If `configure` alone has set up logging, this takes a third of the work, and one write for all events.
     """
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -84,9 +84,9 @@ def inform(logger: logging.Logger, message: str, events: Iterable[Event]) -> Non
 
 
 class BoundedStream:
-    """Writes lines to a file as long as somebody reads it; else it drops them, and says so when they are read again.
+    """Writes lines to a file while it is read, and otherwise drops them; the next line that is read says how many.
 
-    A pipe that nobody reads holds the first writer up for `_PATIENCE_SECONDS`, and nobody after it.
+    A pipe without a reader delays the first writer by `_PATIENCE_SECONDS`, and no later one.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -97,8 +97,9 @@ class BoundedStream:
 
     def write(self, text: str) -> None:
         if self._dropped and self._is_read(0):
-            dropped, self._dropped = self._dropped, 0
-            _log.warning("%d log lines were dropped, for nobody read them", dropped)
+            dropped = self._dropped
+            self._dropped = 0  # before the warning, which comes back here
+            _log.warning("%d log lines were dropped, because they were not read", dropped)
         piece = b""
         for line in text.splitlines(keepends=True):
             data = line.encode("utf-8", "backslashreplace")
@@ -109,22 +110,22 @@ class BoundedStream:
         self._put(piece)
 
     def _put(self, lines: bytes) -> None:
-        for start in range(0, len(lines), select.PIPE_BUF):  # so much does not block where anything can be written
+        for start in range(0, len(lines), select.PIPE_BUF):  # a pipe that is ready takes so much without blocking
             if not self._is_read(0 if self._dropped else _PATIENCE_SECONDS):
                 self._dropped += lines.count(b"\n")
                 return
-            with suppress(OSError):  # a pipe that is closed has no reader
+            with suppress(OSError):  # the pipe is closed
                 os.write(self._fd, lines[start : start + select.PIPE_BUF])
 
     def flush(self) -> None:
-        """Is called by `logging`."""
+        """Does nothing; `logging` calls it."""
 
     def _is_read(self, seconds: float) -> bool:
         return bool(self._poll.poll(seconds * 1000))
 
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
-    """Writes JSON lines, those of `inform` without making a record first."""
+    """Writes JSON lines, and those of `inform` without a LogRecord."""
 
     def inform(self, logger: str, message: str, events: Iterable[Event]) -> None:
         head = {"level": "info", "logger": logger, "msg": message}
@@ -134,13 +135,13 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
             self.stream.write("\n".join([*lines, ""]))
             self.stream.flush()
         except (OSError, ValueError):
-            pass  # a stream that is closed has no reader
+            pass  # the stream is closed
         finally:
             self.release()
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, ASCII only."""
+    """Formats a record as one line of JSON, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _utc(record.created), "level": record.levelname.lower(), "logger": record.name}
@@ -151,7 +152,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`12:34:56 INFO message key=value`; a traceback keeps its lines."""
+    """Formats a record as `12:34:56 INFO message key=value`; a traceback keeps its lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_plain(_shown(value))}" for key, value in getattr(record, "fields", {}).items())
@@ -164,14 +165,14 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> None:
-    """Sends all logging of the process to `stream` (standard error if not given)."""
+    """Sends all logging of the process to `stream`, by default to standard error."""
     try:
         bounded: Any = BoundedStream(stream or sys.stderr)
-    except (OSError, ValueError):  # no file, but a stream in memory
+    except (OSError, ValueError):  # a stream in memory
         bounded = stream or sys.stderr
     handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(bounded)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    # Nobody reads these, and finding the caller's line costs more than writing it (the module's own advice).
+    # These are not written, and finding the caller's line costs more than writing the line (advice of `logging`).
     logging._srcfile = ""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -180,7 +181,7 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
 
 
 def set_level(level: str) -> None:
-    """Logs from now on what is at least as severe: debug, info, warning or error."""
+    """Sets the least severe level that is logged: debug, info, warning or error."""
     logging.getLogger().setLevel(level.upper())
 
 
@@ -216,5 +217,5 @@ def _shown(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns a bare word, or a JSON string."""
+    """Returns the text as a bare word if it is one, else as a JSON string."""
     return text if text and text.isprintable() and not any(mark in text for mark in ' "=') else json.dumps(text)

@@ -1,4 +1,4 @@
-"""The series of every process, as prometheus-client keeps them; `series.SERIES` is the table of them."""
+"""The metrics of a process, kept by prometheus-client. `series` has the tables of all series."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from extender.web.telemetry.series import SERIES, Series
 _log = logging.getLogger(__name__)
 
 
-# Nobody reads the _created series, and they are a third of all.
+# The _created series are a third of all, and have no use here.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it bare
 
 Sizes = Callable[[], Mapping[str, int]]
 Leading = Callable[[], Mapping[str, bool]]
-"""Returns True for each lease, by name, by which this process leads; nothing where there is no election."""
+"""Returns, by the lease's name, whether this process leads; empty without an election."""
 
 
 class Metrics(Telemetry):
@@ -43,17 +43,23 @@ class Metrics(Telemetry):
 
     def __init__(self, clock: Clock, version: str, series: Mapping[str, Series] = SERIES) -> None:
         self.registry = registry = CollectorRegistry()
-        self._clock, self._version = clock, version
+        self._clock = clock
+        self._version = version
         self._synced_at: dict[str, float] = {}
         self._withdrawn_at: dict[str, float] = {}
-        by_kind = {kind: [each for each in series.values() if each.kind == kind] for kind in ("counter", "histogram")}
-        counters = {it.name: Counter(it.name, it.help, it.labels, registry=registry) for it in by_kind["counter"]}
-        histograms = {
-            it.name: Histogram(it.name, it.help, it.labels, buckets=it.buckets, registry=registry)
-            for it in by_kind["histogram"]
+        counters = {
+            name: Counter(name, row.help, row.labels, registry=registry)
+            for name, row in series.items()
+            if row.kind == "counter"
         }
-        # prometheus-client looks a child up under a lock, by its labels made to strings: once each is enough.
-        self._counter, self._histogram = cache(partial(_child, counters)), cache(partial(_child, histograms))
+        histograms = {
+            name: Histogram(name, row.help, row.labels, buckets=row.buckets, registry=registry)
+            for name, row in series.items()
+            if row.kind == "histogram"
+        }
+        # prometheus-client looks a child up by its labels under a lock: once for each child is enough.
+        self._counter = cache(partial(_child, counters))
+        self._histogram = cache(partial(_child, histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
         self._policy_read_at = self._gauge("extender_policy_last_reload_success_timestamp_seconds")
         self._policy_is_current.set(1)
@@ -62,11 +68,11 @@ class Metrics(Telemetry):
             collector(registry=registry)
 
     def observe(self, sizes: Sizes, leading: Leading = dict) -> None:
-        """Has both asked at each scrape; `sizes`: {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
+        """Calls both at each scrape; `sizes` returns {"nodes": 5000, "pods": 30000, "assumed_pods": 3}."""
         self.registry.register(_AtScrape(sizes, self.staleness, leading, self._version))
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Returns the exposition and its content type, in the format that the `Accept` header asks for."""
+        """Returns the exposition in the format that the `Accept` header names, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
@@ -100,7 +106,7 @@ class Metrics(Telemetry):
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         self._counter("extender_cache_differences_total", kind).inc()
-        _log.error("the cache was wrong, and is put right: %s %s %s", kind, key, how)
+        _log.error("the cache was wrong and was corrected: %s %s %s", kind, key, how)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server; `code`: the answer's status, or `<error>`."""
@@ -149,12 +155,12 @@ Family = TypeVar("Family", Counter, Histogram)
 
 
 def _child(families: Mapping[str, Family], name: str, *labels: str) -> Family:
-    """Returns the family's child with these labels; of a family that has no labels the only one."""
+    """Returns the family's child with these labels; a family without labels is its own child."""
     return families[name].labels(*labels) if labels else families[name]
 
 
 class _AtScrape(Collector):
-    """Gauges that are read when somebody looks."""
+    """Gauges that are read at each scrape."""
 
     def __init__(
         self, sizes: Sizes, staleness: Callable[[], Mapping[str, float]], leading: Leading, version: str
@@ -176,7 +182,7 @@ class _AtScrape(Collector):
         yield gauge(SERIES["extender_build_info"], {self._build: 1})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        return iter(())  # Registering must not ask for sizes: the cache may not be there yet.
+        return iter(())  # registering must not read sizes: the cache may not exist yet
 
 
 def gauge(series: Series, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:

@@ -1,4 +1,4 @@
-"""Logs requests that no handler answers, such as a wrong urlPrefix makes: kube-scheduler drops the reason."""
+"""Logs refused requests, for example those of a wrong urlPrefix: kube-scheduler does not log the reason."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ _log = logging.getLogger(__name__)
 
 
 def refuse(status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
-    """Returns the answer to what `client` asked for, and logs it; so many a second that nobody fills the disk."""
-    asked = cut(request, _LONGEST_REQUEST) or "no request"
-    _log.warning("%d to %s: %s: %s", status, client or "a client without address", asked, cut(reason, LONGEST_TEXT))
+    """Returns an error as the answer to a request, and logs it, at most `MOST_A_SECOND` times a second."""
+    line = cut(request, _LONGEST_REQUEST) or "no request"
+    _log.warning("%d to %s: %s: %s", status, client or "a client without address", line, cut(reason, LONGEST_TEXT))
     return error_answer(status, reason, headers)
 
 
 class _Pace(logging.Filter):
-    """Lets `MOST_A_SECOND` lines pass, and says in the next how many were left out."""
+    """Passes `MOST_A_SECOND` lines a second; the next line says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._second = self._passed = self._left_out = 0
+        self._second = 0
+        self._passed = 0
+        self._left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         if int(record.created) != self._second:
-            self._second, self._passed = int(record.created), 0
+            self._second = int(record.created)
+            self._passed = 0
         if self._passed == MOST_A_SECOND:
             self._left_out += 1
             return False
         self._passed += 1
         if self._left_out:
-            left_out, self._left_out = self._left_out, 0
-            record.msg, record.args = f"{record.getMessage()} (and {left_out} others before it)", None
+            record.msg = f"{record.getMessage()} (and {self._left_out} others before it)"
+            record.args = None
+            self._left_out = 0
         return True
 
 

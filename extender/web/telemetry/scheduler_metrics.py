@@ -1,4 +1,4 @@
-"""The series of the scheduler's own loop, with the stock scheduler's names and buckets; a line for each attempt."""
+"""The metrics of the scheduling loop, with kube-scheduler's names and buckets, and a log line for each attempt."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _MANY_ATTEMPTS = 16
 
 
 class AttemptLog:
-    """Logs attempts, a moment later and many at once where it is started: the loop does not wait for its log."""
+    """Logs attempts. Once started it writes a moment later and many at once, so that the loop does not wait."""
 
     def __init__(self, clock: Clock, traces: Traces) -> None:
-        self._clock, self._traces = clock, traces
+        self._clock = clock
+        self._traces = traces
         self._notifier = BatchedNotifier[tuple[float, Attempt]](self._write)
         self.start = self._notifier.start
 
     def note(self, attempt: Attempt) -> None:
-        """Has the attempt logged, unless the level is above info, and sent as a span if spans are sent."""
+        """Logs the attempt at level info, and sends it as a span if spans are sent."""
         if self._traces.sends_spans or _log.isEnabledFor(logging.INFO):
             self._notifier.note((self._clock.now(), attempt))
 
@@ -57,12 +58,12 @@ def _fields(attempt: Attempt) -> dict[str, object]:
 
 
 class Waiting(NamedTuple):
-    """Tells what waits.
+    """Functions that count waiting pods and writes at each scrape.
 
     Attributes:
         pending: pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
         refused: pods by plugin and profile.
-        writes: by what is written: {"statuses": 0, "events": 7}.
+        writes: writes by kind: {"statuses": 0, "events": 7}.
     """
 
     pending: Callable[[], Mapping[str, int]]
@@ -71,14 +72,14 @@ class Waiting(NamedTuple):
 
 
 class SchedulerMetrics(Metrics):
-    """The series of a process that runs the loop; a scheduler.ports.SchedulerTelemetry."""
+    """The metrics of a process that runs the loop; implements scheduler.ports.SchedulerTelemetry."""
 
     def __init__(self, clock: Clock, version: str, traces: Traces | None = None) -> None:
         super().__init__(clock, version, ALL_SERIES)
         self.attempt_log = AttemptLog(clock, traces or Traces())
 
     def observe_queue(self, waiting: Waiting) -> None:
-        """Has `waiting` asked at each scrape."""
+        """Calls `waiting` at each scrape."""
         self.registry.register(_AtScrape(waiting))
 
     def incoming(self, queue: str, event: str) -> None:
@@ -95,8 +96,8 @@ class SchedulerMetrics(Metrics):
 
     def scheduled(self, attempts: int, seconds: float) -> None:
         self._histogram("scheduler_pod_scheduling_attempts").observe(attempts)
-        told = str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+"
-        self._histogram("scheduler_pod_scheduling_sli_duration_seconds", told).observe(seconds)
+        label = str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+"
+        self._histogram("scheduler_pod_scheduling_sli_duration_seconds", label).observe(seconds)
 
     def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
         name = "scheduler_framework_extension_point_duration_seconds"
@@ -121,4 +122,4 @@ class _AtScrape(Collector):
         yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.writes().items()})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        return iter(())  # Registering must not ask for the queue: it may not be there yet.
+        return iter(())  # registering must not read the queue, which may not exist yet

@@ -1,4 +1,4 @@
-"""Every series at /metrics in kube-scheduler's style, in two tables. None has a label per node or pod."""
+"""Two tables of all series at /metrics, in kube-scheduler's style. No label names a node or a pod."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**step for step in range(count))
 
 
-# As the stock framework_extension_point_duration_seconds, but on to 3 s: the scheduler waits 5 s by default.
+# As kube-scheduler's framework_extension_point_duration_seconds, but up to 3 s: it waits 5 s for an extender.
 _CALL_BUCKETS = exponential(0.0001, 2, 16)
-# As the stock framework_extension_point_duration_seconds; Bind waits for the API server.
+# As kube-scheduler's framework_extension_point_duration_seconds.
 _POINT_BUCKETS = exponential(0.0001, 2, 14)
-# As the stock plugin_execution_duration_seconds.
+# As kube-scheduler's plugin_execution_duration_seconds.
 _WAIT_BUCKETS = exponential(0.00001, 1.5, 20)
 
 _ATTEMPT_BUCKETS = exponential(0.001, 2, 15)
@@ -28,7 +28,7 @@ _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric family: `name` as it stands in a query, less a histogram's suffixes."""
+    """One metric family. `name` is its name in queries, without the suffixes of a histogram."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -62,40 +62,40 @@ SERIES: Mapping[str, Series] = {
         histogram(
             "extender_lock_wait_seconds", "Seconds that a caller waited for the cache's lock.", _WAIT_BUCKETS, "caller"
         ),
-        counter("extender_refused_nodes_total", "Nodes turned down, by the plugin that did it.", "plugin"),
+        counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", "plugin"),
         counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", "result"),
         gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", "type"),
         counter("extender_watch_events_total", "Watch events by kind and event type.", "kind", "event"),
-        counter("extender_unreadable_objects_total", "Objects left out, for they make no sense.", "kind"),
-        counter("extender_relists_total", "Times that a kind had to be listed anew.", "kind"),
+        counter("extender_unreadable_objects_total", "Objects left out because they make no sense.", "kind"),
+        counter("extender_relists_total", "Times that a kind had to be listed again.", "kind"),
         counter(
             "extender_cache_differences_total",
-            "Differences between cache and API server that the comparer has put right; Table: a count in a table.",
+            "Differences from the API server that the comparer corrected in the cache; Table: a count in a table.",
             "kind",
         ),
         counter(
             "extender_dropped_writes_total",
-            "Events and statuses given up: too many waited, or the API server turned them down again and again.",
+            "Events and statuses given up: too many waited, or the API server refused them repeatedly.",
             "kind",
         ),
         counter(
             "extender_not_recorded_total",
-            "Changes and decisions that --record has left out, for they came faster than they could be written.",
+            "Changes and decisions that --record left out because they came too fast or were too large.",
             "kind",
         ),
         counter("extender_rule_failures_total", "Pods for which a user's rule failed.", "rule"),
         counter(
             "extender_preemption_victims_total",
-            "Pods that serve has evicted for pods which rules alone refused (--preempt-for-rules).",
+            "Pods that serve evicted for pods which only rules refused (--preempt-for-rules).",
         ),
         counter(
             "extender_policy_reloads_total",
-            "Times that the policy was read again, by result: success, or failure, after which the one before stays.",
+            "Times that the policy was read again, by result: success, or failure, which keeps the old policy.",
             "result",
         ),
         gauge(
             "extender_policy_last_reload_successful",
-            "0 while the policy on disk is not the one in force, for it could not be adopted; else 1.",
+            "0 while the policy on disk could not be put in force, else 1.",
         ),
         gauge(
             "extender_policy_last_reload_success_timestamp_seconds",
@@ -112,10 +112,10 @@ SERIES: Mapping[str, Series] = {
             "code",
         ),
         gauge("extender_leader", "1 while this process holds the lease and leads, else 0.", "name"),
-        gauge("leader_election_master_status", "As extender_leader, by client-go's name.", "name"),
+        gauge("leader_election_master_status", "The same as extender_leader, under client-go's name.", "name"),
         counter(
             "rest_client_requests_total",
-            "Requests to the API server by status code; <error>: no answer came.",
+            "Requests to the API server by status code; <error>: there was no answer.",
             "code",
             "method",
             "host",
@@ -129,16 +129,16 @@ SERIES: Mapping[str, Series] = {
         ),
         gauge(
             "extender_gc_longest_pause_seconds",
-            "Seconds that the longest collection of garbage has held up every call.",
+            "Seconds that the longest garbage collection delayed every call.",
         ),
-        gauge("extender_build_info", "Always 1; the labels tell the build.", "version", "python_version"),
+        gauge("extender_build_info", "Always 1; the labels describe the build.", "version", "python_version"),
     )
 }
 
 SCHEDULER_SERIES: Mapping[str, Series] = {
     series.name: series
     for series in (
-        gauge("scheduler_pending_pods", "Pods that wait: active, backoff, unschedulable, gated.", "queue"),
+        gauge("scheduler_pending_pods", "Waiting pods by queue: active, backoff, unschedulable, gated.", "queue"),
         counter(
             "scheduler_queue_incoming_pods_total",
             "Pods that entered a queue, by the event that brought them there.",
@@ -147,7 +147,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         ),
         gauge(
             "scheduler_unschedulable_pods",
-            "Pods that wait, by each plugin that refused them in their last attempt, or does not admit them.",
+            "Waiting pods, by each plugin that refused them in their last attempt or keeps them gated.",
             "plugin",
             "profile",
         ),
@@ -169,7 +169,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "extension_point",
             "status",
         ),
-        gauge("workqueue_depth", "Writes that wait for their turn: statuses, events.", "name"),
+        gauge("workqueue_depth", "Writes that wait: statuses, events.", "name"),
         counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule a pod by result: scheduled, unschedulable, error.",
@@ -178,7 +178,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         ),
         histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Seconds from a pod's being taken from the queue to its binding or its return.",
+            "Seconds from the moment a pod leaves the queue until it is bound or returns.",
             _ATTEMPT_BUCKETS,
             "result",
             "profile",
@@ -186,15 +186,15 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_scheduling_algorithm_duration_seconds", "Seconds that one decision took.", _ATTEMPT_BUCKETS
         ),
-        histogram("scheduler_pod_scheduling_attempts", "How many attempts it took to schedule a pod.", _COUNT_BUCKETS),
+        histogram("scheduler_pod_scheduling_attempts", "Attempts that it took to schedule a pod.", _COUNT_BUCKETS),
         histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "Seconds from a pod's first chance to be tried to its binding.",
+            "Seconds from the moment a pod could first be tried until it is bound.",
             _TO_BOUND_BUCKETS,
             "attempts",
         ),
-        counter("scheduler_preemption_attempts_total", "Pods that made room for themselves."),
-        histogram("scheduler_preemption_victims", "How many pods had to go for one.", _VICTIMS_BUCKETS),
+        counter("scheduler_preemption_attempts_total", "Pods for which others were evicted."),
+        histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
     )
 }
 

@@ -1,4 +1,4 @@
-"""The line that a process logs as it starts: its cluster, versions, rules, addresses, and what is off."""
+"""The line that a process logs at its start: cluster, versions, rules, addresses, and what is switched off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.table.features import BY_NAME, FeatureGates
 from extender.web.telemetry.tracing import spans_wanted
 
 _log = logging.getLogger(__name__)
-# What these settings stand for is off where they are: neither False, nor 0, nor empty says so by itself.
+# A feature is off if its setting is false, 0 or empty.
 _SWITCHES = (
     "leader_elect", "compare_seconds", "max_staleness_seconds", "assumed_ttl_seconds", "decisions_seconds", "simulate",
     "record",
@@ -34,12 +34,12 @@ def log_start(
     """Logs the line.
 
     Args:
-        cluster: its address, and its version or the reason why that is not known.
+        cluster: the address of the cluster, and its version or the reason why that is unknown.
     """
-    where, kubernetes = cluster
+    address, kubernetes = cluster
     fields = {
         "command": command,
-        "cluster": where,
+        "cluster": address,
         "kubernetes": kubernetes,
         "version": version("extender"),
         "policy": str(settings.policy or settings.provider),
@@ -70,13 +70,14 @@ def _gates_off(features: FeatureGates) -> Iterable[str]:
 
 
 def _plugins_off(profiles: Sequence[Profile]) -> Iterator[str]:
-    """Yields the default plugins that a profile does without, with its name where there are several."""
+    """Yields the default plugins that a profile lacks, with the profile's name if there are several profiles."""
     for profile in profiles:
-        where = f" in {profile.name}" if len(profiles) > 1 else ""
-        yield from (f"{name}{where}" for name in _plugins(default_profile()) if name not in _plugins(profile))
+        suffix = f" in {profile.name}" if len(profiles) > 1 else ""
+        yield from (f"{name}{suffix}" for name in _plugins(default_profile()) if name not in _plugins(profile))
 
 
 def _plugins(profile: Profile) -> dict[str, None]:
     """Returns the names of the profile's plugins, in their order."""
-    names = [each.name for each in profile.predicates] + [each.priority.name for each in profile.priorities]
+    names = [predicate.name for predicate in profile.predicates]
+    names += [weighted.priority.name for weighted in profile.priorities]
     return dict.fromkeys([*names, *(["DefaultPreemption"] if profile.preemption else [])])

@@ -1,7 +1,7 @@
-"""The trace of each call and attempt: its id in the log, and a span where the environment has OpenTelemetry send some.
+"""The trace of each call and attempt: its id in the log, and a span if the environment configures OpenTelemetry.
 
-Spans are made of what has ended, in the thread that writes the log: nobody who waits for an answer waits for them. The
-SDK is imported where OTEL_TRACES_EXPORTER or an endpoint asks for it, and reads the other variables itself.
+The thread that writes the log makes the spans, after a call has ended, so that no answer waits for them. The SDK is
+imported only if OTEL_TRACES_EXPORTER or an endpoint is set, and it reads the other variables itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.metadata import entry_points, version
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # an extra, and not to be imported where nobody asks for spans
+if TYPE_CHECKING:  # an optional dependency, imported only if spans are sent
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
@@ -32,9 +32,9 @@ class Work(NamedTuple):
     """A call or an attempt that has ended.
 
     Attributes:
-        fields: of its log line.
-        ended_at: in seconds since the epoch.
-        traceparent: the caller's header of this name (W3C Trace Context); of no effect where it makes no sense.
+        fields: the fields of its log line.
+        ended_at: seconds since the epoch.
+        traceparent: the caller's header of this name (W3C Trace Context); ignored if malformed.
     """
 
     name: str
@@ -45,19 +45,20 @@ class Work(NamedTuple):
 
 
 class Traces:
-    """Knows the trace of each call and attempt: the caller's, or one of its own.
+    """Gives each call and attempt a trace id: the caller's, or a new one.
 
     Attributes:
-        sends_spans: True where each is a span as well.
+        sends_spans: each call and attempt is also sent as a span.
     """
 
     sends_spans = False
 
     def __init__(self) -> None:
-        self._process, self._count = os.urandom(8).hex(), count(1)
+        self._process = os.urandom(8).hex()
+        self._count = count(1)
 
     def trace(self, work: Work) -> tuple[float, dict[str, object]]:
-        """Returns when the work ended, and the fields of its line with the `trace_id`."""
+        """Returns the time at which the work ended, and the fields of its line with the `trace_id`."""
         return work.ended_at, {**work.fields, "trace_id": self._trace_id(work)}
 
     def _trace_id(self, work: Work) -> str:
@@ -65,7 +66,7 @@ class Traces:
         return caller[1] if caller else f"{self._process}{next(self._count):016x}"
 
     def stop(self) -> None:
-        """Sends what has not been sent yet."""
+        """Sends the remaining spans."""
 
 
 class Spans(Traces):
@@ -76,7 +77,8 @@ class Spans(Traces):
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        self._provider, self._tracer = provider, provider.get_tracer("extender", version("extender"))
+        self._provider = provider
+        self._tracer = provider.get_tracer("extender", version("extender"))
         self._callers = TraceContextTextMapPropagator()
 
     def _trace_id(self, work: Work) -> str:
@@ -93,7 +95,7 @@ class Spans(Traces):
         return format_trace_id(span.get_span_context().trace_id)
 
     def stop(self) -> None:
-        """See Traces; a collector that does not answer is not waited for."""
+        """Sends the remaining spans, and waits at most `_STOP_SECONDS` for the collector."""
         thread = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         thread.start()
         thread.join(_STOP_SECONDS)
@@ -105,12 +107,12 @@ def spans_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def traces_of(environ: Mapping[str, str]) -> Traces:
-    """Returns the traces of a process, with spans if they are wanted and can be had; if not, that is logged."""
+    """Returns the traces of a process. If spans are configured but cannot be sent, an error is logged."""
     if not spans_wanted(environ):
         return Traces()
     try:
         return Spans(_provider(environ))
-    except Exception as error:  # whatever the SDK makes of its variables, pods are placed without it
+    except Exception as error:  # the SDK may raise anything, and pods are placed without it
         _log.error("no spans are sent: %s (the package's extra: pip install 'extender[otel]')", error)
         return Traces()
 
@@ -122,21 +124,21 @@ def _provider(environ: Mapping[str, str]) -> TracerProvider:
 
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if named else {"service.name": "extender"})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `stop` does it, and waits less
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `stop` does it, with a shorter wait
     provider.add_span_processor(BatchSpanProcessor(_exporter(environ)))
     return provider
 
 
 def _exporter(environ: Mapping[str, str]) -> SpanExporter:
-    """Returns the exporter of this name among those that are installed. Raises LookupError."""
+    """Returns the installed exporter that the environment names. Raises LookupError."""
     name = environ.get(_EXPORTER) or "otlp"
     if name == "otlp":
         protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
         name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
-    found = entry_points(group="opentelemetry_traces_exporter", name=name)
-    if not found:
+    exporters = entry_points(group="opentelemetry_traces_exporter", name=name)
+    if not exporters:
         raise LookupError(f"no exporter {name} is installed")
-    exporter: SpanExporter = next(iter(found)).load()()
+    exporter: SpanExporter = next(iter(exporters)).load()()
     return exporter
 
 

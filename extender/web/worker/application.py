@@ -16,16 +16,16 @@ Handler = Callable[[bytes], Answer]
 
 @dataclass
 class Lifecycle:
-    """One application's life in one process; what gunicorn loads offers it as its attribute `lifecycle`.
+    """One application's life in one process. The WSGI application has it as its attribute `lifecycle`.
 
     Attributes:
-        admit: returns the handler of a request, of which nothing but its head has been read; raises RequestRefused.
-        refuse: returns the answer to a request that the server refuses: by status, client, request and reason.
-        on_start: runs what must not run before the fork (threads die in it): watches, timers.
-        on_stop: undoes it.
-        compare: called at SIGUSR2; must be safe in a signal handler.
-        reload: called at SIGHUP; must be safe in a signal handler.
-        hand_over: runs in a thread of its own as the draining begins.
+        admit: returns the handler of a request's body once the head is read; raises RequestRefused.
+        refuse: returns the answer to a refused request, from status, client, request and reason.
+        on_start: starts threads, which would not survive the fork: watches, timers.
+        on_stop: stops them.
+        compare: called on SIGUSR2; must be safe in a signal handler.
+        hand_over: runs in a separate thread when draining begins.
+        reload: called on SIGHUP; must be safe in a signal handler.
     """
 
     admit: Callable[[Head, socket.socket], Handler]
@@ -43,20 +43,20 @@ class Lifecycle:
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def start(self) -> None:
-        """Starts the application, once, whoever asks and however often."""
+        """Starts the application; further calls do nothing."""
         with self._lock:
             if not self.started:
                 self.on_start()
                 self.started = True
 
     def drain(self) -> None:
-        """Lowers readiness, and hands over what only one replica may have; calls are still answered."""
+        """Lowers readiness and hands the lease over; calls are still answered."""
         if not self.draining:
             self.draining = True
             Thread(target=self.hand_over, name="hand-over", daemon=True).start()
 
     def stop(self) -> None:
-        """Stops what was started, once."""
+        """Stops a started application; further calls do nothing."""
         with self._lock:
             if self.started and not self._stopped:
                 self._stopped = True

@@ -1,4 +1,4 @@
-"""Serves clients' connections, each in a thread of its own and at most a set number at once."""
+"""Serves clients' connections: one thread for each, and at most a set number at once."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ class ClientConnection:
     def _exchange_all(self) -> None:
         try:
             while not self.finishing and self._await_request():
-                self.phase, self._request = Phase.BUSY, ""
+                self.phase = Phase.BUSY
+                self._request = ""
                 head = self._read_head()
                 if head is None or not self._exchange(head):
                     return
@@ -287,7 +288,7 @@ class Acceptor:
         self._current_tls()
 
     def close(self) -> None:
-        """Accepts no more connections, and ends each one after the request in flight."""
+        """Stops accepting, and ends each connection after the request in flight."""
         self._selector.close()
         for listener in self._listeners:
             listener.close()

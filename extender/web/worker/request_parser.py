@@ -23,7 +23,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 _PIECE_BYTES = 64 * 1024
 _LARGEST_CACHED_HEAD_BYTES = 1024
 _MOST_PIECES = 16 * 1024
-"""A chunked body may come in so many pieces: each takes memory beside its bytes."""
+"""The most pieces of a chunked body, because each takes memory beside its bytes."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"})
 _ABSOLUTE = re.compile(rb"https?://((?:[-.0-9A-Za-z_~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?)(/[^?]*)?(?:\?(.*))?")
@@ -128,7 +128,8 @@ class RequestParser:
         end += len(_END_OF_HEAD)
         if not len(_END_OF_HEAD) < end <= most:
             raise RequestRefused(431, f"the request's head is longer than {most} bytes")
-        raw, self._buffer = self._buffer[:end], self._buffer[end:]
+        raw = self._buffer[:end]
+        self._buffer = self._buffer[end:]
         parse = _cached_head if end <= _LARGEST_CACHED_HEAD_BYTES else parse_head
         self._head = parse(raw, self._limits.fields)
         return self._head
@@ -216,7 +217,7 @@ class _ChunkedBody:
 
 
 class _Message:
-    """What llhttp has found in one request so far; httptools calls these methods."""
+    """The parts of one request that llhttp has found so far; httptools calls these methods."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[bytes, bytes]] = []
@@ -244,7 +245,7 @@ def parse_head(raw: bytes, most_fields: int) -> Head:
     if version == "1.1" and b"host" not in fields:
         raise RequestRefused(400, "expected exactly one Host header")
     path, query, authority = _parts(target)
-    if authority:  # it counts, whatever the Host header says (RFC 9112, 3.2.2)
+    if authority:  # it replaces the Host header (RFC 9112, 3.2.2)
         fields[b"host"] = authority
     chunked = _is_chunked(fields, version)
     expects = fields.get(b"expect", b"").lower() if version == "1.1" else b""

@@ -1,7 +1,7 @@
-"""A gunicorn worker with one blocking thread per connection, which sleeps in recv and answers by itself.
+"""A gunicorn worker with one blocking thread for each connection, which reads requests and answers them.
 
 Of gunicorn's settings it honours bind, certificates, worker_connections, graceful_timeout and the hooks around a
-worker; not keepalive (the application's `lifecycle` has the limits), the hooks around a request, the access log,
+worker. It ignores keepalive (the application's `lifecycle` has the limits), the hooks around a request, the access log,
 max_requests and the PROXY protocol (`check_config` says so).
 """
 
@@ -19,18 +19,18 @@ from extender.web.tls import ReloadingContext
 from extender.web.worker.connection import Acceptor
 
 _TURN_SECONDS, _MARGIN_SECONDS = 0.25, 1.0
-# An answer ends its connection while draining; so does the want of a call for so long, for the next may be too late.
 _QUIET_SECONDS = 1.0
+"""While draining, a connection ends after its next answer, or after this long without a request."""
 
 
 class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no type information
-    """See the module."""
+    """The worker."""
 
     @classmethod
     def check_config(cls, cfg: Any, log: Any) -> None:
         """Refuses a second worker; gunicorn calls this before the first fork."""
         if cfg.workers > 1:
-            raise SystemExit("Error: each worker has a cache of its own: use --workers 1")
+            raise SystemExit("Error: each worker would have a separate cache: use --workers 1")
         for name in ("max_requests", "accesslog", "proxy_protocol"):
             if getattr(cfg, name) not in (0, None, "off", False):
                 log.warning("%s has no effect with this worker class", name)
@@ -39,12 +39,12 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
         """Sets gunicorn's own handlers, after the fork."""
         super().init_signals()
         for number in (signal.SIGUSR2, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # till the application is loaded; by default they would kill
+            signal.signal(number, signal.SIG_IGN)  # until the application is loaded: the default ends the process
 
     def run(self) -> None:
-        """Accepts until a signal stops it, drains, and stops the application; the main thread's life."""
+        """Accepts until a signal stops it, drains, and stops the application; runs in the main thread."""
         application = self.wsgi.lifecycle
-        super().init_signals()  # the application may have taken some, not knowing this worker
+        super().init_signals()  # the application may have set handlers (`environ.take_signals`)
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
         signal.signal(signal.SIGHUP, lambda *_: application.reload())
         files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
@@ -62,17 +62,17 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
             application.stop()
 
     def _drain(self, acceptor: Acceptor, seconds: float, ends_at: float) -> None:
-        """Accepts for `seconds` more, then waits for the calls in flight until `ends_at` by the monotonic clock."""
+        """Accepts for `seconds` more, then waits for the calls in flight until `ends_at` on the monotonic clock."""
         began = time.monotonic()
         until, quiet_at = began + seconds, began + _QUIET_SECONDS
-        while (left := until - time.monotonic()) > 0:
+        while (remaining := until - time.monotonic()) > 0:
             self.notify()
-            acceptor.turn(min(left, _TURN_SECONDS))
-            if time.monotonic() > quiet_at:  # who has come since asks still: a call must not be cut off
+            acceptor.turn(min(remaining, _TURN_SECONDS))
+            if time.monotonic() > quiet_at:  # newer connections are spared: their first request may be on its way
                 acceptor.finish(idle_since=began)
         acceptor.close()
         while acceptor.open and time.monotonic() < ends_at:
             self.notify()
             time.sleep(0.02)
-        if left_open := len(acceptor.open):
-            self.log.warning("%d connections did not end in time", left_open)
+        if acceptor.open:
+            self.log.warning("%d connections did not end in time", len(acceptor.open))
