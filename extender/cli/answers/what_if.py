@@ -141,7 +141,6 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
 @click.command()
 @partial(source_options, compares=True)
 @_scenario_options
-@click.option("--with", "other", type=FILE, hidden=True, help="the second --policy; deprecated")
 @click.option(
     "--max-pending", type=click.IntRange(min=0), metavar="N", help="fail where more stay pending under the second"
 )
@@ -151,7 +150,6 @@ def capacity(source: Source, filenames: Sequence[Path], weights: Sequence[int], 
 def compare(
     source: Source,
     policies: tuple[Path, ...],
-    other: Path | None,
     max_pending: int | None,
     max_moved: int | None,
     seed: int,
@@ -176,7 +174,7 @@ def compare(
     from extender.offline.what_if.comparison import compare as run
     from extender.plugins.registry import default_profile
 
-    first, second = _both(policies, other)
+    first, second = _both(policies)
     state, unread = replace(source, policy=first).load()
     other_profiles = profiles_of(second) or Profiles([default_profile()])
     found = run(state, state.profiles, other_profiles, _scenario(source, **changes), seed, Progress("pods placed"))
@@ -198,12 +196,11 @@ def compare(
     sys.exit(DOES_NOT_FIT if beyond else 0)
 
 
-def _both(policies: tuple[Path, ...], other: Path | None) -> tuple[Path | None, Path]:
-    """The two to compare; None: the defaults."""
-    given = (*policies, other) if other is not None else policies
-    if not 1 <= len(given) <= 2:
-        raise ConfigurationError([f"give two policies to compare, --policy FILE --policy FILE, not {len(given)}"])
-    return (given[0] if len(given) == 2 else None), given[-1]
+def _both(policies: tuple[Path, ...]) -> tuple[Path | None, Path]:
+    """Returns the two policies to compare; None means kube-scheduler's defaults."""
+    if not 1 <= len(policies) <= 2:
+        raise ConfigurationError([f"give two policies to compare, --policy FILE --policy FILE, not {len(policies)}"])
+    return (policies[0] if len(policies) == 2 else None), policies[-1]
 
 
 def _scenario(

@@ -104,7 +104,6 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
         pytest.param(["compare", "--policy", "/none"], "policy /none", id="no policy"),
         pytest.param(["compare"], "give two policies to compare", id="nothing to compare"),
         pytest.param(["compare", *["--policy", "x"] * 3], "--policy FILE, not 3", id="three policies"),
-        pytest.param(["compare", "--policy", "/none", "--with", "x"], "policy /none", id="the former spelling"),
     ],
 )
 def test_wrong_usage(arguments: list[str], error: str, cluster: str) -> None:
